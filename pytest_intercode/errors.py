@@ -1,0 +1,87 @@
+"""The exception tree of pytest-intercode.
+
+::
+
+    IntercodeError
+    ├── ConfigurationError       the user's input: an option, a suite, a dataset, an agent's name
+    │   ├── SuiteError           a suite or dataset file, with its place
+    │   └── AgentLoadError       an agent that cannot be imported or has no known style
+    ├── InfrastructureError      the machine's fault, never counted against the agent
+    │   ├── EngineUnavailable    no Docker daemon, or no permission on its socket
+    │   ├── ImageError           an image that cannot be built or found
+    │   ├── SandboxError         a sandbox that did not start, or died
+    │   └── GoldError            the task's own gold did not run to its end
+    ├── AgentError               the agent's fault: it raised, or its action is no string
+    └── BudgetExhausted          raised at the agent by ``env.step`` when its turns are used up
+
+Messages of the first two are one line that says what, where, what is allowed and how to mend it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "AgentError",
+    "AgentLoadError",
+    "BudgetExhausted",
+    "ConfigurationError",
+    "EngineUnavailable",
+    "GoldError",
+    "ImageError",
+    "InfrastructureError",
+    "IntercodeError",
+    "SandboxError",
+    "SuiteError",
+]
+
+
+class IntercodeError(Exception):
+    """Base of every exception that this package raises on purpose."""
+
+
+class ConfigurationError(IntercodeError):
+    """The user's input is wrong; the message says how to mend it."""
+
+
+class SuiteError(ConfigurationError):
+    """A suite, a dataset or one of its rows is wrong."""
+
+
+class AgentLoadError(ConfigurationError):
+    """The agent named by ``--intercode-agent`` cannot be used."""
+
+
+class InfrastructureError(IntercodeError):
+    """Something broke that is not the agent's doing."""
+
+
+class EngineUnavailable(InfrastructureError):
+    """No Docker engine answers, or its socket may not be opened."""
+
+
+class ImageError(InfrastructureError):
+    """An image could not be built or found; holds the last lines of the build."""
+
+
+class SandboxError(InfrastructureError):
+    """A sandbox could not be started, or ended while it was in use."""
+
+
+class GoldError(InfrastructureError):
+    """The gold of a task did not finish, so nothing can be graded against it."""
+
+
+class AgentError(IntercodeError):
+    """The agent raised, or returned something that is not an action."""
+
+
+class BudgetExhausted(IntercodeError):
+    """The episode is over: no further action is run."""
+
+
+def suggestion(value: str, allowed: Iterable[str]) -> str:
+    """Return ``" Did you mean 'x'?"`` for the allowed value nearest to ``value``, or nothing."""
+    near = difflib.get_close_matches(value, list(allowed), n=1, cutoff=0.5)
+    return f" Did you mean {near[0]!r}?" if near else ""
