@@ -1,0 +1,1 @@
+"""Suites: tasks and where they are read from."""

@@ -1,0 +1,88 @@
+"""A task's file tree as one tar archive."""
+
+from __future__ import annotations
+
+import io
+import lzma
+import posixpath
+import tarfile
+import zlib
+from pathlib import PurePosixPath
+
+from pytest_intercode.errors import SuiteError
+from pytest_intercode.suites.task import Archive, FileSpec, Task
+
+__all__ = ["build_archive"]
+
+
+def build_archive(task: Task, now: float) -> bytes:
+    """Return a tar archive of the task's archive and files, to be unpacked at ``/``.
+
+    Everything is owned by root unless the task's own archive says otherwise; files that are given
+    inline have the time ``now``.
+
+    Args:
+        task: the task.
+        now: the time that files get, in seconds since the epoch.
+
+    Returns:
+        No bytes when the task has no files.
+
+    Raises:
+        SuiteError: the task's archive cannot be read.
+    """
+    if not task.files and task.archive is None:
+        return b""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as out:
+        if task.archive is not None:
+            _copy(task.archive, out, now)
+        for path, spec in task.files.items():
+            _add(out, _below_root(path, task.workdir), spec, now)
+    return buffer.getvalue()
+
+
+def _copy(archive: Archive, out: tarfile.TarFile, now: float) -> None:
+    prefix = archive.at.strip("/")
+    try:
+        with tarfile.open(archive.path) as source:
+            for member in source:
+                name = _plain(member.name)
+                if not name:
+                    continue
+                member.name = f"{prefix}/{name}" if prefix else name
+                if member.islnk():
+                    linked = _plain(member.linkname)
+                    member.linkname = f"{prefix}/{linked}" if prefix else linked
+                keep = archive.keep_times_before
+                stale = {"path", "linkpath"}  # extended headers go before what the member says
+                if keep is not None and member.mtime >= keep:
+                    member.mtime = now
+                    stale.add("mtime")
+                member.pax_headers = {k: v for k, v in member.pax_headers.items() if k not in stale}
+                out.addfile(member, source.extractfile(member) if member.isreg() else None)
+    except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
+        raise SuiteError(f"{archive.path}: not a tar archive that can be read: {error}") from None
+
+
+def _plain(name: str) -> str:
+    """Return a member's name without ``./`` and slashes around it."""
+    return str(PurePosixPath("/", name)).strip("/")
+
+
+def _below_root(path: str, workdir: str) -> str:
+    return posixpath.normpath(posixpath.join("/", workdir, path)).lstrip("/")
+
+
+def _add(out: tarfile.TarFile, name: str, spec: FileSpec, now: float) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.mtime = now
+    if spec.kind == "link":
+        entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, spec.target, 0o777
+        out.addfile(entry)
+    elif spec.kind == "directory":
+        entry.type, entry.mode = tarfile.DIRTYPE, 0o755 if spec.mode is None else spec.mode
+        out.addfile(entry)
+    else:
+        entry.size, entry.mode = len(spec.content), 0o644 if spec.mode is None else spec.mode
+        out.addfile(entry, io.BytesIO(spec.content))

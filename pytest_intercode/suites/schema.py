@@ -1,0 +1,333 @@
+"""The shape of a suite file, checked by pydantic, and its translation into tasks.
+
+Only shapes are known here; reading files and finding lines is the loader's work.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import date, datetime, time, timezone
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictStr,
+    field_validator,
+    model_validator,
+)
+
+from pytest_intercode.suites.task import (
+    Archive,
+    FileSpec,
+    ImageSource,
+    Normaliser,
+    Task,
+)
+
+__all__ = ["RowSource", "SuiteModel", "TaskFields", "TaskModel", "build_task"]
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)i?b?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def _size(value: object) -> object:
+    """Read ``512m`` as bytes."""
+    if isinstance(value, str):
+        found = _SIZE.fullmatch(value.strip())
+        if not found:
+            raise ValueError("a size is a number of bytes, or one like 512k, 256m, 2g")
+        return int(float(found[1]) * _UNITS[found[2].lower()])
+    return value
+
+
+def _moment(value: object) -> object:
+    """Read a date as seconds since the epoch (UTC)."""
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=value.tzinfo or timezone.utc).timestamp()
+    if isinstance(value, date):
+        return datetime.combine(value, time(), timezone.utc).timestamp()
+    if isinstance(value, str):
+        raise ValueError("a date like 2024-01-31 is needed, or seconds since the epoch")
+    return value
+
+
+def _absolute(value: str) -> str:
+    if not value.startswith("/"):
+        raise ValueError("an absolute path is needed, one that starts with /")
+    return value
+
+
+Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
+Moment = Annotated[float, BeforeValidator(_moment)]
+AbsolutePath = Annotated[StrictStr, AfterValidator(_absolute)]
+Mode = Annotated[int, Field(ge=0, le=0o7777)]
+Hardness = Annotated[StrictStr, Field(max_length=40)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+
+class LimitsModel(_Model):
+    """``limits``: what the sandbox may use."""
+
+    memory: Size | None = None
+    cpus: float | None = Field(None, gt=0, le=64)
+    pids: int | None = Field(None, ge=8, le=65536)
+    file_size: Size | None = None
+    network: StrictBool | None = None
+    output: Size | None = None
+
+
+class PatternModel(_Model):
+    """A normaliser that replaces what a regular expression matches."""
+
+    pattern: StrictStr
+    replace: StrictStr = ""
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from None
+        return value
+
+    @model_validator(mode="after")
+    def _fits(self) -> PatternModel:
+        try:
+            re.sub(self.pattern, self.replace, "")
+        except (re.error, IndexError) as error:
+            raise ValueError(
+                f"replace {self.replace!r} does not fit the pattern {self.pattern!r}: {error}"
+            ) from None
+        return self
+
+
+NormaliserName = Literal["trailing-space", "line-order", "numbers"]
+
+
+class RewardModel(_Model):
+    """``reward``: how outputs and files are compared."""
+
+    output: Literal["when-gold-prints", "always", "never"] | None = None
+    normalise: list[NormaliserName | PatternModel] | None = None
+    scratch: list[StrictStr] | None = None
+
+
+class FileModel(_Model):
+    """One entry of ``files`` in its long form."""
+
+    text: StrictStr | None = None
+    base64: StrictStr | None = None
+    link: StrictStr | None = None
+    mode: Mode | None = None
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _octal(cls, value: object) -> object:
+        if isinstance(value, str):
+            if not re.fullmatch(r"0?[0-7]{3,4}", value):
+                raise ValueError("a mode is octal digits in quotes, like '0755'")
+            return int(value, 8)
+        if value is not None:
+            raise ValueError(
+                "a mode is written in quotes, like '0755', or YAML reads it as decimal"
+            )
+        return value
+
+    @field_validator("base64")
+    @classmethod
+    def _decodes(cls, value: str | None) -> str | None:
+        try:
+            base64.b64decode(value or "", validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise ValueError(f"not base64: {error}") from None
+        return value
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> FileModel:
+        given = [n for n in ("text", "base64", "link") if getattr(self, n) is not None]
+        if len(given) > 1:
+            raise ValueError(f"only one of text, base64 and link, not {' and '.join(given)}")
+        return self
+
+
+class ArchiveModel(_Model):
+    """``archive``: a tar archive that is unpacked in the sandbox."""
+
+    path: StrictStr
+    at: AbsolutePath = "/"
+    keep_times_before: Moment | None = None
+
+
+class TaskFields(_Model):
+    """What a task and a suite's ``defaults`` have in common."""
+
+    hardness: Hardness | None = None
+    tags: list[Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]] | None = None
+    files: dict[StrictStr, StrictStr | FileModel] | None = None
+    archive: StrictStr | ArchiveModel | None = None
+    setup: list[StrictStr] | None = None
+    image: StrictStr | None = None
+    dockerfile: StrictStr | None = None
+    workdir: AbsolutePath | None = None
+    limits: LimitsModel | None = None
+    reward: RewardModel | None = None
+    max_turns: int | None = Field(None, ge=1, le=100000)
+    action_timeout: float | None = Field(None, gt=0)
+    timeout: float | None = Field(None, gt=0)
+    xfail: StrictStr | None = None
+
+    @field_validator("files")
+    @classmethod
+    def _directories(
+        cls, value: dict[str, str | FileModel] | None
+    ) -> dict[str, str | FileModel] | None:
+        for path, model in (value or {}).items():
+            holds = isinstance(model, str) or (model.text or model.base64 or model.link)
+            if path.endswith("/") and holds:
+                raise ValueError(f"{path!r} ends with /, so it is a directory and holds no text")
+        return value
+
+    @model_validator(mode="after")
+    def _one_image(self) -> TaskFields:
+        if self.image is not None and self.dockerfile is not None:
+            raise ValueError("either image or dockerfile, not both")
+        return self
+
+
+class TaskModel(TaskFields):
+    """One task of a suite."""
+
+    id: StrictStr
+    query: StrictStr = Field(min_length=1)
+    gold: StrictStr | Annotated[list[StrictStr], Field(min_length=1)]
+
+    @field_validator("id")
+    @classmethod
+    def _pastable(cls, value: str) -> str:
+        if not _ID.fullmatch(value):
+            raise ValueError(
+                "an id is letters, digits, '.', '_' and '-', and starts with one of the first two"
+            )
+        return value
+
+
+class RowSource(_Model):
+    """``rows``: tasks that are read from a JSON, JSONL, CSV or TSV file, one a row."""
+
+    path: StrictStr
+    dataset: StrictStr | None = None
+    id: StrictStr = "{dataset}-{index:05d}"
+    fields: dict[StrictStr, StrictStr] = {}
+    defaults: TaskFields = TaskFields()
+
+
+class SuiteModel(_Model):
+    """A whole suite file."""
+
+    suite: StrictStr | None = None
+    env: Literal["bash", "sql", "python", "ctf"]
+    description: StrictStr = ""
+    defaults: TaskFields = TaskFields()
+    tasks: list[TaskModel] = []
+    rows: RowSource | list[RowSource] = []
+    overrides: dict[StrictStr, TaskFields] = {}
+
+    @model_validator(mode="after")
+    def _has_tasks(self) -> SuiteModel:
+        if not self.tasks and not self.rows:
+            raise ValueError("a suite needs tasks, rows or both")
+        return self
+
+
+def _file(path: str, model: str | FileModel) -> FileSpec:
+    if isinstance(model, str):
+        return FileSpec("file", content=model.encode())
+    if model.link is not None:
+        return FileSpec("link", target=model.link)
+    if model.base64 is not None:
+        return FileSpec("file", content=base64.b64decode(model.base64), mode=model.mode)
+    if model.text is None and path.endswith("/"):
+        return FileSpec("directory", mode=model.mode)
+    return FileSpec("file", content=(model.text or "").encode(), mode=model.mode)
+
+
+def _apply(task: Task, fields: TaskFields, folder: Path, bundled: Path) -> Task:
+    """Lay the given fields over a task; what is not given stays."""
+    new: dict[str, Any] = {}
+    for name in ("hardness", "workdir", "max_turns", "action_timeout", "timeout", "xfail"):
+        value = getattr(fields, name)
+        if value is not None:
+            new[name] = value
+    if fields.tags is not None:
+        new["tags"] = tuple(fields.tags)
+    if fields.setup is not None:
+        new["setup"] = tuple(fields.setup)
+    if fields.files is not None:
+        files = {path: _file(path, model) for path, model in fields.files.items()}
+        new["files"] = {**task.files, **files}
+    if fields.archive is not None:
+        given = fields.archive
+        archive = ArchiveModel(path=given) if isinstance(given, str) else given
+        new["archive"] = Archive(folder / archive.path, archive.at, archive.keep_times_before)
+    if fields.image is not None:
+        new["image"] = ImageSource(image=fields.image)
+    if fields.dockerfile is not None:
+        own = folder / fields.dockerfile
+        new["image"] = ImageSource(
+            dockerfile=own if own.is_file() else bundled / f"{fields.dockerfile}.Dockerfile"
+        )
+    if fields.limits is not None:
+        new["limits"] = replace(task.limits, **_given(fields.limits))
+    if fields.reward is not None:
+        options = _given(fields.reward)
+        if "normalise" in options:
+            options["normalise"] = tuple(
+                Normaliser(n) if isinstance(n, str) else Normaliser("pattern", n.pattern, n.replace)
+                for n in fields.reward.normalise or ()
+            )
+        if "scratch" in options:
+            options["scratch"] = tuple(options["scratch"])
+        new["reward"] = replace(task.reward, **options)
+    return replace(task, **new) if new else task
+
+
+def _given(model: BaseModel) -> dict[str, Any]:
+    return {name: value for name, value in model if value is not None}
+
+
+def build_task(
+    blank: Task,
+    layers: list[TaskFields],
+    *,
+    folder: Path,
+    bundled: Path,
+    metadata: Mapping[str, Any] | None = None,
+) -> Task:
+    """Make a task from a blank one and layers of fields, the last one winning.
+
+    Args:
+        blank: what all tasks of the suite have in common.
+        layers: the fields to lay over it.
+        folder: where relative paths in the suite start.
+        bundled: the folder of our own Dockerfiles, which a suite may name without their ending.
+        metadata: further columns of the task's row.
+    """
+    task = blank
+    for fields in layers:
+        task = _apply(task, fields, folder, bundled)
+    return replace(task, metadata=dict(metadata)) if metadata else task

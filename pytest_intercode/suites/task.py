@@ -1,0 +1,198 @@
+"""What a task is: the records that every other part of the package passes around.
+
+Pure data: nothing here reads a file, runs a command or imports pytest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+__all__ = [
+    "ENVIRONMENTS",
+    "Archive",
+    "FileSpec",
+    "ImageSource",
+    "Limits",
+    "Normaliser",
+    "RewardOptions",
+    "Task",
+    "TaskView",
+]
+
+ENVIRONMENTS = ("bash", "sql", "python", "ctf")
+"""The action spaces of InterCode."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one sandbox may use.
+
+    Attributes:
+        memory: bytes of memory; swap is not given on top.
+        cpus: processors, as a fraction of one.
+        pids: processes and threads alive at a time.
+        file_size: bytes that one file may grow to.
+        network: False for loopback only.
+        output: bytes of one action's output that are kept and shown.
+    """
+
+    memory: int = 512 * 1024**2
+    cpus: float = 1.0
+    pids: int = 256
+    file_size: int = 256 * 1024**2
+    network: bool = False
+    output: int = 64 * 1024
+
+
+@dataclass(frozen=True)
+class FileSpec:
+    """One entry of a task's file tree: a file, a symbolic link or a directory."""
+
+    kind: Literal["file", "link", "directory"]
+    content: bytes = b""
+    target: str = ""
+    mode: int | None = None
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A tar archive that is unpacked before the agent starts.
+
+    Attributes:
+        path: the archive on the host.
+        at: the directory in the sandbox that it is unpacked in.
+        keep_times_before: entries last modified before this time (seconds since the epoch) keep
+            their time; all others get the time of unpacking. None keeps every time. This is what
+            tasks about "files older than a week" need when the archive itself grows old.
+    """
+
+    path: Path
+    at: str = "/"
+    keep_times_before: float | None = None
+
+
+@dataclass(frozen=True)
+class ImageSource:
+    """Where a sandbox's image comes from: a Dockerfile to build, or the name of an image."""
+
+    dockerfile: Path | None = None
+    image: str | None = None
+
+
+@dataclass(frozen=True)
+class Normaliser:
+    """One declared relaxation of the comparison of outputs.
+
+    Attributes:
+        name: ``trailing-space``, ``line-order``, ``numbers`` or ``pattern``.
+        pattern: the regular expression of ``pattern``.
+        replace: what its matches become.
+    """
+
+    name: Literal["trailing-space", "line-order", "numbers", "pattern"]
+    pattern: str = ""
+    replace: str = ""
+
+
+@dataclass(frozen=True)
+class RewardOptions:
+    """How the end state of a task is compared with gold's.
+
+    Attributes:
+        output: when the last output counts: ``when-gold-prints``, ``always`` or ``never``. Where
+            gold changes nothing it always counts, as there is nothing else to go by.
+        normalise: relaxations applied to both outputs, in order.
+        scratch: paths (absolute, or relative to the working directory) below which the agent may
+            leave what it likes, as long as gold leaves them alone.
+    """
+
+    output: Literal["when-gold-prints", "always", "never"] = "when-gold-prints"
+    normalise: tuple[Normaliser, ...] = ()
+    scratch: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """The part of a task that an agent may see.
+
+    It never holds the gold, nor further columns of a row, any of which could be an answer.
+
+    Attributes:
+        id: the task's id, unique in its suite.
+        query: the instruction in natural language.
+        env: the environment's name, which says what language an action is in.
+        suite: the suite's name.
+        dataset: the dataset's name; the suite's where there is none.
+        hardness: the suite's own grading, or the empty string.
+        tags: the suite's own labels.
+        workdir: the directory in which the first action runs.
+        max_turns: how many actions the agent has.
+    """
+
+    id: str
+    query: str
+    env: str
+    suite: str
+    dataset: str
+    hardness: str
+    tags: tuple[str, ...]
+    workdir: str
+    max_turns: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task instance, gold included.
+
+    Attributes:
+        gold: the reference commands, run in order in one shell.
+        files: the file tree, by path (absolute, or relative to ``workdir``).
+        archive: a tar archive unpacked before ``files`` are written.
+        setup: commands run after the files are there and before the agent; each must exit with 0.
+        image: None for the environment's own image.
+        max_turns: actions an episode has, unless ``--intercode-max-turns`` says otherwise.
+        action_timeout: seconds one action has.
+        timeout: seconds an episode has; None for the run's default.
+        xfail: why gold is known not to reach 1.0, or None.
+        source: the file and line that the task was read from, for messages.
+        metadata: further columns of the task's row.
+    """
+
+    id: str
+    query: str
+    gold: tuple[str, ...]
+    env: str
+    suite: str
+    dataset: str
+    hardness: str = ""
+    tags: tuple[str, ...] = ()
+    files: Mapping[str, FileSpec] = field(default_factory=dict, hash=False)
+    archive: Archive | None = None
+    setup: tuple[str, ...] = ()
+    image: ImageSource | None = None
+    workdir: str = "/"
+    limits: Limits = Limits()
+    reward: RewardOptions = RewardOptions()
+    max_turns: int = 10
+    action_timeout: float = 10.0
+    timeout: float | None = None
+    xfail: str | None = None
+    source: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def view(self, max_turns: int | None = None) -> TaskView:
+        """Return what the agent may see of this task."""
+        return TaskView(
+            id=self.id,
+            query=self.query,
+            env=self.env,
+            suite=self.suite,
+            dataset=self.dataset,
+            hardness=self.hardness,
+            tags=self.tags,
+            workdir=self.workdir,
+            max_turns=self.max_turns if max_turns is None else max_turns,
+        )
