@@ -1,0 +1,1 @@
+"""Sandboxes: the isolated machines in which actions run, and the channel into them."""

@@ -1,0 +1,382 @@
+"""The command channel: one open pipe to the keeper of a sandbox, one message for one action.
+
+The keeper (``keeper.sh``) is the sandbox's first process; the agent's shell is its child and lives
+from action to action. A backend gives the channel a :class:`Transport`; nothing here knows about
+Docker or any other backend.
+
+How one action travels: the client sends it as one line of quoted bash; the shell evaluates it at
+its top level, with empty input and without the answering descriptor; then it reports nonce,
+status, options and directory. The client then has the keeper print a marker that nobody could
+have known before, and everything ahead of that marker is the action's output. When the shell
+died instead, or the clock ran out, the keeper kills what the action started and a new shell takes
+over the variables, functions and directory of the last action that ended well.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import secrets
+import threading
+import time
+from importlib import resources
+from typing import Literal, NamedTuple, Protocol
+
+from pytest_intercode.errors import SandboxError
+from pytest_intercode.sandboxes.output import Output, as_bash_c
+from pytest_intercode.sandboxes.protocol import Execution
+
+__all__ = ["Channel", "ChannelClosed", "Transport"]
+
+FLOOD = 64 * 1024**2
+"""Bytes of output after which an action is stopped, whatever its time."""
+
+STATE = "/dev/shm/.intercode"
+"""Where the shell notes its state after each action, for its successor."""
+
+_LINES_AHEAD = 1000
+"""Empty lines that a shell reads before its first (``ahead`` in ``keeper.sh``)."""
+
+_LINES_PER_ACTION = 3
+
+_ALONE = 2  # processes: the keeper and the shell
+_CROWD = 30  # processes: more than the jobs that an action leaves behind
+
+_POLL_FIRST, _POLL_MOST = 0.02, 0.25
+_PATIENCE = 5.0
+
+_SHELL_START = (
+    # The state of the shell before this one, if there was one; readonly variables complain.
+    "{{ . {state}; }} >/dev/null 2>&1; "
+    '__intercode_status() {{ builtin return "$1"; }}; '
+    # `builtin`, as the agent's functions may have any name. Options that would disturb these
+    # lines go off; the next action turns them on again. What the agent defined comes last in the
+    # state, so that it cannot get between the lines that restore the rest.
+    "__intercode_end() {{ builtin set +exv; "
+    "{{ builtin declare -p; builtin umask -p; builtin printf 'cd -- %q\\n' \"$PWD\"; "
+    "builtin set +o; builtin shopt -p; builtin declare -f; builtin alias -p; builtin trap -p; "
+    "}} >|{state}; "
+    'builtin printf \'D %s %s %s %s\\n\' "$1" "$2" "$3" "${{PWD//$\'\\n\'/?}}" >&201; '
+    # No failure of its own: the agent's ERR trap is not for this line.
+    "builtin return 0; }}; "
+    "{first}__intercode_end {nonce} 0 -"
+)
+_CONTROL = re.compile(rb"[\x00-\x1f\x7f'\\]")
+
+
+class ChannelClosed(SandboxError):
+    """The other end is gone: the sandbox ended."""
+
+
+class Chunk(NamedTuple):
+    """Bytes that arrived from the sandbox."""
+
+    stream: Literal["output", "answers"]
+    data: bytes
+
+
+class Transport(Protocol):
+    """Carries bytes to the keeper's input and back from its two outputs."""
+
+    def send(self, data: bytes) -> None:
+        """Queue bytes for the keeper; they leave while :meth:`receive` waits."""
+
+    def receive(self, timeout: float) -> list[Chunk]:
+        """Wait up to ``timeout`` seconds and return what arrived, oldest first.
+
+        Raises:
+            ChannelClosed: the sandbox has ended.
+        """
+
+    def close(self) -> None:
+        """Let go; the sandbox ends."""
+
+
+def keeper_script() -> bytes:
+    """Return the text that the sandbox's bash is fed first, without its comments."""
+    text = resources.files("pytest_intercode.sandboxes").joinpath("keeper.sh").read_text("utf-8")
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return ("\n".join(lines) + "\n").encode()
+
+
+def quote(text: bytes) -> bytes:
+    """Quote bytes as one word of one line of bash."""
+    return b"$'" + _CONTROL.sub(lambda found: b"\\%03o" % found.group()[0], text) + b"'"
+
+
+class Channel:
+    """The client's end of the channel. One thread at a time may use it, any may interrupt it."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        workdir: str,
+        output_limit: int,
+        guarded: bool = True,
+        offline: bool = True,
+    ) -> None:
+        self._transport = transport
+        self._output_limit = output_limit
+        self._answers = bytearray()
+        self._pending = bytearray()  # output that arrived outside of any action
+        self._status = 0
+        self._flags = ""
+        self._cwd = workdir
+        self._line = 0
+        self._actions: list[tuple[int, int]] = []  # of this shell: first line, further lines
+        self._called_off = threading.Event()
+        self._lock = threading.Lock()
+        for name, value in (("guarded", guarded), ("offline", offline)):
+            self._send(f"{name}={'yes' if value else ''}".encode())
+        transport.send(keeper_script())
+        home = quote(workdir.encode("utf-8", "surrogateescape"))
+        self._start_shell(b"mkdir -p -- %b; cd -- %b; " % (home, home))
+        if self._cwd != posixpath.normpath(workdir).replace("\n", "?"):
+            raise SandboxError(f"the working directory {workdir} cannot be made")
+
+    @property
+    def cwd(self) -> str:
+        """The shell's directory after the last action."""
+        return self._cwd
+
+    def interrupt(self) -> None:
+        """End the running action, and every later one at once; from any thread."""
+        self._called_off.set()
+
+    def close(self) -> None:
+        """Let go of the sandbox, which ends with its channel."""
+        self._transport.close()
+
+    # -- actions
+
+    def run(self, action: str, timeout: float) -> Execution:
+        """Run one action; see :meth:`pytest_intercode.sandboxes.protocol.Sandbox.run`."""
+        with self._lock:
+            return self._run(action.encode("utf-8", "surrogateescape"), timeout)
+
+    def _run(self, action: bytes, timeout: float) -> Execution:
+        began = time.monotonic()
+        nonce = secrets.token_hex(8)
+        output = Output(self._output_limit)
+        output.add(bytes(self._pending))
+        self._pending.clear()
+        options = "".join(flag for flag in self._flags if flag in "exv")
+        prefix = b"set -%s; " % options.encode() if options else b""
+        # With `||`, what is not zero is still `$?` of the action, and no error to traps.
+        status = b"__intercode_status %d || " % self._status if self._status else b""
+        line = b"%bbuiltin eval %b </dev/null 201>&-" % (status, quote(prefix + action))
+        self._send(b"A %b %b" % (nonce.encode(), line))
+        self._actions.append((self._line, action.count(b"\n")))
+        self._line += _LINES_PER_ACTION
+
+        ended: Literal["itself", "timeout", "flood", "cancelled"] = "itself"
+        code: int | None = None
+        restarted = False
+        interval = _POLL_FIRST
+        ask_at = began + interval
+        while True:
+            now = time.monotonic()
+            if now - began >= timeout:
+                ended = "timeout"
+            elif output.size > FLOOD:
+                ended = "flood"
+            elif self._called_off.is_set():
+                ended = "cancelled"
+            if ended != "itself":
+                self._kill()
+                restarted = True
+                break
+            if now >= ask_at:
+                self._send(b"P %b" % nonce.encode())
+                interval = min(interval * 1.5, _POLL_MOST)
+                ask_at = now + interval
+            self._pump(min(began + timeout, ask_at) - now, output)
+            answer = self._answer(nonce)
+            if answer is None:
+                continue
+            kind, words = answer
+            if kind == "D":
+                code = int(words[0])
+                self._status, self._flags, self._cwd = code, words[1], words[2]
+                break
+            if kind == "P" and words[0] == "dead":
+                code, restarted = int(words[1]), True
+                break
+        self._read_to_marker(output)
+        if not output.truncated:
+            text = output.kept()
+            # After `set -v` the shell shows the line that the keeper added, too.
+            shown = re.sub(rb"\n\{ __intercode_end %b .*\n" % nonce.encode(), b"", text)
+            shown = as_bash_c(shown, self._actions)
+            output = output if shown == text else Output.of(shown, output)
+        if restarted:
+            self._status, self._flags = 0, ""
+            self._start_shell()
+        if ended != "itself":
+            # What was killed in the middle of a write may have come out behind the marker.
+            self._read_to_marker(Output(0))
+            self._pending.clear()
+        return Execution(
+            output=output.kept(),
+            size=output.size,
+            digest=output.digest(),
+            status=code,
+            cwd=self._cwd,
+            ended=ended,
+            restarted=restarted,
+            seconds=time.monotonic() - began,
+        )
+
+    def _kill(self) -> None:
+        """Kill what the action started; all there is when that does not help."""
+        # A crowd that an earlier action left is a bomb, which would come back.
+        if self._killed("") and self._processes() <= _CROWD:
+            return
+        if not self._killed("all"):
+            raise SandboxError("the sandbox does not answer after a kill")
+
+    def _killed(self, scope: Literal["", "all"]) -> bool:
+        nonce = secrets.token_hex(8)
+        self._send(f"K {nonce} {scope}".encode())
+        return self._await("K", nonce, _PATIENCE) is not None
+
+    def _start_shell(self, first: bytes = b"") -> None:
+        nonce = secrets.token_hex(8)
+        line = _SHELL_START.format(state=STATE, first="{first}", nonce=nonce)
+        start = b"S " + line.encode().replace(b"{first}", first)
+        self._send(start)
+        for _ in range(3):
+            answer = self._await("D", nonce, _PATIENCE)
+            if answer is not None:
+                self._cwd = answer[2]
+                self._line = _LINES_AHEAD + 2
+                self._actions.clear()
+                return
+            # A bomb that an earlier action left behind may have taken the new shell's place.
+            self._killed("all")
+            self._send(start)
+        raise SandboxError("the sandbox starts no shell")
+
+    def _read_to_marker(self, output: Output) -> None:
+        """Everything the keeper's stdout holds up to a new marker is the action's."""
+        marker = secrets.token_hex(16).encode()
+        self._send(b"M " + marker)
+        window = bytearray()
+        limit = time.monotonic() + _PATIENCE + 25
+        while time.monotonic() < limit:
+            for chunk in self._transport.receive(1.0):
+                if chunk.stream == "answers":
+                    self._answers += chunk.data
+                    continue
+                window += chunk.data
+                at = window.find(marker)
+                if at >= 0:
+                    output.add(bytes(window[:at]))
+                    self._pending += window[at + len(marker) :]
+                    window.clear()
+                    limit = 0.0
+                elif len(window) > len(marker):
+                    output.add(bytes(window[: -len(marker)]))
+                    del window[: -len(marker)]
+            if limit == 0.0:
+                return
+        raise SandboxError("the sandbox does not answer")
+
+    # -- commands of ours
+
+    def admin(self, command: str, timeout: float) -> tuple[int, bytes]:
+        """Run a command outside the shell; its output travels with the answers."""
+        with self._lock:
+            nonce = secrets.token_hex(8)
+            code = quote(command.encode("utf-8", "surrogateescape"))
+            self._answers.clear()
+            self._send(b"X %b %b" % (nonce.encode(), code))
+            whole = re.compile(rb"X %b\n(.*)\nX %b (\d+)\n" % ((nonce.encode(),) * 2), re.DOTALL)
+            limit = time.monotonic() + timeout
+            while time.monotonic() < limit:
+                self._pump(min(1.0, limit - time.monotonic()))
+                if not self._answers.endswith(b"\n"):
+                    continue
+                found = whole.search(self._answers)
+                if found:
+                    output, status = bytes(found[1]), int(found[2])
+                    del found  # a match keeps the buffer from shrinking
+                    self._answers.clear()
+                    return status, output
+            raise SandboxError(f"did not finish within {timeout:g} s: {command[:200]}")
+
+    def settle(self, timeout: float) -> bytes:
+        """Wait until nothing runs besides the keeper and the shell; return what was printed since.
+
+        What an action started in the background may still be at work when the action has ended.
+        The next action's output holds what is returned here, too.
+        """
+        limit = time.monotonic() + timeout
+        with self._lock:
+            while True:
+                if self._processes() <= _ALONE or time.monotonic() >= limit:
+                    break
+                time.sleep(0.01)
+            late = Output(self._output_limit)
+            self._read_to_marker(late)
+            self._pending += late.kept()
+            self._pending[:] = as_bash_c(bytes(self._pending), self._actions)
+            return bytes(self._pending)
+
+    def _processes(self) -> int:
+        nonce = secrets.token_hex(8)
+        self._send(f"N {nonce}".encode())
+        answer = self._await("N", nonce, _PATIENCE)
+        if answer is None:
+            raise SandboxError("the sandbox does not answer")
+        return int(answer[0])
+
+    def unpack(self, archive: bytes) -> None:
+        """Stream a tar archive to the keeper."""
+        with self._lock:
+            nonce = secrets.token_hex(8)
+            self._send(f"T {nonce} {len(archive)}".encode())
+            self._transport.send(archive)
+            answer = self._await("T", nonce, 60 + len(archive) / 1e6)
+            if answer is None or answer[0] != "0":
+                why = " ".join(answer[1:]) if answer else "no answer"
+                raise SandboxError(f"files could not be unpacked: {why}")
+
+    # -- the wire
+
+    def _send(self, line: bytes) -> None:
+        self._transport.send(line + b"\n")
+
+    def _pump(self, timeout: float, output: Output | None = None) -> None:
+        for chunk in self._transport.receive(max(0.0, timeout)):
+            if chunk.stream == "answers":
+                self._answers += chunk.data
+            elif output is not None:
+                output.add(chunk.data)
+            else:
+                self._pending += chunk.data
+                del self._pending[: -self._output_limit]
+
+    def _answer(self, nonce: str) -> tuple[str, list[str]] | None:
+        """Take the next whole answer that carries ``nonce``; drop what carries another."""
+        while (end := self._answers.find(b"\n")) >= 0:
+            line = self._answers[:end].decode("utf-8", "surrogateescape")
+            del self._answers[: end + 1]
+            words = line.split(" ", 4)
+            if len(words) > 2 and words[1] == nonce:
+                if words[0] == "P" and words[2] == "alive":
+                    continue
+                return words[0], words[2:]
+            if words[:2] == ["K", nonce]:
+                return "K", []
+        return None
+
+    def _await(self, kind: str, nonce: str, timeout: float) -> list[str] | None:
+        limit = time.monotonic() + timeout
+        while (left := limit - time.monotonic()) > 0:
+            answer = self._answer(nonce)
+            if answer is not None and answer[0] == kind:
+                return answer[1]
+            self._pump(min(left, 1.0))
+        return None

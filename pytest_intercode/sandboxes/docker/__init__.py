@@ -1,0 +1,1 @@
+"""The Docker backend: images, containers, their attached streams, and what cleans up after us."""

@@ -1,0 +1,203 @@
+"""The Docker engine as a launcher of sandboxes, and the removal of what earlier runs left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_intercode.errors import EngineUnavailable, SandboxError
+from pytest_intercode.sandboxes.docker.container import Container, host_config
+from pytest_intercode.sandboxes.docker.reaper import Reaper
+from pytest_intercode.sandboxes.docker.stream import AttachedStreams
+from pytest_intercode.sandboxes.protocol import SandboxSpec
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+__all__ = ["DockerEngine", "connect"]
+
+RUN_LABEL = "pytest-intercode.run"
+OWNER_LABEL = "pytest-intercode.owner"
+API_TIMEOUT = 60
+_LAUNCH_DEADLINE = "the engine did not start the container"
+
+
+def connect() -> APIClient:
+    """Return a client of the engine that the environment names (``DOCKER_HOST`` and the like).
+
+    Raises:
+        EngineUnavailable: no engine answers there, or its socket may not be opened.
+    """
+    import docker
+    from docker.errors import DockerException
+    from requests.exceptions import RequestException
+
+    address = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    try:
+        if address.startswith("unix://"):
+            # The SDK leaves its socket open when nobody answers.
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(address.removeprefix("unix://"))
+        return docker.from_env(timeout=API_TIMEOUT).api
+    except (DockerException, RequestException, OSError) as error:
+        if _is_denied(error) or _may_not_open(address):
+            raise EngineUnavailable(
+                f"no permission to use the Docker engine at {address}. Add the user to the group "
+                "'docker' (then log in again), or set DOCKER_HOST to an engine of your own"
+            ) from None
+        raise EngineUnavailable(
+            f"no Docker engine answers at {address}. Start it (scripts/docker-up in our "
+            "repository installs and starts one), or set DOCKER_HOST"
+        ) from None
+
+
+def _is_denied(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, PermissionError) or "Permission denied" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _may_not_open(address: str) -> bool:
+    path = Path(address.removeprefix("unix://"))
+    return address.startswith("unix://") and path.exists() and not os.access(path, os.W_OK)
+
+
+def _this_process() -> str:
+    """Name this process so that another run can tell whether it still lives."""
+    return _owner_name(os.getpid())
+
+
+def _owner_name(pid: int) -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    machine = boot.read_text().strip() if boot.exists() else socket.gethostname()
+    try:
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+        started = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        namespace = started = ""
+    return f"{machine} {namespace} {pid} {started}"
+
+
+def _is_dead(owner: str) -> bool:
+    """Whether a container's owner ran here, in this machine's present life, and is gone."""
+    words = owner.split(" ")
+    mine = _this_process().split(" ")
+    if len(words) != 4 or words[:2] != mine[:2]:
+        return False
+    return _owner_name(int(words[2])).split(" ")[3] != words[3]
+
+
+class DockerEngine:
+    """Starts sandboxes in containers; one for each pytest process.
+
+    Attributes:
+        run: the label by which this process's containers are known.
+    """
+
+    def __init__(self, api: APIClient | None = None) -> None:
+        self.api = api or connect()
+        self.run = secrets.token_hex(6)
+        self._labels = {RUN_LABEL: self.run, OWNER_LABEL: _this_process()}
+        self._reaper = Reaper(RUN_LABEL, self.run)
+        self._pid = os.getpid()
+
+    def launch(self, spec: SandboxSpec) -> Container:
+        """Create, attach and start a container.
+
+        Raises:
+            SandboxError: the engine refused, or the keeper did not answer.
+        """
+        container_id = None
+        with _engine_errors(f"a container of {spec.image}"):
+            config = self.api.create_container_config(
+                spec.image,
+                entrypoint=["bash"],
+                command=[],
+                stdin_open=True,
+                tty=False,
+                detach=False,  # detach=True would quietly close the input after one client
+                user="0:0",
+                working_dir="/",
+                # Loopback comes up all the same, and a start takes half the time that it takes
+                # with the network mode `none` alone.
+                network_disabled=not spec.limits.network,
+                hostname=spec.hostname,
+                environment=dict(spec.variables),
+                labels=self._labels,
+                host_config=host_config(self.api, spec),  # type: ignore[arg-type]
+            )
+            created = self.api.create_container_from_config(config)  # type: ignore[no-untyped-call]
+            container_id = str(created["Id"])
+        try:
+            with _engine_errors(f"a container of {spec.image}"):
+                attached = self.api.attach_socket(
+                    container_id, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+                )
+                streams = AttachedStreams(attached)
+                try:
+                    self.api.start(container_id)
+                    return Container(self.api, container_id, streams, spec)
+                except BaseException:
+                    streams.close()
+                    raise
+        except SandboxError as error:
+            self._remove(container_id)
+            hint = "" if "executable file not found" not in str(error) else " (it needs bash)"
+            raise SandboxError(f"{spec.image} does not start as a sandbox{hint}: {error}") from None
+        except BaseException:
+            self._remove(container_id)
+            raise
+
+    def sweep(self) -> int:
+        """Remove the containers of runs that died; return how many there were."""
+        removed = 0
+        with _engine_errors("the list of containers"):
+            for row in self.api.containers(all=True, filters={"label": RUN_LABEL}):
+                labels: Mapping[str, str] = row.get("Labels") or {}
+                if _is_dead(labels.get(OWNER_LABEL, "")):
+                    self._remove(row["Id"])
+                    removed += 1
+        return removed
+
+    def close(self) -> None:
+        """Remove what still runs and send the reaper home."""
+        if os.getpid() != self._pid:
+            return  # a forked child must not end its parent's sandboxes
+        with contextlib.suppress(Exception):
+            for row in self.api.containers(all=True, filters={"label": f"{RUN_LABEL}={self.run}"}):
+                if row.get("State") != "removing":
+                    self._remove(row["Id"])
+        self._reaper.dismiss()
+        self.api.close()
+
+    def _remove(self, container_id: str) -> None:
+        from docker.errors import APIError
+        from requests.exceptions import RequestException
+
+        with contextlib.suppress(APIError, RequestException):
+            self.api.remove_container(container_id, force=True, v=True)
+
+
+@contextlib.contextmanager
+def _engine_errors(what: str) -> Iterator[None]:
+    """Turn the SDK's and its HTTP library's errors into ours."""
+    from docker.errors import APIError, DockerException
+    from requests.exceptions import RequestException
+
+    try:
+        yield
+    except APIError as error:
+        raise SandboxError(f"{what}: {_plain(error)}") from None
+    except (DockerException, RequestException) as error:
+        raise SandboxError(f"{what}: {error}") from None
+
+
+def _plain(error: Any) -> str:
+    return " ".join(str(error.explanation or error).split())

@@ -1,0 +1,204 @@
+"""Images: built from a Dockerfile when first used, and known by the hash of what went in."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import io
+import os
+import re
+import tarfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_intercode.errors import ImageError
+from pytest_intercode.suites.task import ImageSource
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+__all__ = ["Images"]
+
+_REPOSITORY = "pytest-intercode"
+_FROM = re.compile(r"^\s*ARG\s+BASE=(\S+)", re.IGNORECASE | re.MULTILINE)
+_STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
+_LAST_LINES = 12
+
+
+class Images:
+    """Finds or builds the images that tasks name.
+
+    Args:
+        api: the engine's client.
+        replacements: base images to use in place of others (``--intercode-base-image``).
+        progress: called with one line for each step of a build, so that a person sees it move.
+    """
+
+    def __init__(
+        self,
+        api: APIClient,
+        replacements: Mapping[str, str] | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        self._api = api
+        self._replacements = dict(replacements or {})
+        self._progress = progress or (lambda line: None)
+        self._known: dict[ImageSource, str | ImageError] = {}
+        self._lock = threading.Lock()
+
+    def resolve(self, source: ImageSource) -> str:
+        """Return the name of an image that is there, building it first if need be.
+
+        Raises:
+            ImageError: it cannot be built or found; once for all tasks that use it.
+        """
+        with self._lock:
+            if source not in self._known:
+                try:
+                    self._known[source] = self._find_or_build(source)
+                except ImageError as error:
+                    self._known[source] = error
+            found = self._known[source]
+        if isinstance(found, ImageError):
+            raise ImageError(str(found)) from None
+        return found
+
+    def _find_or_build(self, source: ImageSource) -> str:
+        if source.dockerfile is None:
+            name = source.image or ""
+            name = self._replacements.get(name, name)
+            self._ensure(name, f"image {name}")
+            return name
+        context, base = self._prepare(source.dockerfile)
+        digest = hashlib.sha256(f"{base}\n".encode() + context)
+        label = re.sub(r"[^a-z0-9_.-]", "-", source.dockerfile.name.lower())
+        label = label.removesuffix(".dockerfile").strip("-.") or "image"
+        tag = f"{_REPOSITORY}/{label}:{digest.hexdigest()[:12]}"
+        with _one_builder(tag):
+            if self._image_id(tag) is None:
+                self._build(source.dockerfile, context, tag, base)
+        return tag
+
+    def _prepare(self, dockerfile: Path) -> tuple[bytes, str]:
+        """Return a Dockerfile's build context as a tar archive, and its base image."""
+        try:
+            text = dockerfile.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ImageError(f"{dockerfile}: cannot be read: {error}") from None
+        found = _FROM.search(text)
+        base = found[1] if found else ""
+        base = self._replacements.get(base, base)
+        return _context(dockerfile), base
+
+    def _image_id(self, name: str) -> str | None:
+        from docker.errors import ImageNotFound
+
+        if not name:
+            return None
+        try:
+            found = self._api.inspect_image(name)  # type: ignore[no-untyped-call]
+            return str(found["Id"])
+        except ImageNotFound:
+            return None
+
+    def _ensure(self, name: str, what: str) -> None:
+        """Make sure that an image is there, pulling it if it is not."""
+        from docker.errors import APIError
+        from requests.exceptions import RequestException
+
+        if self._image_id(name) is not None:
+            return
+        self._progress(f"pulling {name} (first use)")
+        repository, _, tag = name.partition("@")[0].rpartition(":")
+        if not repository or "/" in tag:
+            repository, tag = name, "latest"
+        try:
+            self._api.pull(repository, tag=tag)
+        except (APIError, RequestException) as error:
+            reason = " ".join(str(getattr(error, "explanation", None) or error).split())
+            raise ImageError(
+                f"{what} is not on this machine and cannot be pulled: {reason}. "
+                "Load it with 'docker load' or 'docker import', or name another with "
+                f"--intercode-base-image {name}=REPLACEMENT"
+            ) from None
+
+    def _build(self, dockerfile: Path, context: bytes, tag: str, base: str) -> None:
+        from docker.errors import APIError
+        from requests.exceptions import RequestException
+
+        if base:
+            self._ensure(base, f"base image {base} of {dockerfile.name}")
+        self._progress(f"building {tag} from {dockerfile.name} (first use)")
+        last: deque[str] = deque(maxlen=_LAST_LINES)
+        failure = ""
+        try:
+            stream: Iterator[dict[str, Any]] = self._api.build(
+                fileobj=io.BytesIO(context),
+                custom_context=True,
+                dockerfile=dockerfile.name,
+                tag=tag,
+                buildargs={"BASE": base} if base else {},
+                rm=True,
+                forcerm=True,
+                decode=True,
+                labels={f"{_REPOSITORY}.image": dockerfile.name},
+                timeout=1800,
+            )
+            for event in stream:
+                for line in str(event.get("stream") or "").splitlines():
+                    if not line.strip():
+                        continue
+                    last.append(line.rstrip())
+                    step = _STEP.match(line)
+                    if step:
+                        self._progress(f"  step {step[1]}/{step[2]}: {step[3][:90]}")
+                failure = failure or str(event.get("error") or "")
+        except (APIError, RequestException) as error:
+            failure = " ".join(str(getattr(error, "explanation", None) or error).split())
+        if failure or self._image_id(tag) is None:
+            lines = "".join(f"\n    {line}" for line in last)
+            raise ImageError(f"{dockerfile} does not build: {failure or 'no image'}{lines}")
+
+
+def _context(dockerfile: Path) -> bytes:
+    """Return what a build may use as a tar archive: the Dockerfile and the folder of its name.
+
+    ``NAME.Dockerfile`` may use what is in ``NAME/`` beside it; a plain ``Dockerfile`` the whole
+    folder that it is in. The archive depends on names, modes and bytes alone.
+    """
+    if dockerfile.suffix == ".Dockerfile":
+        folder = dockerfile.with_suffix("")
+        files = [dockerfile, *sorted(path for path in folder.rglob("*") if path.is_file())]
+    else:
+        files = sorted(path for path in dockerfile.parent.rglob("*") if path.is_file())
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path in files:
+            entry = tarfile.TarInfo(str(path.relative_to(dockerfile.parent)))
+            data = path.read_bytes()
+            entry.size = len(data)
+            entry.mode = 0o755 if os.access(path, os.X_OK) else 0o644
+            archive.addfile(entry, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+@contextlib.contextmanager
+def _one_builder(tag: str) -> Iterator[None]:
+    """Let only one process of this user build a given image at a time (think of xdist)."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    folder = home / _REPOSITORY
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ImageError(f"{folder} is needed for the locks of image builds: {error}") from None
+    path = folder / (re.sub(r"[^a-z0-9]", "-", tag) + ".lock")
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,66 @@
+"""The reaper: a small process that outlives its client and removes what the client left.
+
+Sandboxes end by themselves when their client dies, because their keeper's input ends. The reaper
+is for what that cannot cover: a container that was created and never started, or whose input
+another process still holds open. It sits in a session of its own, blocked on a pipe; an orderly
+client says goodbye on it, and a pipe that just closes means that the client died.
+
+Run as ``python -m pytest_intercode.sandboxes.docker.reaper LABEL VALUE``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+
+__all__ = ["Reaper"]
+
+_GOODBYE = b"."
+
+
+class Reaper:
+    """The client's side: starts the process, and dismisses it at the end."""
+
+    def __init__(self, label: str, value: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__, label, value],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def dismiss(self) -> None:
+        """Tell the reaper that nothing is left for it to do."""
+        with contextlib.suppress(OSError):
+            self._process.communicate(_GOODBYE, timeout=5)
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+def main(label: str, value: str) -> None:
+    """Wait for the client's end; remove every container with the label, until there is none."""
+    if sys.stdin.buffer.read(1) == _GOODBYE:
+        return
+    import docker
+    from docker.errors import DockerException
+
+    deadline = time.monotonic() + 30
+    clean = 0
+    while clean < 3 and time.monotonic() < deadline:
+        with contextlib.suppress(DockerException, OSError):
+            api = docker.from_env(timeout=20).api
+            rows = api.containers(all=True, filters={"label": f"{label}={value}"})
+            for row in rows:
+                with contextlib.suppress(DockerException):
+                    api.remove_container(row["Id"], force=True, v=True)
+            # A start that was under way when the client died shows up a little later.
+            clean = clean + 1 if not rows else 0
+        time.sleep(0.3)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,106 @@
+# The keeper: the first process of every sandbox. bash reads this text, and then commands, from
+# the standard input that the client holds open: when the client goes, however it goes, the input
+# ends, the keeper with it, and everything in the sandbox with the keeper.
+#
+# The agent's shell is a child that has one capability less, so that it can neither look into the
+# keeper nor hold its input open (unless $guarded is empty).
+#
+# Descriptors: 0 commands; 1 what the agent's processes print; 201 answers to the client (the shell
+# has it too, but not while an action runs); 202 the shell's input. An answer carries the nonce of
+# its command, so that none can be forged ahead of time. Commands:
+#
+#   A NONCE LINE    run an action, as one line of bash      M TEXT         print a marker
+#   S LINE          start a shell; its first line           P NONCE        is the shell alive?
+#   K NONCE [all]   kill the shell and what the last action started (or everything)
+#   X NONCE CODE    run a command outside the shell         T NONCE SIZE   unpack a tar archive
+#   N NONCE         how many processes are there?
+exec 201>&2 2>/dev/null
+[ -z "$offline" ] || # the engine writes this file only for a container with a network
+  printf '127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n' >/etc/hosts
+set -m # else what is started here would ignore SIGINT
+shell=0 before=
+# Empty lines ahead of the first, so that the shell's own line numbers are like no others (see
+# channel.py, which counts from here).
+printf -v ahead '%1000s' && ahead=${ahead// /$'\n'}
+lower() {
+  if [ "$guarded" ]; then exec setpriv --bounding-set -setpcap "$@"; else exec "$@"; fi
+}
+feed() { # a long line in a child: a keeper that blocks would not see its input end
+  if [ ${#1} -gt 4000 ]; then printf '%s' "$1" >&202 & else printf '%s' "$1" >&202; fi
+}
+processes() {
+  local p
+  found=
+  for p in /proc/[0-9]*; do found="$found ${p#/proc/}"; done
+}
+slaughter() { # only builtins: a fork bomb leaves no room for another process
+  local p
+  kill -STOP -1
+  for p in /proc/[0-9]*; do
+    p=${p#/proc/}
+    case " 1 $1 " in *" $p "*) ;; *) kill -KILL "$p" ;; esac
+  done
+  [ "$shell" = 0 ] || kill -KILL "$shell"
+  kill -CONT -1
+}
+while IFS= read -r line; do
+  command=${line%% *} line=${line#* } nonce=${line%% *} rest=${line#* }
+  case $command in
+  A)
+    processes
+    before=$found
+    feed "$rest
+
+{ __intercode_end $nonce \"\$?\" \"\$-\"; } 2>/dev/null
+"
+    ;;
+  M) printf '%s' "$line" ;;
+  P)
+    state=
+    read -r state <"/proc/$shell/stat"
+    state=${state##*) }
+    case $state in
+    '' | [ZX]*) wait "$shell"; echo "P $nonce dead $?" >&201 ;;
+    *) echo "P $nonce alive 0" >&201 ;;
+    esac
+    ;;
+  K)
+    case $rest in
+    all) slaughter '' ;;
+    *) slaughter "$before" ;;
+    esac
+    echo "K $nonce" >&201
+    ;;
+  S)
+    exec 202> >(lower bash 2>&1 202>&-)
+    shell=$!
+    feed "$ahead$line
+"
+    ;;
+  N)
+    processes
+    set -- $found
+    echo "N $nonce $#" >&201
+    ;;
+  X)
+    echo "X $nonce" >&201 # what follows, up to the line below, is the command's output
+    {
+      eval "code=$rest"
+      (lower bash -c "$code" </dev/null >&201 2>&1 201>&- 202>&-)
+      printf '\nX %s %s\n' "$nonce" "$?" >&201
+    } &
+    ;;
+  T)
+    why=$(
+      head -c "$rest" | {
+        tar -xpf - -C / --numeric-owner 2>&1
+        status=$?
+        cat >/dev/null # what tar left, or it would be taken for commands
+        exit $status
+      }
+    )
+    status=$?
+    echo "T $nonce $status ${why//$'\n'/; }" >&201
+    ;;
+  esac
+done

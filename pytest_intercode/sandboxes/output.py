@@ -1,0 +1,97 @@
+"""What one action printed: kept within a limit, and worded as ``bash -c`` would."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+__all__ = ["Output", "as_bash_c"]
+
+_COMPLAINT = re.compile(
+    rb"^(bash|main): (eval: )?line (\d+): (?:(warning: here-document at line )(\d+))?", re.MULTILINE
+)
+
+
+class Output:
+    """Collects bytes: the beginning and the end of them within a limit, and a digest of all.
+
+    Args:
+        limit: bytes to keep, three quarters of them from the beginning.
+
+    Attributes:
+        size: bytes that were added.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.size = 0
+        self._head_room = limit * 3 // 4
+        self._tail_room = limit - self._head_room
+        self._limit = limit
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._hash = hashlib.sha256()
+
+    @classmethod
+    def of(cls, data: bytes, like: Output) -> Output:
+        """Return an output that holds just ``data``."""
+        made = cls(like._limit)
+        made.add(data)
+        return made
+
+    def add(self, data: bytes) -> None:
+        """Take bytes that were printed."""
+        self.size += len(data)
+        self._hash.update(data)
+        room = self._head_room - len(self._head)
+        if room > 0:
+            self._head += data[:room]
+            data = data[room:]
+        if data:
+            self._tail += data
+            if len(self._tail) > 2 * self._tail_room + 65536:
+                del self._tail[: len(self._tail) - self._tail_room]
+
+    @property
+    def truncated(self) -> bool:
+        """Whether more was added than is kept."""
+        return self.size > self._limit
+
+    def kept(self) -> bytes:
+        """Return the beginning and the end."""
+        if not self.truncated:
+            return bytes(self._head + self._tail)
+        return bytes(self._head + self._tail[len(self._tail) - self._tail_room :])
+
+    def digest(self) -> str:
+        """Return the SHA-256 of all bytes, in hexadecimal."""
+        return self._hash.hexdigest()
+
+
+def as_bash_c(text: bytes, actions: Sequence[tuple[int, int]]) -> bytes:
+    """Have the shell's complaints name it, and count lines, as those of ``bash -c`` do.
+
+    The shell counts all the lines it ever read; its numbers are like no other shell's. A job or a
+    function of an earlier action complains with that action's numbers.
+
+    Args:
+        text: what was printed.
+        actions: where each action of this shell began, and how many lines it has besides.
+    """
+
+    def number(line: bytes) -> int:
+        for first, more in reversed(actions):
+            if 0 <= int(line) - first <= more + 1:
+                return int(line) - first + 1
+        return int(line)
+
+    def renumber(found: re.Match[bytes]) -> bytes:
+        name, evaluated, line, here_document, beginning = found.groups()
+        if number(line) == int(line):
+            return found[0]
+        # Inside of functions bash names the place of their definition.
+        name = b"environment" if name == b"main" else name
+        changed = b"%b: %bline %d: " % (name, b"-c: " if evaluated else b"", number(line))
+        return changed + (b"%b%d" % (here_document, number(beginning)) if here_document else b"")
+
+    return _COMPLAINT.sub(renumber, text)

@@ -1,0 +1,148 @@
+"""What a sandbox is, whatever runs it: the contract between environments and backends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from pytest_intercode.suites.task import Limits
+
+__all__ = ["DEPTH", "Changes", "Entry", "Execution", "Launcher", "Sandbox", "SandboxSpec"]
+
+DEPTH = 200
+"""How many folders deep changes are looked for; nobody nests deeper except to break the search."""
+
+
+@dataclass(frozen=True)
+class SandboxSpec:
+    """Everything that must be known before a sandbox starts; equal specs are interchangeable.
+
+    Attributes:
+        image: the image's name.
+        limits: what the sandbox may use.
+        workdir: the directory in which the shell starts; made if it is missing.
+        hostname: the machine's name inside, or None for the backend's own choice.
+        variables: environment variables, as pairs.
+        guarded: keep the shell from looking into the sandbox's first process, by which it could
+            forge answers. The price: ``find /`` complains about ``/proc/1``.
+    """
+
+    image: str
+    limits: Limits = field(default_factory=Limits)
+    workdir: str = "/"
+    hostname: str | None = None
+    variables: tuple[tuple[str, str], ...] = ()
+    guarded: bool = True
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What became of one action.
+
+    Attributes:
+        output: stdout and stderr as one stream, in true order, cut to the output limit.
+        size: bytes the action really wrote (as far as it was let).
+        digest: SHA-256 of all of them, in hexadecimal.
+        status: the exit status, or None when the action had none (it timed out or was stopped).
+        cwd: the shell's directory afterwards.
+        ended: how the action ended: by itself, by the clock, by its flood of output, or by the
+            episode being called off.
+        restarted: the shell was lost with the action and has been replaced.
+        seconds: wall time.
+    """
+
+    output: bytes
+    size: int
+    digest: str
+    status: int | None
+    cwd: str
+    ended: Literal["itself", "timeout", "flood", "cancelled"]
+    restarted: bool
+    seconds: float
+
+    @property
+    def truncated(self) -> bool:
+        """Whether ``output`` is less than what the action wrote."""
+        return self.size > len(self.output)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file-system entry as rewards compare it; times are left out on purpose.
+
+    Attributes:
+        type: ``f`` file, ``d`` directory, ``l`` link, ``p`` FIFO, ``s`` socket, ``b`` or ``c``
+            device.
+        mode: permission bits.
+        uid: the owner.
+        gid: the group.
+        content: SHA-256 of a file's bytes in hexadecimal, a link's target, or empty.
+    """
+
+    type: str
+    mode: int
+    uid: int
+    gid: int
+    content: str = ""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is different since :meth:`Sandbox.mark`.
+
+    Attributes:
+        entries: changed paths with their entry now, None for a path that is gone.
+        before: the entry at the mark, for those changed paths where it is known in full.
+    """
+
+    entries: Mapping[str, Entry | None]
+    before: Mapping[str, Entry | None] = field(default_factory=dict)
+
+
+class Sandbox(Protocol):
+    """An isolated machine with one shell that keeps its state between actions.
+
+    Every method raises :class:`~pytest_intercode.errors.SandboxError` when the sandbox is gone.
+    """
+
+    @property
+    def name(self) -> str:
+        """A short name for messages."""
+
+    def run(self, action: str, timeout: float) -> Execution:
+        """Run one action in the shell; after ``timeout`` seconds it and its children are killed."""
+
+    def admin(self, command: str, timeout: float) -> tuple[int, bytes]:
+        """Run a command of ours outside the shell; return its exit status and its output."""
+
+    def settle(self, timeout: float) -> bytes:
+        """Wait until nothing runs but the shell; return what was printed since the last action."""
+
+    def unpack(self, archive: bytes) -> None:
+        """Unpack a tar archive at ``/``, with its owners, modes and times."""
+
+    def mark(self) -> None:
+        """Remember the state of the file system; :meth:`changes` is relative to it."""
+
+    def changes(self) -> Changes:
+        """Return what changed on disk since :meth:`mark`."""
+
+    def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]:
+        """Return the entries that now stand at ``paths``, None for those that do not exist."""
+
+    def interrupt(self) -> None:
+        """End a running action from another thread, as if its time had run out."""
+
+    def close(self) -> None:
+        """End the sandbox and everything in it; may be called twice, never raises."""
+
+
+class Launcher(Protocol):
+    """A backend: starts sandboxes."""
+
+    def launch(self, spec: SandboxSpec) -> Sandbox:
+        """Start a fresh sandbox."""
+
+    def close(self) -> None:
+        """Give back everything the backend holds."""

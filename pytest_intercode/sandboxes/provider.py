@@ -1,0 +1,90 @@
+"""Where environments get their sandboxes: one backend, its images and its pool, for one process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from pytest_intercode.sandboxes.pool import Pool
+from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
+from pytest_intercode.suites.task import ImageSource
+
+__all__ = ["SandboxProvider"]
+
+Result = TypeVar("Result")
+
+
+class SandboxProvider:
+    """Starts the backend when the first sandbox is needed, and ends everything on ``close``.
+
+    Args:
+        base_images: replacements of base images (``--intercode-base-image``).
+        progress: called with one line for each slow step, such as a build.
+        pool_size: how many sandboxes may be started ahead.
+
+    Attributes:
+        shared: what environments of one process have to share, by name.
+    """
+
+    def __init__(
+        self,
+        *,
+        base_images: Mapping[str, str] | None = None,
+        progress: Callable[[str], None] | None = None,
+        pool_size: int = 4,
+    ) -> None:
+        self._base_images = dict(base_images or {})
+        self._progress = progress
+        self._pool_size = pool_size
+        self.shared: dict[str, object] = {}
+        self._lock = threading.Lock()
+        self._started = False
+        self._closed = False
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._started:
+                return
+            from pytest_intercode.sandboxes.docker.engine import DockerEngine
+            from pytest_intercode.sandboxes.docker.images import Images
+
+            self._engine = DockerEngine()
+            swept = self._engine.sweep()
+            if swept and self._progress:
+                self._progress(f"removed {swept} containers that an earlier run left behind")
+            self._images = Images(self._engine.api, self._base_images, self._progress)
+            self._pool = Pool(self._engine, self._pool_size)
+            self._background = ThreadPoolExecutor(64, thread_name_prefix="intercode-gold")
+            self._started = True
+
+    def image(self, source: ImageSource) -> str:
+        """Return the name of a ready image; see :meth:`Images.resolve`."""
+        self._start()
+        return self._images.resolve(source)
+
+    def expect(self, specs: Iterable[SandboxSpec]) -> None:
+        """Have sandboxes started ahead; see :meth:`Pool.expect`."""
+        self._start()
+        self._pool.expect(specs)
+
+    def acquire(self, spec: SandboxSpec) -> Sandbox:
+        """Return a fresh sandbox."""
+        self._start()
+        return self._pool.acquire(spec)
+
+    def background(self, work: Callable[[], Result]) -> Future[Result]:
+        """Run work beside the agent's."""
+        self._start()
+        return self._background.submit(work)
+
+    def close(self) -> None:
+        """End every sandbox; may be called twice."""
+        with self._lock:
+            if not self._started or self._closed:
+                return
+            self._closed = True
+        self._pool.close()
+        self._background.shutdown(wait=True, cancel_futures=True)
+        self._engine.close()
