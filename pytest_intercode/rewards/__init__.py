@@ -1,0 +1,1 @@
+"""Reward functions: pure functions of what an episode left behind."""

@@ -1,0 +1,24 @@
+"""What a reward function returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["Reward"]
+
+
+@dataclass(frozen=True)
+class Reward:
+    """A reward and what it is made of.
+
+    Attributes:
+        value: in [0, 1]; 1.0 means solved.
+        parts: named numbers that explain the value.
+        reason: the first thing that is wrong, for people; empty when solved. It may quote the
+            agent's own state, never gold's.
+    """
+
+    value: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+    reason: str = ""
