@@ -1,0 +1,1 @@
+"""Environments: reset, step, submit and reward for each action space."""

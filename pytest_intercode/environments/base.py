@@ -1,0 +1,290 @@
+"""The environment of reinforcement learning: reset, step, submit, reward; Gymnasium's semantics.
+
+An environment runs one episode at a time. It owns the episode's sandboxes, counts its turns and
+records them; it knows nothing of agents, pytest or Docker.
+"""
+
+from __future__ import annotations
+
+import abc
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from pytest_intercode.errors import BudgetExhausted
+from pytest_intercode.rewards.protocol import Reward
+from pytest_intercode.sandboxes.protocol import SandboxSpec
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.task import Task
+
+__all__ = ["Environment", "Feedback", "Observation", "Profile", "StepResult", "Turn"]
+
+Profile: TypeAlias = Literal["strict", "paper"]
+Feedback: TypeAlias = Literal["observation", "reward"]
+StepResult: TypeAlias = "tuple[Observation, float, bool, bool, dict[str, Any]]"
+
+
+class Observation(str):
+    """What an agent sees after an action: text, with a few facts about it.
+
+    Attributes:
+        executed: the action ran and ended with status 0.
+        status: its exit status, or None.
+        reward: the reward of the state it left, when the run gives rewards as feedback.
+        turns_left: actions that the agent still has.
+    """
+
+    executed: bool
+    status: int | None
+    reward: float | None
+    turns_left: int
+
+    def __new__(
+        cls,
+        text: str,
+        *,
+        executed: bool = True,
+        status: int | None = None,
+        reward: float | None = None,
+        turns_left: int = 0,
+    ) -> Observation:
+        """Make an observation."""
+        made = super().__new__(cls, text)
+        made.executed, made.status = executed, status
+        made.reward, made.turns_left = reward, turns_left
+        return made
+
+
+@dataclass
+class Turn:
+    """One turn of an episode as the trajectory records it.
+
+    Attributes:
+        action: what the agent sent.
+        observation: what it saw.
+        executed: the action ran and ended with status 0.
+        reward: the reward after it, 0.0 where the state was not graded.
+        seconds: wall time in the sandbox.
+        parts: the reward's parts, where it was graded.
+    """
+
+    action: str
+    observation: str
+    executed: bool
+    reward: float = 0.0
+    seconds: float = 0.0
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+class Environment(abc.ABC):
+    """One action space.
+
+    Args:
+        provider: where sandboxes come from.
+        feedback: ``reward`` grades the state after every action and shows the result to the
+            agent, and ends the episode at 1.0 (InterCode's Try Again).
+        max_turns: actions in an episode; None for the task's own number.
+        action_timeout: seconds for an action; None for the task's own number.
+
+    Attributes:
+        turns: the turns of the episode so far.
+        task: the task of the episode; None before the first reset.
+        first: the observation that the last reset returned.
+        final: the episode's reward, once it is graded.
+    """
+
+    name: str
+    profile: Profile
+
+    def __init__(
+        self,
+        provider: SandboxProvider,
+        *,
+        feedback: Feedback = "observation",
+        max_turns: int | None = None,
+        action_timeout: float | None = None,
+    ) -> None:
+        self.provider = provider
+        self.feedback = feedback
+        self._max_turns = max_turns
+        self._action_timeout = action_timeout
+        self.turns: list[Turn] = []
+        self.task: Task | None = None
+        self.first = Observation("")
+        self.final: Reward | None = None
+        self._over = ""
+        self._best: Reward | None = None
+        self._latest: Reward | None = None  # of the present state, if it was graded
+        self._lock = threading.RLock()
+
+    # -- what each environment defines
+
+    @classmethod
+    @abc.abstractmethod
+    def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
+        """Return the sandboxes that an episode of this task asks for, in order."""
+
+    @abc.abstractmethod
+    def _start(self, task: Task) -> None:
+        """Start the episode's sandboxes and bring them into the task's first state."""
+
+    @abc.abstractmethod
+    def _execute(self, action: str) -> Observation:
+        """Run one action."""
+
+    @abc.abstractmethod
+    def _grade(self, answer: str | None) -> Reward:
+        """Grade the present state; ``answer`` is what was submitted in words, if anything."""
+
+    @abc.abstractmethod
+    def _stop(self) -> None:
+        """End the episode's sandboxes."""
+
+    @abc.abstractmethod
+    def interrupt(self) -> None:
+        """End the running action from another thread, as if its time had run out."""
+
+    def end_state(self) -> dict[str, Any]:
+        """Return what the last grading compared, as builtins; it can be graded again from it."""
+        return {}
+
+    # -- what agents and loops use
+
+    @property
+    def max_turns(self) -> int:
+        """Actions in this episode."""
+        return self._max_turns or (self.task.max_turns if self.task else 0)
+
+    @property
+    def action_timeout(self) -> float:
+        """Seconds for one action."""
+        return self._action_timeout or (self.task.action_timeout if self.task else 0.0)
+
+    @property
+    def over(self) -> str:
+        """Why the episode has ended: ``submitted``, ``solved``, ``budget``, a reason, or ''."""
+        return self._over
+
+    def reset(self, *, task: Task) -> tuple[Observation, dict[str, Any]]:
+        """Start an episode on a fresh sandbox; the first observation is the task's query.
+
+        Raises:
+            InfrastructureError: no sandbox could be had, or the task could not be set up.
+        """
+        with self._lock:
+            self._stop()
+            self.task = task
+            self.turns = []
+            self.final = self._best = self._latest = None
+            self._over = ""
+            self._start(task)
+            self.first = Observation(task.query, turns_left=self.max_turns)
+            return self.first, {"task": task.view(self.max_turns)}
+
+    def step(self, action: str) -> StepResult:
+        """Run one action, or end the episode if it is ``submit``.
+
+        Returns:
+            Observation, reward, terminated, truncated and a dictionary of facts.
+
+        Raises:
+            BudgetExhausted: the episode is over.
+            TypeError: the action is not a string.
+            InfrastructureError: the sandbox broke.
+        """
+        if not isinstance(action, str):
+            raise TypeError(f"an action is a str, not {type(action).__name__}")
+        with self._lock:
+            if self._over:
+                raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
+            answer = self._submission(action)
+            if answer is not None:
+                return self._submit(action, answer or None)
+            began = time.monotonic()
+            self._latest = None
+            observation = self._execute(action)
+            turn = Turn(action, str(observation), observation.executed)
+            turn.seconds = time.monotonic() - began
+            self.turns.append(turn)
+            observation.turns_left = self.max_turns - len(self.turns)
+            if self.feedback == "reward":
+                graded = self._latest = self._grade(None)
+                turn.reward, turn.parts = graded.value, graded.parts
+                observation.reward = graded.value
+                if self._best is None or graded.value > self._best.value:
+                    self._best = graded
+                if graded.value >= 1.0:
+                    self.final, self._over = graded, "solved"
+            if not self._over and len(self.turns) >= self.max_turns:
+                self.end("budget")
+            final = self.final.value if self.final and self.feedback != "reward" else None
+            reward = turn.reward if final is None else final
+            return (
+                observation,
+                reward,
+                self._over in ("solved", "submitted"),
+                self._over == "budget",
+                {"executed": turn.executed, "turns_left": observation.turns_left},
+            )
+
+    def submit(self, answer: str = "") -> StepResult:
+        """End the episode and grade it; ``answer`` is graded in place of the last output."""
+        with self._lock:
+            if self._over:
+                raise BudgetExhausted(f"the episode is over ({self._over}); nothing to submit")
+            return self._submit(f"submit {answer}".rstrip(), answer or None)
+
+    def end(self, reason: str) -> Reward:
+        """End the episode for a reason of ours and grade the state as it is."""
+        with self._lock:
+            if self.final is None:
+                self._finish(None)
+            if not self._over:
+                self._over = reason
+            assert self.final is not None
+            return self.final
+
+    def call_off(self, reason: str) -> None:
+        """Let no further action run, without waiting for the one that runs."""
+        self._over = self._over or reason
+        self.interrupt()
+
+    def close(self) -> None:
+        """End the episode's sandboxes; may be called twice."""
+        self._over = self._over or "closed"
+        self.interrupt()
+        with self._lock:
+            self._stop()
+
+    # -- inside
+
+    def _submission(self, action: str) -> str | None:
+        """Return the answer if the action is a submission, else None."""
+        words = action.strip().split(None, 1)
+        if words and words[0] == "submit":
+            return words[1] if len(words) > 1 else ""
+        return None
+
+    def _submit(self, action: str, answer: str | None) -> StepResult:
+        turn = Turn(action, "", True)
+        self.turns.append(turn)
+        began = time.monotonic()
+        self._over = "submitted"
+        self._finish(answer)
+        turn.seconds = time.monotonic() - began
+        assert self.final is not None
+        return Observation("", reward=self.final.value), self.final.value, True, False, {}
+
+    def _finish(self, answer: str | None) -> None:
+        if answer is None and self._latest is not None:
+            graded = self._latest
+        else:
+            graded = self._grade(answer)
+        if self.turns:
+            last = self.turns[-1]
+            last.reward, last.parts = graded.value, graded.parts
+        if self._best is not None and self._best.value > graded.value:
+            graded = self._best  # with rewards as feedback, the best try counts
+        self.final = graded

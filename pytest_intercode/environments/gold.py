@@ -1,0 +1,87 @@
+"""Gold at work: its own sandbox, its own thread, at the same time as the agent."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from pytest_intercode.errors import InfrastructureError, SandboxError
+from pytest_intercode.sandboxes.protocol import Changes, Execution, Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.provider import SandboxProvider
+
+__all__ = ["Gold", "GoldRun"]
+
+_PATIENCE = 300.0
+
+
+@dataclass
+class Gold:
+    """What gold left behind, with its sandbox still open for questions.
+
+    Attributes:
+        sandbox: the sandbox.
+        execution: the last command's.
+        late: what was printed after it by jobs in the background.
+        changes: the effects on disk.
+        text: the last observation, as the paper profile words it.
+    """
+
+    sandbox: Sandbox
+    execution: Execution | None = None
+    late: bytes = b""
+    changes: Changes = field(default_factory=lambda: Changes({}))
+    text: str = ""
+
+
+class GoldRun:
+    """One run of gold in the background.
+
+    Args:
+        provider: where the sandbox and the thread come from.
+        spec: the sandbox.
+        play: brings a fresh sandbox into the task's first state and plays gold in it.
+    """
+
+    def __init__(
+        self, provider: SandboxProvider, spec: SandboxSpec, play: Callable[[Sandbox], Gold]
+    ) -> None:
+        self._provider = provider
+        self._spec = spec
+        self._play = play
+        self._stopped = threading.Event()
+        self._sandbox: Sandbox | None = None
+        self._future: Future[Gold] = provider.background(self._run)
+
+    def _run(self) -> Gold:
+        sandbox = self._sandbox = self._provider.acquire(self._spec)
+        try:
+            if self._stopped.is_set():
+                raise SandboxError("the episode ended before its gold began")
+            return self._play(sandbox)
+        except BaseException:
+            sandbox.close()
+            raise
+
+    def result(self) -> Gold:
+        """Wait for gold and return what it left.
+
+        Raises:
+            InfrastructureError: its sandbox broke, or gold did not run to its end.
+        """
+        try:
+            return self._future.result(timeout=_PATIENCE)
+        except TimeoutError:
+            raise SandboxError("the gold's sandbox did not answer") from None
+
+    def stop(self) -> None:
+        """End the sandbox, at once if gold is still at work."""
+        self._stopped.set()
+        if self._future.cancel():
+            return
+        if not self._future.done() and self._sandbox is not None:
+            self._sandbox.interrupt()
+        with contextlib.suppress(InfrastructureError, TimeoutError):
+            self._future.result(timeout=_PATIENCE).sandbox.close()
