@@ -1,0 +1,56 @@
+"""pytest-intercode: coding agents tested as pytest items, each task in a sandbox of its own."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_intercode.agents.recordings import read_results
+    from pytest_intercode.environments.base import Environment, Observation
+    from pytest_intercode.episode import AgentEnvironment, Episode, run_episode
+    from pytest_intercode.errors import BudgetExhausted, IntercodeError
+    from pytest_intercode.making import make
+    from pytest_intercode.suites.loader import load_suite
+    from pytest_intercode.suites.task import Task, TaskView
+
+__all__ = [
+    "AgentEnvironment",
+    "BudgetExhausted",
+    "Environment",
+    "Episode",
+    "IntercodeError",
+    "Observation",
+    "Task",
+    "TaskView",
+    "load_suite",
+    "make",
+    "read_results",
+    "run_episode",
+]
+
+# Imported when first asked for: whoever merely has the plugin installed pays for none of it.
+_HOMES = {
+    "AgentEnvironment": "episode",
+    "BudgetExhausted": "errors",
+    "Environment": "environments.base",
+    "Episode": "episode",
+    "IntercodeError": "errors",
+    "Observation": "environments.base",
+    "Task": "suites.task",
+    "TaskView": "suites.task",
+    "load_suite": "suites.loader",
+    "make": "making",
+    "read_results": "agents.recordings",
+    "run_episode": "episode",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

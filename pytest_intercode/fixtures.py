@@ -1,0 +1,184 @@
+"""The fixtures: a task, its environment, an agent, and the episode of the three.
+
+The environment starts in setup and the agent runs in call, so that a fault of Docker is an ERROR,
+a miss of the agent is a FAILED, and ``--durations`` tells them apart. Imported with the plugin, so
+nothing but pytest is imported here at the top.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_intercode.agents.protocol import Agent
+    from pytest_intercode.environments.base import Environment, Turn
+    from pytest_intercode.episode import Episode
+    from pytest_intercode.suites.task import Task
+
+__all__ = [
+    "PendingEpisode",
+    "intercode_agent",
+    "intercode_environment",
+    "intercode_episode",
+    "intercode_task",
+]
+
+
+@contextlib.contextmanager
+def _one_line(session: pytest.Session | None = None) -> Iterator[None]:
+    """Report a mistake of the user's as one line, without our traceback.
+
+    Given a session that runs nothing but tasks, also end it: each would say the same again.
+    """
+    from pytest_intercode.errors import ConfigurationError
+    from pytest_intercode.session import task_of
+
+    problem = ""
+    try:
+        yield
+    except ConfigurationError as error:
+        problem = str(error)
+    if problem:  # outside of the handler, or pytest would show the error twice
+        if session is not None and all(task_of(item) for item in session.items):
+            session.shouldstop = problem
+        pytest.fail(problem, pytrace=False)
+
+
+class PendingEpisode:
+    """An episode that runs when it is first asked about.
+
+    ``run()`` runs it and returns its record; ``reward``, ``outcome`` and ``turns`` do so too and
+    return the record's. It runs once.
+    """
+
+    def __init__(
+        self, request: pytest.FixtureRequest, environment: Environment, agent: Agent, name: str
+    ) -> None:
+        self._request = request
+        self._environment = environment
+        self._agent = agent
+        self._name = name
+        self._episode: Episode | None = None
+
+    def run(self) -> Episode:
+        """Run the episode, unless it has run, and return its record.
+
+        An episode that the infrastructure spoils is run once more, on a fresh sandbox and with a
+        fresh agent.
+
+        Raises:
+            InfrastructureError: it was spoiled twice.
+        """
+        if self._episode is None:
+            from pytest_intercode.reporting.reports import keep_episode
+
+            self._episode = self._run()
+            keep_episode(self._request.node, self._episode)
+            config = self._request.config
+            config.hook.pytest_intercode_log_episode(config=config, episode=self._episode)
+        return self._episode
+
+    @property
+    def reward(self) -> float:
+        """The reward, in [0, 1]."""
+        return self.run().reward
+
+    @property
+    def outcome(self) -> str:
+        """How the episode ended."""
+        return self.run().outcome
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The trajectory."""
+        return self.run().turns
+
+    def _run(self) -> Episode:
+        from pytest_intercode.episode import run_episode
+        from pytest_intercode.errors import InfrastructureError, SandboxError
+        from pytest_intercode.session import session_of
+
+        session = session_of(self._request.config)
+        environment, agent = self._environment, self._agent
+        task = environment.task
+        assert task is not None
+        timeout = task.timeout or session.settings.timeout
+        attempts: list[str] = []
+        while True:
+            try:
+                episode = run_episode(agent, environment, environment.first, timeout=timeout)
+                break
+            except InfrastructureError as error:
+                if attempts or not isinstance(error, SandboxError):
+                    raise
+                attempts.append(str(error))
+                environment.reset(task=task)
+                agent = agent.again() if agent.again else agent
+        episode.attempts = attempts
+        episode.agent = self._name
+        return episode
+
+
+@pytest.fixture
+def intercode_task(request: pytest.FixtureRequest) -> Task:
+    """The task of this item, gold included."""
+    if not hasattr(request, "param"):
+        pytest.fail("no task: the test needs @pytest.mark.intercode(env=...)", pytrace=False)
+    task: Task = request.param
+    return task
+
+
+@pytest.fixture
+def intercode_environment(
+    request: pytest.FixtureRequest, intercode_task: Task
+) -> Iterator[Environment]:
+    """The task's environment, after ``reset``, on a fresh sandbox; closed at the end."""
+    from pytest_intercode.errors import SandboxError
+    from pytest_intercode.session import keep_task, session_of
+
+    with _one_line():
+        session = session_of(request.config)
+        environment = session.environment(intercode_task)
+    keep_task(request.node, intercode_task)
+    try:
+        session.look_ahead(request.node, environment, started=False)
+        with _one_line():
+            try:
+                environment.reset(task=intercode_task)
+            except SandboxError:
+                environment.reset(task=intercode_task)  # once more, on a fresh one
+        session.look_ahead(request.node, environment, started=True)
+        yield environment
+    finally:
+        environment.close()
+
+
+@pytest.fixture
+def intercode_agent(request: pytest.FixtureRequest, intercode_task: Task) -> Any:
+    """A fresh agent for this task; override it to test an object of your own making."""
+    from pytest_intercode.agents.protocol import NoRecording
+    from pytest_intercode.session import session_of
+
+    try:
+        with _one_line(request.session):
+            return session_of(request.config).agent(intercode_task)
+    except NoRecording as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def intercode_episode(
+    request: pytest.FixtureRequest, intercode_agent: Any, intercode_environment: Environment
+) -> PendingEpisode:
+    """The episode of this item's agent, task and environment; it runs when first asked about."""
+    from pytest_intercode.agents.loader import adapt
+    from pytest_intercode.session import session_of
+
+    with _one_line():
+        agent = adapt(intercode_agent)
+    name = session_of(request.config).settings.agent or agent.name
+    return PendingEpisode(request, intercode_environment, agent, name)

@@ -1,0 +1,203 @@
+"""The entry point: options, ini values, markers and registration; no logic.
+
+Imported by every pytest run of whoever has the plugin installed, so it imports nothing but pytest
+and reads nothing. The rest is imported when an option, a suite file or a fixture asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from pytest_intercode.fixtures import (
+    intercode_agent,
+    intercode_environment,
+    intercode_episode,
+    intercode_task,
+)
+
+__all__ = ["intercode_agent", "intercode_environment", "intercode_episode", "intercode_task"]
+
+# name, metavar, repeatable, help
+_OPTIONS: tuple[tuple[str, str, bool, str], ...] = (
+    (
+        "agent",
+        "AGENT",
+        False,
+        "Agent under test: module:Attr, path/to/file.py:Attr, oracle (plays "
+        "gold) or replay:FILE (plays a recorded run)",
+    ),
+    ("agent-arg", "KEY=VALUE", True, "Keyword argument for the agent's class (repeatable)"),
+    (
+        "env",
+        "ENV",
+        True,
+        "Bundled suites to run: bash, sql, python, ctf or all (repeatable, comma-separated)",
+    ),
+    (
+        "dataset",
+        "NAME|PATH",
+        True,
+        "Dataset to run: a name such as nl2bash, a suite (.yaml), or "
+        "rows (.json, .jsonl, .csv, .tsv) with --intercode-env",
+    ),
+    ("data", "DIR", False, "Folder laid out as InterCode's data/ (default: $INTERCODE_DATA)"),
+    (
+        "profile",
+        "PROFILE",
+        False,
+        "strict (default) or paper (InterCode's execution and rewards, defects included)",
+    ),
+    ("max-turns", "N", False, "Actions an episode has (default: each task's own number)"),
+    ("timeout", "SECONDS", False, "Seconds an episode has (default: 600)"),
+    ("action-timeout", "SECONDS", False, "Seconds an action has (default: each task's own)"),
+    (
+        "feedback",
+        "KIND",
+        False,
+        "observation (default), or reward: grade after every action, show "
+        "the agent the reward and stop at 1.0 (InterCode's Try Again)",
+    ),
+    ("limit", "N", False, "Only the first N tasks of each suite, for a quick look"),
+    ("results", "FILE.jsonl", False, "Write one line of JSON for each episode, as episodes end"),
+    (
+        "base-image",
+        "NAME=REPLACEMENT",
+        True,
+        "Use another base image in place of NAME (repeatable)",
+    ),
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options, each with its ini twin."""
+    group = parser.getgroup("intercode", "tests of coding agents")
+    for name, metavar, repeatable, text in _OPTIONS:
+        destination = "intercode_" + name.replace("-", "_")
+        group.addoption(
+            f"--intercode-{name}",
+            dest=destination,
+            metavar=metavar,
+            action="append" if repeatable else "store",
+            default=None,
+            help=text,
+        )
+        kind: Literal["args", "string"] = "args" if repeatable else "string"
+        parser.addini(destination, text, type=kind, default=None)
+    network = "Let sandboxes reach the network (default: none at all)"
+    group.addoption(
+        "--intercode-network",
+        dest="intercode_network",
+        action="store_true",
+        default=None,
+        help=network,
+    )
+    parser.addini("intercode_network", network, type="string", default=None)
+    parser.addini(
+        "intercode_suites",
+        "Glob patterns of suite files to collect, besides those named on the command line",
+        type="args",
+        default=[],
+    )
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Register the hooks that users may implement."""
+    from pytest_intercode import hookspecs
+
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker, and the session if the command line asks for one."""
+    config.addinivalue_line(
+        "markers",
+        "intercode(env, suite, dataset, hardness, tags, ids): on an item, its task; on a test "
+        "function that takes an intercode fixture, the tasks that it is run with.",
+    )
+    if not hasattr(config, "workerinput"):  # a worker's reports are told to its controller
+        config.pluginmanager.register(_Listener(config), "intercode-listener")
+    asked = (
+        any(config.getoption(f"intercode_{name}") for name in _names())
+        or config.getini("intercode_env")
+        or config.getini("intercode_dataset")
+        or any("intercode/" in arg or _is_suite(arg) for arg in config.args)
+    )
+    if not asked:
+        return
+    from pytest_intercode.collection import BundledFirst, BundledSuites
+    from pytest_intercode.errors import ConfigurationError
+    from pytest_intercode.session import session_of
+
+    try:
+        session = session_of(config)
+        session.take_arguments()
+        config.pluginmanager.register(BundledSuites(session), "intercode-bundled")
+        config.pluginmanager.register(BundledFirst(), "intercode-bundled-first")
+    except ConfigurationError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def _is_suite(argument: str) -> bool:
+    return argument.split("::")[0].endswith((".yaml", ".yml"))
+
+
+def _names() -> list[str]:
+    return [*(name.replace("-", "_") for name, *_ in _OPTIONS), "network"]
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Collect a suite file that is named on the command line or matches ``intercode_suites``."""
+    if not _is_suite(file_path.name):
+        return None
+    patterns = parent.config.getini("intercode_suites")
+    if not parent.session.isinitpath(file_path) and not any(map(file_path.match, patterns)):
+        return None
+    from pytest_intercode.collection import Suite
+
+    return Suite.of_file(parent, file_path)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Parametrize whatever takes a task."""
+    if "intercode_task" in metafunc.fixturenames:
+        from pytest_intercode.collection import parametrize
+
+        parametrize(metafunc)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Put an episode's outcome on its report."""
+    report = yield
+    if "intercode_task" in getattr(item, "fixturenames", ()):
+        from pytest_intercode.reporting.reports import complete
+
+        complete(report, item, call)
+    return report
+
+
+class _Listener:
+    """Waits for the first report of an episode; only then is the reporter imported.
+
+    Under xdist the controller collects nothing, so reports are the first it hears of us.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Hand an episode's report on."""
+        if hasattr(report, "intercode"):
+            from pytest_intercode.errors import ConfigurationError
+            from pytest_intercode.reporting.terminal import reporter_of
+
+            try:
+                reporter_of(self.config).take(report)
+            except ConfigurationError as error:
+                pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)

@@ -1,0 +1,92 @@
+"""The results file: one JSON object a line, InterCode's own keys first.
+
+``environment, dataset, task_id, query, turn_history, summary`` are InterCode's; whatever reads its
+result files reads ours. They are read back by :mod:`pytest_intercode.agents.recordings`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from pytest_intercode.agents.recordings import read_results
+from pytest_intercode.episode import Episode
+from pytest_intercode.errors import ConfigurationError
+
+__all__ = ["ResultsFile", "episode_row", "read_results"]
+
+
+def episode_row(episode: Episode, *, node_id: str = "") -> dict[str, Any]:
+    """Return an episode as builtins, ready for JSON and for pytest's reports."""
+    rewards = [float(turn.reward) for turn in episode.turns]
+    best = max(range(len(rewards)), key=lambda at: rewards[at], default=0)
+    return {
+        "environment": f"ic_{episode.task.env}",
+        "dataset": episode.task.dataset,
+        "task_id": episode.task.id,
+        "query": episode.task.query,
+        "turn_history": {
+            "actions": [_plain(turn.action) for turn in episode.turns],
+            "observations": [_plain(turn.observation) for turn in episode.turns],
+            "rewards": rewards,
+            "valid_action": [bool(turn.executed) for turn in episode.turns],
+        },
+        "summary": {
+            "max_reward": max([float(episode.reward), *rewards]),
+            "max_reward_idx": best,
+            "turns_taken": len(episode.turns),
+            "turns_max": episode.max_turns,
+        },
+        "outcome": episode.outcome,
+        "reward": float(episode.reward),
+        "reward_parts": _numbers(episode.parts),
+        "reason": _plain(episode.reason),
+        "detail": _plain(episode.detail),
+        "seconds": round(episode.seconds, 3),
+        "turn_seconds": [round(turn.seconds, 4) for turn in episode.turns],
+        "turn_parts": [_numbers(turn.parts) for turn in episode.turns],
+        "suite": episode.task.suite,
+        "hardness": episode.task.hardness,
+        "tags": list(episode.task.tags),
+        "profile": episode.profile,
+        "agent": episode.agent,
+        "node_id": node_id,
+        "attempts": list(episode.attempts),
+        "end_state": dict(episode.state),
+    }
+
+
+def _plain(text: str) -> str:
+    """Return a text as a ``str`` that can be written as UTF-8, which agents need not give us."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _numbers(parts: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(value) for name, value in parts.items()}
+
+
+class ResultsFile:
+    """Appends rows as episodes end, so that what is earned is never lost."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows = 0
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file: IO[str] = path.open("w", encoding="utf-8")
+        except OSError as error:
+            raise ConfigurationError(
+                f"--intercode-results={path}: cannot be written: {error.strerror}"
+            ) from None
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Append one row; it is in the file when this returns."""
+        self._file.write(json.dumps(row, ensure_ascii=True) + "\n")
+        self._file.flush()
+        self.rows += 1
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

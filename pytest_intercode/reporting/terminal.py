@@ -1,0 +1,153 @@
+"""The reporter: the results file as episodes end, and the table at the end of the run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from pytest_intercode.reporting.results import ResultsFile
+from pytest_intercode.settings import Settings
+
+__all__ = ["Reporter", "reporter_of"]
+
+_KEY = pytest.StashKey["Reporter"]()
+_HEADINGS = (
+    "env",
+    "dataset",
+    "hardness",
+    "tasks",
+    "solved",
+    "rate",
+    "reward",
+    "turns",
+    "failed actions",
+    "seconds",
+)
+
+
+@dataclass
+class _Tally:
+    """What the table needs of one episode."""
+
+    group: tuple[str, str, str]
+    outcome: str
+    reward: float
+    turns: int
+    failed_actions: int
+    seconds: float
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> _Tally:
+        executed = row["turn_history"]["valid_action"]
+        return cls(
+            (row["environment"].removeprefix("ic_"), row["dataset"], row["hardness"] or "-"),
+            row["outcome"],
+            row["reward"],
+            len(executed),
+            executed.count(False),
+            row["seconds"],
+        )
+
+
+def reporter_of(config: pytest.Config) -> Reporter:
+    """Return the run's reporter, making it the first time."""
+    found = config.stash.get(_KEY, None)
+    if found is None:
+        found = config.stash[_KEY] = Reporter(config)
+        config.pluginmanager.register(found, "intercode-reporter")
+    return found
+
+
+class Reporter:
+    """Collects the episodes of a run where pytest reports them: here, or on xdist's controller."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        settings = Settings.of(config)
+        self._file = ResultsFile(settings.results) if settings.results else None
+        self._tallies: list[_Tally] = []
+
+    def take(self, report: pytest.TestReport) -> None:
+        """Write an episode down; one that is rerun is written, and not counted."""
+        row: dict[str, Any] = vars(report)["intercode"]
+        superseded = str(report.outcome) == "rerun"
+        if superseded:
+            row["superseded"] = True
+        if self._file is not None:
+            self._file.write(row)
+        if not superseded:
+            self._tallies.append(_Tally.of(row))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the table."""
+        if not self._tallies:
+            return
+        terminalreporter.section("intercode")
+        for line in table(self._tallies):
+            terminalreporter.write_line(line)
+        if self._file is not None:
+            terminalreporter.write_line(f"{self._file.rows} episodes in {self._file.path}")
+
+    def pytest_unconfigure(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+def table(tallies: Iterable[_Tally]) -> list[str]:
+    """Return the table's lines: one for each environment, dataset and hardness, and a total.
+
+    Rates and means leave out episodes that the infrastructure spoiled; they are named below.
+    """
+    groups: dict[tuple[str, str, str], list[_Tally]] = defaultdict(list)
+    for tally in tallies:
+        groups[tally.group].append(tally)
+    rows = [_row(group, members) for group, members in sorted(groups.items(), key=_order)]
+    everything = [tally for members in groups.values() for tally in members]
+    if len(rows) > 1:
+        rows.append(_row(("all", "", ""), everything))
+    widths = [max(len(row[at]) for row in [_HEADINGS, *rows]) for at in range(len(_HEADINGS))]
+    lines = [_line(_HEADINGS, widths), *(_line(row, widths) for row in rows)]
+    outcomes: dict[str, int] = defaultdict(int)
+    for tally in everything:
+        outcomes[tally.outcome] += 1
+    counted = ", ".join(f"{n} {name}" for name, n in sorted(outcomes.items(), key=lambda i: -i[1]))
+    lines.append(f"outcomes: {counted}")
+    return lines
+
+
+_HARDNESS = ("easy", "medium", "hard", "extra")
+
+
+def _order(item: tuple[tuple[str, str, str], list[_Tally]]) -> tuple[Any, ...]:
+    env, dataset, hardness = item[0]
+    rank = _HARDNESS.index(hardness) if hardness in _HARDNESS else len(_HARDNESS)
+    return env, dataset, rank, hardness
+
+
+def _row(group: tuple[str, str, str], members: list[_Tally]) -> tuple[str, ...]:
+    graded = [tally for tally in members if tally.outcome != "infrastructure-error"]
+    solved = sum(tally.outcome == "solved" for tally in graded)
+    n = len(graded)
+    turns = sum(tally.turns for tally in graded)
+    failed = sum(tally.failed_actions for tally in graded)
+    return (
+        *group,
+        str(len(members)),
+        str(solved),
+        f"{solved / n:.1%}" if n else "-",
+        f"{sum(tally.reward for tally in graded) / n:.3f}" if n else "-",
+        f"{turns / n:.1f}" if n else "-",
+        f"{failed / turns:.1%}" if turns else "-",
+        f"{sum(tally.seconds for tally in graded) / n:.2f}" if n else "-",
+    )
+
+
+def _line(cells: Iterable[str], widths: Iterable[int]) -> str:
+    made = []
+    for at, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+        made.append(cell.ljust(width) if at < 3 else cell.rjust(width))
+    return "  ".join(made).rstrip()

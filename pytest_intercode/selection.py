@@ -1,0 +1,222 @@
+"""Which tasks a run is about: bundled suites, datasets, files, pasted ids and users' marks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.settings import Settings
+from pytest_intercode.suites.loader import bundled_folder, is_row_file, load_rows, load_suite
+from pytest_intercode.suites.task import Task
+
+__all__ = ["Selection"]
+
+
+class Selection:
+    """Reads the tasks that the settings name.
+
+    Args:
+        settings: the run's options.
+        modify: edits a list of tasks in place (``pytest_intercode_modify_tasks``).
+    """
+
+    def __init__(self, settings: Settings, modify: Callable[[list[Task]], None]) -> None:
+        self.settings = settings
+        self._modify = modify
+        self._pasted: dict[str, set[str] | None] = {}
+        self._suites: dict[str, list[Task]] | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether bundled suites or datasets are asked for at all."""
+        return bool(self._pasted) or self.settings.selects
+
+    def paste(self, env: str, task_id: str | None) -> None:
+        """Ask for one task by its id, or for the whole suite of an environment."""
+        if task_id is None:
+            self._pasted[env] = None
+            return
+        ids = self._pasted.setdefault(env, set())
+        if ids is not None:
+            ids.add(task_id)
+
+    def bundled(self) -> dict[str, list[Task]]:
+        """Return the selected tasks of bundled suites and datasets, by environment.
+
+        Raises:
+            ConfigurationError: a suite or dataset is not there, or wrong.
+        """
+        if self._suites is None:
+            self._suites = self._select()
+        return self._suites
+
+    def _select(self) -> dict[str, list[Task]]:
+        chosen: dict[str, list[Task]] = {}
+        settings = self.settings
+        seen: dict[tuple[str, str], Task] = {}
+        for dataset in settings.datasets:
+            for task in self.dataset(dataset):
+                if settings.environments and task.env not in settings.environments:
+                    continue
+                first = seen.setdefault((task.env, task.id), task)
+                if first is task:
+                    chosen.setdefault(task.env, []).append(task)
+                elif first.source != task.source:  # else: a dataset and a part of it
+                    raise ConfigurationError(
+                        f"--intercode-dataset={','.join(settings.datasets)}: the id {task.id!r} is "
+                        f"used twice, at {first.source} and at {task.source}"
+                    )
+        if settings.datasets and not chosen:
+            raise ConfigurationError(
+                f"--intercode-dataset={','.join(settings.datasets)} has no task of "
+                f"--intercode-env={','.join(settings.environments)}"
+            )
+        if not settings.datasets:
+            for env in settings.environments:
+                if settings.everything and not _suite_file(env).is_file():
+                    continue  # `all` is what there is
+                chosen[env] = self.suite(env)
+        for env, ids in self._pasted.items():
+            chosen[env] = self._pasted_tasks(env, ids, chosen.get(env, []))
+        return chosen
+
+    def _pasted_tasks(self, env: str, ids: set[str] | None, chosen: list[Task]) -> list[Task]:
+        if ids is None:
+            return chosen or self.suite(env)
+        known = {task.id: task for task in chosen or self.suite(env)}
+        for name in _dataset_names():
+            missing = [task_id for task_id in ids - known.keys() if task_id.startswith(f"{name}-")]
+            if missing:
+                known.update({task.id: task for task in self.dataset(name)})
+        for task_id in sorted(ids):
+            if task_id not in known:
+                raise ConfigurationError(
+                    f"intercode/{env}::test_solves[{task_id}]: no bundled suite or dataset has "
+                    f"this task.{suggestion(task_id, known)}"
+                )
+        return [task for task in known.values() if task.id in ids]
+
+    def suite(self, env: str) -> list[Task]:
+        """Return the tasks of our own suite for an environment."""
+        path = _suite_file(env)
+        if not path.is_file():
+            names = [file.stem for file in sorted(path.parent.glob("*.yaml"))]
+            raise ConfigurationError(
+                f"--intercode-env={env}: there is no bundled suite of this name. Bundled: "
+                f"{', '.join(names)}; or name a dataset with --intercode-dataset"
+            )
+        return self.finished(load_suite(path).tasks)
+
+    def dataset(self, name: str, folder: Path | None = None) -> list[Task]:
+        """Return the tasks of a dataset, by its name, its part's name, or its path."""
+        path = (folder or self.settings.dataset_folder) / Path(name).expanduser()
+        if is_row_file(path) or path.suffix in (".yaml", ".yml"):
+            return self.file(path)
+        names = _dataset_names()
+        whole = next((n for n in names if name == n or name.startswith(f"{n}-")), None)
+        if whole is None:
+            raise ConfigurationError(
+                f"--intercode-dataset={name}: known are {', '.join(names)}, or the path of a "
+                f"suite (.yaml) or of rows (.json, .jsonl, .csv, .tsv).{suggestion(name, names)}"
+            )
+        if self.settings.data is None:
+            raise ConfigurationError(
+                f"--intercode-dataset={name}: where are the data? Give --intercode-data=DIR or "
+                "set INTERCODE_DATA to a folder laid out as InterCode's data/"
+            )
+        if not self.settings.data.is_dir():
+            raise ConfigurationError(
+                f"--intercode-data={self.settings.data}: there is no such folder"
+            )
+        suite = load_suite(_datasets_folder() / f"{whole}.yaml", self.settings.data)
+        tasks = [task for task in suite.tasks if name in (whole, task.dataset)]
+        if not tasks:
+            parts = sorted({task.dataset for task in suite.tasks})
+            raise ConfigurationError(
+                f"--intercode-dataset={name}: {whole} has the parts {', '.join(parts)}."
+                + suggestion(name, parts)
+            )
+        return self.finished(tasks)
+
+    def file(self, path: Path) -> list[Task]:
+        """Return the tasks of a suite file or a file of rows."""
+        if not is_row_file(path):
+            return self.finished(load_suite(path).tasks)
+        if len(self.settings.environments) != 1:
+            raise ConfigurationError(
+                f"{path}: a file of rows does not say what its gold is written in; give one "
+                "--intercode-env, or name the file in a suite (rows: in a .yaml)"
+            )
+        return self.finished(load_rows(path, self.settings.environments[0]).tasks)
+
+    def finished(self, tasks: Iterable[Task]) -> list[Task]:
+        """Let hooks edit the tasks, then apply the options that limit them."""
+        edited = list(tasks)
+        self._modify(edited)
+        if self.settings.network:
+            edited = [replace(t, limits=replace(t.limits, network=True)) for t in edited]
+        return edited[: self.settings.limit]
+
+    def marked(self, where: str, wanted: Mapping[str, Any]) -> list[Task]:
+        """Return the tasks that a user's ``@pytest.mark.intercode(...)`` asks for.
+
+        Raises:
+            ConfigurationError: the mark names something that is not there.
+        """
+        allowed = ("env", "suite", "dataset", "hardness", "tags", "ids")
+        for name in wanted:
+            if name not in allowed:
+                raise ConfigurationError(
+                    f"{where}: @pytest.mark.intercode has no argument {name!r}."
+                    f"{suggestion(name, allowed)} Allowed: {', '.join(allowed)}"
+                )
+        folder = Path(where.split("::")[0]).parent
+        if "suite" in wanted:
+            tasks = self.file(folder / str(wanted["suite"]))
+        elif "dataset" in wanted:
+            tasks = self.dataset(str(wanted["dataset"]), folder)
+        elif "env" in wanted:
+            tasks = self.suite(str(wanted["env"]))
+        else:
+            raise ConfigurationError(
+                f"{where}: takes an intercode fixture, so it needs to know the tasks: "
+                "@pytest.mark.intercode(env=...), (dataset=...) or (suite='FILE.yaml')"
+            )
+        needed, ids = _words(wanted.get("tags", ())), _words(wanted.get("ids", ()))
+        known = {task.id for task in tasks}
+        for task_id in sorted(ids - known):
+            raise ConfigurationError(
+                f"{where}: @pytest.mark.intercode(ids=...): there is no task {task_id!r}."
+                + suggestion(task_id, known)
+            )
+        chosen = [
+            task
+            for task in tasks
+            if needed <= set(task.tags)
+            and wanted.get("env", task.env) == task.env
+            and wanted.get("hardness", task.hardness) == task.hardness
+            and ("ids" not in wanted or task.id in ids)
+        ]
+        if not chosen:
+            given = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
+            raise ConfigurationError(f"{where}: no task fits @pytest.mark.intercode({given})")
+        return chosen
+
+
+def _words(value: Any) -> set[str]:
+    return {value} if isinstance(value, str) else set(value)
+
+
+def _suite_file(env: str) -> Path:
+    return bundled_folder("tasks") / f"{env}.yaml"
+
+
+def _datasets_folder() -> Path:
+    return bundled_folder("tasks") / "datasets"
+
+
+def _dataset_names() -> list[str]:
+    return sorted(path.stem for path in _datasets_folder().glob("*.yaml"))

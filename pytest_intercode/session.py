@@ -1,0 +1,236 @@
+"""What one pytest process knows of a run: its settings, its tasks, its agent, its sandboxes.
+
+Made when an option, a suite file or a fixture first asks for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+
+import pytest
+
+from pytest_intercode.agents.loader import adapt, load_agent
+from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.environments.base import Environment
+from pytest_intercode.environments.registry import environment_class
+from pytest_intercode.errors import (
+    AgentError,
+    ConfigurationError,
+    InfrastructureError,
+    IntercodeError,
+)
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.selection import Selection
+from pytest_intercode.settings import Settings
+from pytest_intercode.suites.task import Task
+
+__all__ = ["IntercodeSession", "keep_task", "session_of", "task_of"]
+
+_KEY = pytest.StashKey["IntercodeSession"]()
+_TASK = pytest.StashKey[Task]()
+_NODE = re.compile(r"(?:\.\./)*intercode/(?P<env>[a-z]+)(?:::(?P<name>\w+)(?:\[(?P<id>.+)\])?)?$")
+_AHEAD = 2  # items, of two sandboxes each
+
+
+def session_of(config: pytest.Config) -> IntercodeSession:
+    """Return the session of this process, making it the first time.
+
+    Raises:
+        ConfigurationError: an option is wrong.
+    """
+    found = config.stash.get(_KEY, None)
+    if found is None:
+        found = config.stash[_KEY] = IntercodeSession(config)
+        config.pluginmanager.register(found, "intercode-session")
+    return found
+
+
+class IntercodeSession:
+    """One run in one process; also a pytest plugin for what needs it."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.settings = Settings.of(config)
+        self.tasks = Selection(
+            self.settings,
+            lambda tasks: config.hook.pytest_intercode_modify_tasks(config=config, tasks=tasks),
+        )
+        self._factory: AgentFactory | None = None
+        self._provider: SandboxProvider | None = None
+        self._upcoming: dict[pytest.Item, int] | None = None
+        self._next: pytest.Item | None = None
+
+    # -- the command line
+
+    def take_arguments(self) -> None:
+        """Take ``intercode/...`` out of pytest's arguments; keep it from collecting the folder."""
+        config = self.config
+        given = config.args_source is pytest.Config.ArgsSource.ARGS
+        rest: list[str] = []
+        for argument in config.args:
+            found = _NODE.match(argument) if given else None
+            if found is None or (config.invocation_params.dir / argument.split("::")[0]).exists():
+                rest.append(argument)
+                continue
+            self.tasks.paste(found["env"], found["id"])
+        if self.tasks.any:
+            config.args[:] = rest if given else []
+            config.args_source = pytest.Config.ArgsSource.ARGS
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Read everything that the command line names, so that mistakes end the run at once."""
+        try:
+            self.tasks.bundled()
+            if self.config.option.collectonly:
+                return
+            if self.settings.agent:
+                self.factory()
+            if self.settings.results and not hasattr(self.config, "workerinput"):
+                from pytest_intercode.reporting.terminal import reporter_of
+
+                reporter_of(self.config)
+        except ConfigurationError as error:
+            raise pytest.UsageError(str(error)) from None
+
+    def pytest_report_header(self) -> list[str]:
+        """Say what is run."""
+        settings = self.settings
+        words = [f"agent {settings.agent or '(none)'}", f"profile {settings.profile}"]
+        if settings.feedback == "reward":
+            words.append("rewards as feedback")
+        if settings.network:
+            words.append("with network")
+        return [f"intercode: {', '.join(words)}, sandbox docker"]
+
+    # -- agents and environments
+
+    def factory(self) -> AgentFactory:
+        """Return the factory of ``--intercode-agent``.
+
+        Raises:
+            AgentLoadError: it cannot be loaded, or none is named.
+        """
+        if self._factory is None:
+            settings = self.settings
+            if settings.agent is None:
+                raise ConfigurationError(
+                    "no agent to test: give --intercode-agent=module:Attr (or oracle), set "
+                    "intercode_agent in the ini file, or override the fixture intercode_agent"
+                )
+            self._factory = load_agent(
+                settings.agent, settings.agent_arguments, settings.agent_folder
+            )
+        return self._factory
+
+    def agent(self, task: Task) -> Agent:
+        """Return a fresh agent for a task."""
+
+        def make() -> Agent:
+            made = self.config.hook.pytest_intercode_make_agent(config=self.config, task=task)
+            if made is not None:
+                return adapt(made)
+            try:
+                return self.factory().make(task)
+            except AgentError as error:
+                return _broken(error)
+
+        agent = make()
+        agent.again = make
+        return agent
+
+    def environment(self, task: Task) -> Environment:
+        """Return an environment for a task, not reset yet."""
+        made: Environment | None = self.config.hook.pytest_intercode_make_environment(
+            config=self.config, task=task
+        )
+        if made is not None:
+            return made
+        settings = self.settings
+        return environment_class(task.env, settings.profile)(
+            self.provider,
+            feedback=settings.feedback,
+            max_turns=settings.max_turns,
+            action_timeout=settings.action_timeout,
+        )
+
+    @property
+    def provider(self) -> SandboxProvider:
+        """The sandboxes of this process."""
+        if self._provider is None:
+            self._provider = SandboxProvider(
+                base_images=self.settings.base_images, progress=self._tell
+            )
+        return self._provider
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, nextitem: pytest.Item | None) -> None:
+        """Remember what comes next; an xdist worker knows no more than that."""
+        self._next = nextitem
+
+    def look_ahead(self, item: pytest.Item, environment: Environment, *, started: bool) -> None:
+        """Have the sandboxes of the next items started.
+
+        Args:
+            item: the item that is run now.
+            environment: its environment.
+            started: its own sandboxes are already there.
+        """
+        if not hasattr(environment, "provider") or environment.provider is not self.provider:
+            return  # a hook made it, and what the next ones will need is not known here
+        specs = []
+        with contextlib.suppress(IntercodeError):  # told when that item's own turn comes
+            for upcoming in self._after(item)[started : started + _AHEAD]:
+                task = task_of(upcoming)
+                if task is not None:
+                    cls = environment_class(task.env, self.settings.profile)
+                    specs += cls.sandboxes(task, self.provider)
+        with contextlib.suppress(InfrastructureError):
+            self.provider.expect(specs)
+
+    def _after(self, item: pytest.Item) -> list[pytest.Item]:
+        """Return the item and those that are run after it, as far as that is known."""
+        if hasattr(self.config, "workerinput"):
+            return [item] if self._next is None else [item, self._next]
+        if self._upcoming is None:
+            self._upcoming = {item: at for at, item in enumerate(item.session.items)}
+        at = self._upcoming.get(item, len(item.session.items))
+        return item.session.items[at : at + 1 + _AHEAD]
+
+    def pytest_unconfigure(self) -> None:
+        """End every sandbox, however the run ended."""
+        if self._provider is not None:
+            self._provider.close()
+
+    def _tell(self, line: str) -> None:
+        """Print a line of progress past pytest's capturing."""
+        manager = self.config.pluginmanager
+        terminal = manager.get_plugin("terminalreporter")
+        capture = manager.get_plugin("capturemanager")
+        if terminal is None:
+            return
+        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+            terminal.ensure_newline()
+            terminal.write_line(f"intercode: {line}")
+
+
+def keep_task(item: pytest.Item, task: Task) -> None:
+    """Remember the task that an item is run with; a user's fixture may have made it."""
+    item.stash[_TASK] = task
+
+
+def task_of(item: pytest.Item) -> Task | None:
+    """Return the task of an item, or None for an item that is not ours."""
+    if _TASK in item.stash:
+        return item.stash[_TASK]
+    callspec = getattr(item, "callspec", None)
+    task = callspec.params.get("intercode_task") if callspec is not None else None
+    return task if isinstance(task, Task) else None
+
+
+def _broken(error: AgentError) -> Agent:
+    def fail(*_: object) -> None:
+        raise error
+
+    return Agent("step", act=fail)

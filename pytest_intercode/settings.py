@@ -1,0 +1,191 @@
+"""The options of a run, read from the command line and the ini file, checked once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.suites.task import ENVIRONMENTS
+
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_intercode.environments.base import Feedback, Profile
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user asked for.
+
+    Attributes:
+        agent: ``--intercode-agent``, or None.
+        agent_arguments: ``--intercode-agent-arg`` by name.
+        environments: ``--intercode-env``, ``all`` spelled out.
+        datasets: ``--intercode-dataset``.
+        data: ``--intercode-data``, or None.
+        profile: ``strict`` or ``paper``.
+        max_turns: actions an episode has, or None for each task's own.
+        timeout: seconds an episode has.
+        action_timeout: seconds an action has, or None for each task's own.
+        feedback: ``observation`` or ``reward``.
+        limit: the first N tasks only, or None.
+        results: where results go, or None.
+        base_images: replacements of base images.
+        network: sandboxes may reach the network.
+        agent_folder: where relative paths and modules of the agent are looked for.
+        dataset_folder: where relative paths of datasets start.
+    """
+
+    agent: str | None
+    agent_arguments: Mapping[str, str]
+    environments: tuple[str, ...]
+    datasets: tuple[str, ...]
+    data: Path | None
+    profile: Profile
+    max_turns: int | None
+    timeout: float
+    action_timeout: float | None
+    feedback: Feedback
+    limit: int | None
+    results: Path | None
+    base_images: Mapping[str, str]
+    network: bool
+    agent_folder: Path
+    dataset_folder: Path
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> Settings:
+        """Read and check the options.
+
+        Raises:
+            ConfigurationError: a value is wrong.
+        """
+        import os
+
+        def path(name: str) -> Path | None:
+            value = _value(config, name)
+            return _folder(config, name) / Path(value).expanduser() if value else None
+
+        data = path("data")
+        if data is None and os.environ.get("INTERCODE_DATA"):
+            data = config.invocation_params.dir / Path(os.environ["INTERCODE_DATA"]).expanduser()
+        return cls(
+            agent=_value(config, "agent") or None,
+            agent_arguments=_pairs(config, "agent-arg", "KEY=VALUE"),
+            environments=_environments(_list(config, "env")),
+            datasets=tuple(_list(config, "dataset")),
+            data=data,
+            profile=cast("Profile", _choice(config, "profile", ("strict", "paper"))),
+            max_turns=_number(config, "max-turns", int),
+            timeout=_number(config, "timeout", float) or 600.0,
+            action_timeout=_number(config, "action-timeout", float),
+            feedback=cast("Feedback", _choice(config, "feedback", ("observation", "reward"))),
+            limit=_number(config, "limit", int),
+            results=path("results"),
+            base_images=_pairs(config, "base-image", "NAME=REPLACEMENT"),
+            network=_flag(config, "network"),
+            agent_folder=_folder(config, "agent"),
+            dataset_folder=_folder(config, "dataset"),
+        )
+
+    @property
+    def everything(self) -> bool:
+        """Whether every environment is asked for."""
+        return set(self.environments) == set(ENVIRONMENTS)
+
+    @property
+    def selects(self) -> bool:
+        """Whether the run asks for bundled suites or datasets."""
+        return bool(self.environments or self.datasets)
+
+
+def ini_name(option: str) -> str:
+    """Return the ini twin of an option."""
+    return "intercode_" + option.replace("-", "_")
+
+
+def _raw(config: pytest.Config, option: str) -> Any:
+    given = config.getoption(ini_name(option))
+    return given if given not in (None, []) else config.getini(ini_name(option))
+
+
+def _folder(config: pytest.Config, option: str) -> Path:
+    """Return where an option's relative paths start: here, or where the ini file is."""
+    if config.getoption(ini_name(option)) in (None, []):
+        return config.inipath.parent if config.inipath else config.rootpath
+    return config.invocation_params.dir
+
+
+def _value(config: pytest.Config, option: str) -> str:
+    return str(_raw(config, option) or "").strip()
+
+
+def _list(config: pytest.Config, option: str) -> list[str]:
+    values = _raw(config, option) or []
+    parts = [part.strip() for value in values for part in str(value).split(",")]
+    return list(dict.fromkeys(part for part in parts if part))
+
+
+def _flag(config: pytest.Config, option: str) -> bool:
+    value = _raw(config, option)
+    if isinstance(value, bool):
+        return value
+    text = str(value or "false").strip().lower()
+    if text not in ("true", "false", "1", "0", "yes", "no", "on", "off"):
+        raise ConfigurationError(f"{ini_name(option)}={value!r}: true or false is needed")
+    return text in ("true", "1", "yes", "on")
+
+
+def _choice(config: pytest.Config, option: str, allowed: tuple[str, ...]) -> str:
+    value = _value(config, option) or allowed[0]
+    if value not in allowed:
+        raise ConfigurationError(
+            f"--intercode-{option}={value}: allowed are {', '.join(allowed)}."
+            + suggestion(value, allowed)
+        )
+    return value
+
+
+def _environments(values: list[str]) -> tuple[str, ...]:
+    allowed = (*ENVIRONMENTS, "all")
+    for value in values:
+        if value not in allowed:
+            raise ConfigurationError(
+                f"--intercode-env={value}: allowed are {', '.join(allowed)}."
+                + suggestion(value, allowed)
+            )
+    return ENVIRONMENTS if "all" in values else tuple(values)
+
+
+def _number(config: pytest.Config, option: str, kind: Callable[[str], Any]) -> Any:
+    value = _value(config, option)
+    if not value:
+        return None
+    needed = "a whole number" if kind is int else "a number of seconds"
+    try:
+        number = kind(value)
+    except ValueError:
+        number = None
+    if number is None or not number > 0 or math.isinf(number):
+        raise ConfigurationError(
+            f"--intercode-{option}={value}: {needed} above 0 is needed, found {value!r}"
+        )
+    return number
+
+
+def _pairs(config: pytest.Config, option: str, form: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for value in _raw(config, option) or []:
+        key, sign, content = str(value).partition("=")
+        if not sign or not key.strip():
+            raise ConfigurationError(
+                f"--intercode-{option} {value}: the form {form} is needed, found {value!r}"
+            )
+        pairs[key.strip()] = content.strip()
+    return pairs
