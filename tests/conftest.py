@@ -1,0 +1,202 @@
+"""What several kinds of tests share: Docker or a reason to skip, a small suite, agents to test."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+# pytester forgets what a run inside the process imported; these are slow to import again.
+import pytest_intercode.collection
+import pytest_intercode.environments.bash
+import pytest_intercode.reporting.reports
+import pytest_intercode.sandboxes.docker.images
+import pytest_intercode.session  # noqa: F401
+from pytest_intercode.errors import EngineUnavailable
+from pytest_intercode.sandboxes.docker.engine import connect
+
+SUITE = """\
+env: bash
+defaults:
+  workdir: /work
+tasks:
+  - id: prints
+    query: Print the word hello.
+    gold: echo hello
+    hardness: easy
+    tags: [text]
+  - id: writes
+    query: Write the word hi to out.txt.
+    gold: echo hi > out.txt
+    hardness: hard
+    tags: [files]
+  - id: both
+    query: Write the word hi to out.txt, then print the word done.
+    gold: ["echo hi > out.txt", "echo done"]
+    hardness: hard
+    tags: [files, text]
+"""
+
+AGENTS = '''\
+"""Agents for the small suite."""
+import time
+
+COMMANDS = {
+    "prints": ["echo hello"],
+    "writes": ["echo hi > out.txt"],
+    "both": ["echo hi > out.txt", "echo done"],
+}
+
+
+class Solver:
+    """Solves every task of the small suite."""
+
+    def reset(self, task):
+        self.left = [*COMMANDS[task.id], "submit"]
+
+    def act(self, observation):
+        return self.left.pop(0)
+
+
+class Idle:
+    """Gives up at once."""
+
+    def act(self, observation):
+        return "submit"
+
+
+class OnlyPrints(Solver):
+    """Fails whatever is not called prints."""
+
+    def reset(self, task):
+        super().reset(task)
+        if task.id != "prints":
+            self.left = ["submit"]
+'''
+
+# An environment that needs no sandbox, for what is the plugin's own part and no backend's.
+PRETEND = """\
+import pytest
+from pytest_intercode.environments.base import Environment, Observation
+from pytest_intercode.rewards.protocol import Reward
+
+
+class Pretend(Environment):
+    name, profile = "bash", "strict"
+
+    @classmethod
+    def sandboxes(cls, task, provider):
+        return []
+
+    def _start(self, task):
+        self.last = None
+
+    def _execute(self, action):
+        self.last = action
+        return Observation("")
+
+    def _grade(self, answer):
+        solved = self.last == self.task.gold[-1]
+        return Reward(float(solved), {}, "" if solved else "not what gold does")
+
+    def _stop(self):
+        pass
+
+    def interrupt(self):
+        pass
+
+
+def pytest_intercode_make_environment(config, task):
+    settings = config.getoption("intercode_max_turns")
+    return Pretend(None, max_turns=int(settings) if settings else None)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The data folder of whoever runs the tests is not to be found by them."""
+    monkeypatch.delenv("INTERCODE_DATA", raising=False)
+
+
+@pytest.fixture
+def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A project of its own.
+
+    Runs go without the plugins that import hypothesis for each summary, and that leave a thread
+    and a socket behind for each run.
+    """
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:rerunfailures")
+    return pytester
+
+
+@pytest.fixture(scope="session")
+def docker_api() -> Iterator[docker.APIClient]:
+    """A client of the engine; the test is skipped where there is none."""
+    try:
+        api = connect()
+    except EngineUnavailable as reason:
+        pytest.skip(str(reason))
+    yield api
+    api.close()
+
+
+@pytest.fixture
+def needs_docker(docker_api: docker.APIClient) -> None:
+    """Skip the test where no Docker engine answers."""
+
+
+@pytest.fixture
+def small_suite(pytester: pytest.Pytester) -> Path:
+    """Three tasks in ``suite.yaml``, and ``agents.py``."""
+    path = pytester.path / "suite.yaml"
+    path.write_text(SUITE)
+    (pytester.path / "agents.py").write_text(AGENTS)
+    return path
+
+
+@pytest.fixture
+def pretend(pytester: pytest.Pytester, small_suite: Path) -> Path:
+    """The small suite in an environment that needs no sandbox."""
+    (pytester.path / "conftest.py").write_text(PRETEND)
+    return small_suite
+
+
+def results(path: Path) -> list[dict[str, Any]]:
+    """Read a results file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def owned_by(api: docker.APIClient, pids: set[int]) -> list[str]:
+    """Return the sandboxes, running or not, that the given processes own."""
+    rows = api.containers(all=True, filters={"label": "pytest-intercode.owner"})
+    owners = {row["Id"]: row["Labels"]["pytest-intercode.owner"] for row in rows}
+    return [row for row, owner in owners.items() if int(owner.split(" ")[2]) in pids]
+
+
+def wait_until_gone(api: docker.APIClient, pids: set[int], seconds: float = 10.0) -> list[str]:
+    """Wait for the last sandbox of the given processes; return those that stay."""
+    deadline = time.monotonic() + seconds
+    while (left := owned_by(api, pids)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return left
+
+
+# Appended to a conftest: which processes ran, so that their sandboxes can be told from others'.
+PIDS = """
+import os
+
+
+def pytest_sessionstart(session):
+    with open("pids", "a") as file:
+        print(os.getpid(), file=file)
+"""
+
+
+def pids_of(folder: Path) -> set[int]:
+    """Return the processes that a run with ``PIDS`` in its conftest had."""
+    return {int(line) for line in (folder / "pids").read_text().split()}

@@ -1,0 +1,593 @@
+"""Whatever is wrong in what the user gives is one clear line, and no traceback of ours."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SUITE
+
+
+def assert_usage_error(result: pytest.RunResult, message: str) -> None:
+    """Check that a run ended at once, with one line."""
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    said = [line for line in result.errlines if line]
+    assert len(said) == 1, said
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+    result.stdout.no_fnmatch_line("*INTERNALERROR*")
+    result.stdout.no_fnmatch_line("* in *s")  # no summary: nothing was run
+
+
+def assert_collection_error(result: pytest.RunResult, message: str) -> None:
+    """Check that a file could not be collected, and that the reason is one line."""
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    start = next(n for n, line in enumerate(result.outlines) if "_ ERROR collecting" in line)
+    end = next(n for n, line in enumerate(result.outlines) if "short test summary" in line)
+    said = result.outlines[start + 1 : end]
+    assert len(said) == 1, said
+    result.stdout.fnmatch_lines([message])
+
+
+def brief(value: str) -> str:
+    """Return what a test's name shows of a value: short ones as they are, of others nothing."""
+    return value if len(value) <= 45 and value.isprintable() and "*" not in value else ""
+
+
+# -- options
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (
+            "--intercode-env=bsah",
+            "--intercode-env=bsah: allowed are bash, sql, python, ctf, all. Did you mean 'bash'?",
+        ),
+        (
+            "--intercode-profile=papr",
+            "--intercode-profile=papr: allowed are strict, paper. Did you mean 'paper'?",
+        ),
+        (
+            "--intercode-feedback=rewards",
+            "--intercode-feedback=rewards: allowed are observation, reward. Did you mean 'reward'?",
+        ),
+        (
+            "--intercode-dataset=nl2bahs",
+            "--intercode-dataset=nl2bahs: known are *nl2bash*. Did you mean 'nl2bash'?",
+        ),
+        (
+            "--intercode-max-turns=0",
+            "--intercode-max-turns=0: a whole number above 0 is needed, found '0'",
+        ),
+        ("--intercode-max-turns=-3", "--intercode-max-turns=-3: a whole number above 0 *'-3'"),
+        ("--intercode-max-turns=1.5", "--intercode-max-turns=1.5: a whole number above 0 *'1.5'"),
+        ("--intercode-limit=some", "--intercode-limit=some: a whole number above 0 *'some'"),
+        (
+            "--intercode-timeout=soon",
+            "--intercode-timeout=soon: a number of seconds above 0 is needed, found 'soon'",
+        ),
+        ("--intercode-timeout=nan", "--intercode-timeout=nan: a number of seconds *'nan'"),
+        ("--intercode-timeout=inf", "--intercode-timeout=inf: a number of seconds *'inf'"),
+        ("--intercode-action-timeout=-1", "--intercode-action-timeout=-1: a number of *'-1'"),
+        (
+            "--intercode-agent-arg=value",
+            "--intercode-agent-arg value: the form KEY=VALUE is needed, found 'value'",
+        ),
+        ("--intercode-base-image==x", "--intercode-base-image =x: the form NAME=REPLACEMENT *"),
+    ],
+    ids=brief,
+)
+@pytest.mark.parametrize("beside", ["--intercode-env=bash", "suite.yaml"])
+def test_values_of_options(
+    pytester: pytest.Pytester, small_suite: Path, option: str, message: str, beside: str
+) -> None:
+    assert_usage_error(pytester.runpytest(beside, option), message)
+
+
+@pytest.mark.parametrize("line", ["intercode_limit = x", "intercode_network = perhaps"])
+def test_values_of_the_ini_file(pytester: pytest.Pytester, small_suite: Path, line: str) -> None:
+    pytester.makeini(f"[pytest]\nintercode_suites = suite.yaml\n{line}\n")
+    value = line.rpartition(" ")[2]
+    assert_usage_error(pytester.runpytest("--intercode-env=bash"), f"*{value}*")
+    assert_usage_error(pytester.runpytest("suite.yaml"), f"*{value}*")
+    assert_collection_error(pytester.runpytest("."), f"*{value}*")
+
+
+def test_an_option_that_is_not_there(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest("--intercode-nothing=1")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+
+@pytest.mark.usefixtures("small_suite")
+@pytest.mark.parametrize("path", ["agents.py/r.jsonl", "folder"])
+def test_results_that_cannot_be_written(pytester: pytest.Pytester, path: str) -> None:
+    pytester.mkdir("folder")
+    result = pytester.runpytest(
+        "suite.yaml", "--intercode-agent=oracle", f"--intercode-results={path}"
+    )
+    assert_usage_error(result, f"--intercode-results=*{path}: cannot be written: *")
+
+
+@pytest.mark.usefixtures("pretend")
+def test_results_of_the_ini_file_that_cannot_be_written(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nintercode_results = agents.py/r.jsonl\nintercode_agent = oracle\n")
+    message = "--intercode-results=*agents.py/r.jsonl: cannot be written: *"
+    assert_usage_error(pytester.runpytest("suite.yaml"), message)
+
+
+@pytest.mark.usefixtures("pretend")
+def test_results_that_cannot_be_written_by_the_controller(pytester: pytest.Pytester) -> None:
+    """Where nothing on the command line is ours, the first report is what opens the file."""
+    pytester.makeini(
+        "[pytest]\nintercode_results = agents.py/r.jsonl\nintercode_agent = oracle\n"
+        "intercode_suites = suite.yaml\n"
+    )
+    result = pytester.runpytest(".")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stdout.fnmatch_lines(["!*--intercode-results=*agents.py/r.jsonl: cannot be written: *!"])
+    result.stdout.no_fnmatch_line("*INTERNALERROR*")
+
+
+@pytest.mark.usefixtures("small_suite")
+def test_a_dry_run_leaves_the_results_alone(pytester: pytest.Pytester) -> None:
+    Path("r.jsonl").write_text("precious\n")
+    pytester.runpytest("suite.yaml", "--co", "--intercode-results=r.jsonl")
+    assert Path("r.jsonl").read_text() == "precious\n"
+
+
+# -- agents
+
+MODULES = {
+    "raising": "raise RuntimeError('no key given')\n",
+    "needy": "import not_installed_anywhere\n",
+    "wrong": "def f(:\n    pass\n",
+    "kinds": """
+class Neither:
+    def action(self, observation): ...
+
+class Fine:
+    def act(self, observation): ...
+
+fine = Fine()
+number = 3
+
+def three(a, b, c): ...
+def none(): ...
+""",
+}
+
+
+@pytest.mark.usefixtures("small_suite")
+@pytest.mark.parametrize(
+    ("agent", "message"),
+    [
+        ("agents", "--intercode-agent=agents: an agent is module:Attr, path/to/file.py:Attr, *"),
+        ("orcale", "--intercode-agent=orcale: an agent is *. Did you mean 'oracle'?"),
+        (":Agent", "--intercode-agent=:Agent: an agent is *"),
+        ("agents:", "--intercode-agent=agents:: an agent is *"),
+        ("nowhere:Agent", "--intercode-agent=nowhere:Agent: there is no module 'nowhere' in *"),
+        ("agents.more:Agent", "--intercode-agent=agents.more:Agent: *no*module*agents.more*"),
+        ("no/file.py:Agent", "--intercode-agent=no/file.py:Agent: there is no file */no/file.py"),
+        (
+            "agents:Solvr",
+            "--intercode-agent=agents:Solvr: agents has no 'Solvr'. Did you mean 'Solver'?",
+        ),
+        ("agents.py:Solvr", "*: agents.py has no 'Solvr'. Did you mean 'Solver'?"),
+        (
+            "raising:Agent",
+            "*: importing raising raised RuntimeError: no key given (*raising.py:1)",
+        ),
+        ("needy:Agent", "*: importing needy raised ModuleNotFoundError: *(*needy.py:1)"),
+        ("wrong:Agent", "*: importing wrong raised SyntaxError: *(*wrong.py:1)"),
+        ("wrong.py:Agent", "*: importing wrong.py raised SyntaxError: *(*wrong.py:1)"),
+        ("kinds:Neither", "*: the class has neither act(observation) nor run(task, env)"),
+        ("kinds:fine", "*: this is an instance; name its class, so that every episode gets *"),
+        ("kinds:number", "*: 3 is neither a class nor a callable"),
+        (
+            "kinds:three",
+            "*: a callable takes (observation) or (task, env), this one takes 3 positional *",
+        ),
+        ("kinds:none", "*: a callable takes (observation) or (task, env), this one takes 0 *"),
+        ("replay:nowhere.jsonl", "*nowhere.jsonl: there is no such results file"),
+        ("replay:agents.py", "*agents.py:1: not JSON: *"),
+        ("replay:some.json", "*some.json, row 0: not a recorded episode: it has no turn_history*"),
+    ],
+    ids=brief,
+)
+def test_agents(pytester: pytest.Pytester, agent: str, message: str) -> None:
+    pytester.makepyfile(**MODULES)
+    Path("some.json").write_text('[{"task_id": 1}]')
+    result = pytester.runpytest("suite.yaml", f"--intercode-agent={agent}")
+    assert_usage_error(result, message)
+
+
+@pytest.mark.usefixtures("small_suite")
+@pytest.mark.parametrize(
+    ("agent", "message"),
+    [
+        ("agents:Solver", "*Solver() cannot be called with the arguments given by *'nothing'*"),
+        ("oracle", "--intercode-agent-arg nothing=...: the agent 'oracle' takes no arguments"),
+        ("functions:step", "--intercode-agent-arg nothing=...: * takes no arguments"),
+    ],
+    ids=brief,
+)
+def test_arguments_of_agents(pytester: pytest.Pytester, agent: str, message: str) -> None:
+    pytester.makepyfile(functions="def step(observation): ...")
+    result = pytester.runpytest(
+        "suite.yaml", f"--intercode-agent={agent}", "--intercode-agent-arg=nothing=1"
+    )
+    assert_usage_error(result, message)
+
+
+@pytest.mark.usefixtures("small_suite")
+def test_an_agent_under_xdist(pytester: pytest.Pytester) -> None:
+    result = pytester.run(
+        *(sys.executable, "-m", "pytest", "-n2", "suite.yaml", "--intercode-agent=agents:Solvr")
+    )
+    assert_usage_error(result, "*: agents has no 'Solvr'. Did you mean 'Solver'?")
+
+
+@pytest.mark.usefixtures("pretend")
+def test_no_agent_ends_the_run_once(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest("suite.yaml")
+    result.assert_outcomes(errors=1)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["no agent to test: give --intercode-agent=module:Attr *"])
+
+
+@pytest.mark.usefixtures("pretend")
+def test_no_agent_lets_ordinary_tests_run(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_ordinary="def test_ordinary(): pass")
+    pytester.runpytest("suite.yaml", "test_ordinary.py").assert_outcomes(errors=3, passed=1)
+
+
+@pytest.mark.usefixtures("pretend")
+def test_a_fixture_that_returns_no_agent(pytester: pytest.Pytester, pretend: Path) -> None:
+    conftest = pretend.with_name("conftest.py")
+    conftest.write_text(
+        conftest.read_text()
+        + """
+
+@pytest.fixture
+def intercode_agent():
+    return 3
+"""
+    )
+    result = pytester.runpytest("suite.yaml", "-k", "prints")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(
+        ["*_ ERROR at setup of *", "the agent 3 is an object with neither act(observation) nor *"]
+    )
+    result.stdout.no_fnmatch_line("*fixtures.py*")
+
+
+# -- suites
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("    gold: echo hello\n", "", "*suite.yaml:5: task 'prints': gold: this field is missing"),
+        ("  - id: prints\n    query", "  - query", "*suite.yaml:5: task '#1': id: *is missing"),
+        ("env: bash\n", "", "*suite.yaml:*env: this field is missing"),
+        ("env: bash", "env: bsah", "*suite.yaml:1: env: 'bsah' is not one of * mean 'bash'?"),
+        (
+            "query: Print the word hello.",
+            "query: 7",
+            "*suite.yaml:6: task 'prints': query: a string is needed, found 7 (int)",
+        ),
+        (
+            "hardness: easy",
+            "max_turns: many",
+            "*suite.yaml:8: task 'prints': max_turns: *whole number*'many'*",
+        ),
+        ("hardness: easy", "max_turns: 0", "*suite.yaml:8: task 'prints': max_turns: *(found 0)"),
+        (
+            "hardness: easy",
+            "hardnes: easy",
+            "*suite.yaml:8: task 'prints': hardnes: there is no such field. "
+            "Did you mean 'hardness'? Allowed: *",
+        ),
+        (
+            "hardness: easy",
+            "limits: {memroy: 5m}",
+            "*suite.yaml:8: task 'prints': limits.memroy: *Did you mean 'memory'?*",
+        ),
+        ("workdir: /work", "workdir: work", "*suite.yaml:3: defaults.workdir: *(found 'work')"),
+        ("tags: [text]", "tags: [a b]", "*suite.yaml:9: task 'prints': tags.0: *'a b'*"),
+        ("id: writes", "id: prints", "*suite.yaml:10: the id 'prints' is used twice; *"),
+        ("id: writes", "id: a/b", "*suite.yaml:10: task 'a/b': id: an id is letters, *'a/b'*"),
+        ("tasks:", "tasks: [", "*suite.yaml:*: not YAML: *"),
+        ("tasks:", "rows: 7\ntasks:", "*suite.yaml:4: rows: * is needed, found 7 *"),
+        ("tasks:", "task:", "*suite.yaml:4: task: there is no such field. Did you mean 'tasks'?*"),
+        (
+            "hardness: easy",
+            "reward: {normalise: [{pattern: '('}]}",
+            "*suite.yaml:8: task 'prints': reward.normalise*: not a regular expression: *'('*",
+        ),
+        (
+            "hardness: easy",
+            "reward: {normalise: [line-ordre]}",
+            "*suite.yaml:8: task 'prints': reward.normalise*'line-ordre'*",
+        ),
+        (
+            "hardness: easy",
+            "archive: nowhere.tar",
+            "*suite.yaml*: task 'prints': archive: *nowhere.tar is not a file*",
+        ),
+        (
+            "hardness: easy",
+            "dockerfile: nowhere",
+            "*suite.yaml*: task 'prints': dockerfile: *nowhere* is not a file*",
+        ),
+        (
+            "hardness: easy",
+            "files: {a: {text: x, base64: y}}",
+            "*suite.yaml:8: task 'prints': files.a*: *",
+        ),
+    ],
+    ids=brief,
+)
+def test_suites(
+    pytester: pytest.Pytester, small_suite: Path, old: str, new: str, message: str
+) -> None:
+    assert old in SUITE
+    small_suite.write_text(SUITE.replace(old, new, 1))
+    assert_collection_error(pytester.runpytest("suite.yaml"), message)
+    assert_usage_error(pytester.runpytest("--intercode-dataset=suite.yaml"), message)
+
+
+@pytest.mark.parametrize("text", ["", "- 1\n- 2\n", "just words\n", "\0"])
+def test_files_that_are_no_suites(pytester: pytest.Pytester, text: str) -> None:
+    Path("suite.yaml").write_text(text)
+    assert_collection_error(pytester.runpytest("suite.yaml"), "*suite.yaml*: *")
+
+
+def test_a_suite_that_is_not_text(pytester: pytest.Pytester) -> None:
+    Path("suite.yaml").write_bytes(b"env: \xff\xfe\n")
+    assert_collection_error(pytester.runpytest("suite.yaml"), "*suite.yaml: *")
+
+
+def test_a_suite_that_is_not_there(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest("--intercode-dataset=nowhere.yaml")
+    assert_usage_error(result, "*nowhere.yaml: cannot be read: *")
+
+
+def test_an_unknown_hardness_is_fine(pytester: pytest.Pytester, small_suite: Path) -> None:
+    small_suite.write_text(SUITE.replace("hardness: easy", "hardness: infernal"))
+    result = pytester.runpytest("suite.yaml", "-m", "intercode(hardness='infernal')", "--co", "-q")
+    result.stdout.fnmatch_lines(["suite.yaml::test_solves[[]prints[]]"])
+
+
+@pytest.mark.usefixtures("needs_docker")
+def test_a_dockerfile_that_does_not_build(pytester: pytest.Pytester, small_suite: Path) -> None:
+    Path("broken.Dockerfile").write_text(
+        "ARG BASE=debian:bookworm-slim\nFROM ${BASE}\nRUN echo the last words; exit 7\n"
+    )
+    small_suite.write_text(SUITE.replace("hardness: easy", "dockerfile: broken.Dockerfile"))
+    result = pytester.runpytest("suite.yaml", "--intercode-agent=agents:Solver", "-k", "prints")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(
+        [
+            "intercode: building pytest-intercode/broken:* from broken.Dockerfile (first use)",
+            "infrastructure error: *broken.Dockerfile does not build: *returned a non-zero code: 7",
+            "    the last words",
+        ]
+    )
+
+
+@pytest.mark.usefixtures("pretend")
+def test_an_archive_that_is_none(pytester: pytest.Pytester, pretend: Path) -> None:
+    Path("some.tar").write_bytes(b"this is no archive" * 100)
+    pretend.write_text(SUITE.replace("hardness: easy", "archive: some.tar"))
+    conftest = pretend.with_name("conftest.py")
+    conftest.write_text(
+        conftest.read_text().replace(
+            "        self.last = None\n",
+            "        from pytest_intercode.suites.files import build_archive\n"
+            "        build_archive(task, 0.0)\n"
+            "        self.last = None\n",
+        )
+    )
+    result = pytester.runpytest("suite.yaml", "--intercode-agent=oracle", "-k", "prints")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*some.tar: not a tar archive that can be read: *"])
+    result.stdout.no_fnmatch_line("*files.py*")
+
+
+# -- rows and datasets
+
+GOOD = {"query": "Print 1.", "gold": "echo 1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("rows.json", "[{]", "*rows.json:1: not JSON: *"),
+        ("rows.json", '"words"', "*rows.json: a JSON file of rows is a list of objects, not *"),
+        (
+            "rows.json",
+            json.dumps([GOOD, 3]),
+            "*rows.json, row 1: a row is an object *, not a number",
+        ),
+        (
+            "rows.json",
+            json.dumps([GOOD, {"query": "Print 2."}]),
+            "*rows.json, row 1: gold: this field is missing",
+        ),
+        (
+            "rows.jsonl",
+            json.dumps(GOOD) + "\n\n{'query'}\n",
+            "*rows.jsonl:3: not JSON: *",
+        ),
+        (
+            "rows.jsonl",
+            json.dumps(GOOD) + "\n" + json.dumps({**GOOD, "max_turns": "many"}),
+            "*rows.jsonl:2: max_turns: *'many'*",
+        ),
+        ("rows.csv", "query,gold\nPrint 1.,echo 1\nPrint 2.\n", "*rows.csv:3: has not as many *"),
+        ("rows.csv", "query,gold\nPrint 1.,\n", "*rows.csv:2: gold: this field is missing"),
+        ("rows.csv", 'query,gold\n"Print 1.,echo 1\n', "*rows.csv:*: *"),
+        ("rows.tsv", "query\tgold\na\tb\tc\n", "*rows.tsv:2: has not as many fields as *"),
+        ("rows.jsonl", "\n", "*rows.jsonl: holds no rows"),
+        ("rows.json", "[]", "*rows.json: holds no rows"),
+        ("rows.csv", "", "*rows.csv: holds no rows"),
+    ],
+    ids=brief,
+)
+def test_rows(pytester: pytest.Pytester, name: str, text: str, message: str) -> None:
+    Path(name).write_text(text)
+    result = pytester.runpytest(f"--intercode-dataset={name}", "--intercode-env=bash")
+    assert_usage_error(result, message)
+    Path("suite.yaml").write_text(f"env: bash\nrows: {{path: {name}}}\n")
+    if "holds no rows" not in message:
+        assert_collection_error(pytester.runpytest("suite.yaml"), message)
+
+
+@pytest.mark.parametrize("name", ["rows.pkl", "rows.pickle", "rows.pkl.gz"])
+def test_pickles_are_refused(pytester: pytest.Pytester, name: str) -> None:
+    Path(name).write_bytes(gzip.compress(b"cos\nsystem\n(S'touch ran'\ntR."))
+    result = pytester.runpytest(f"--intercode-dataset={name}", "--intercode-env=bash")
+    assert_usage_error(
+        result,
+        f"*{name}: pickle files are refused, because loading one runs whatever code is in it. *",
+    )
+    assert not Path("ran").exists()
+
+
+def test_rows_that_are_not_there(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest("--intercode-dataset=no.jsonl", "--intercode-env=bash")
+    assert_usage_error(result, "*no.jsonl: there is no such file")
+
+
+def test_rows_without_an_environment(pytester: pytest.Pytester) -> None:
+    Path("rows.jsonl").write_text(json.dumps(GOOD))
+    assert_usage_error(
+        pytester.runpytest("--intercode-dataset=rows.jsonl"),
+        "*rows.jsonl: a file of rows does not say what its gold is written in; give one *",
+    )
+
+
+def test_a_dataset_of_another_environment(pytester: pytest.Pytester, small_suite: Path) -> None:
+    result = pytester.runpytest("--intercode-dataset=suite.yaml", "--intercode-env=sql")
+    assert_usage_error(result, "--intercode-dataset=suite.yaml has no task of --intercode-env=sql")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "--intercode-dataset=nl2bash: where are the data? Give --intercode-data=DIR or *"),
+        (("--intercode-data=nowhere",), "--intercode-data=*/nowhere: there is no such folder"),
+        (("--intercode-data=empty",), "*empty/nl2bash/nl2bash_fs_1.json: there is no such file"),
+    ],
+)
+def test_data(pytester: pytest.Pytester, options: tuple[str, ...], message: str) -> None:
+    pytester.mkdir("empty")
+    assert_usage_error(pytester.runpytest("--intercode-dataset=nl2bash", *options), message)
+
+
+def test_a_part_of_a_dataset_that_is_not_there(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest("--intercode-dataset=nl2bash-fs9", "--intercode-data=.")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+
+
+# -- marks
+
+
+@pytest.mark.usefixtures("small_suite")
+@pytest.mark.parametrize(
+    ("mark", "message"),
+    [
+        ("hardness='easy'", "*takes an intercode fixture, so it needs to know the tasks: *"),
+        ("envv='bash'", "*has no argument 'envv'. Did you mean 'env'? Allowed: *"),
+        ("suite='suite.yaml', ids=['print']", "*there is no task 'print'. Did you mean 'prints'?"),
+        (
+            "suite='suite.yaml', tags=['none']",
+            "*no task fits *(suite='suite.yaml', tags=[[]'none'[]])",
+        ),
+        ("suite='nowhere.yaml'", "*nowhere.yaml: cannot be read: *"),
+        ("env='bsah'", "*bsah*"),
+        ("dataset='nl2bahs'", "*Did you mean 'nl2bash'?"),
+    ],
+    ids=brief,
+)
+def test_marks(pytester: pytest.Pytester, mark: str, message: str) -> None:
+    pytester.makepyfile(
+        f"""
+        import pytest
+
+        @pytest.mark.intercode({mark})
+        def test_mine(intercode_episode): ...
+        """
+    )
+    assert_collection_error(pytester.runpytest(), message)
+
+
+def test_no_mark(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_mine(intercode_episode): ...")
+    result = pytester.runpytest()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["no task: the test needs @pytest.mark.intercode(env=...)*"])
+    result.stdout.no_fnmatch_line("*fixtures.py*")
+
+
+# -- no engine
+
+
+@pytest.mark.usefixtures("small_suite")
+def test_no_engine_ends_the_run_once(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+    result = pytester.runpytest(
+        "suite.yaml", "--intercode-agent=oracle", "--intercode-results=r.jsonl"
+    )
+    result.assert_outcomes(errors=1)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    message = "no Docker engine answers at tcp://127.0.0.1:1. Start it (*), or set DOCKER_HOST"
+    result.stdout.fnmatch_lines([f"infrastructure error: {message}", f"!*{message} !*"])
+    result.stdout.no_fnmatch_line("*engine.py*")
+
+
+@pytest.mark.usefixtures("small_suite")
+def test_no_engine_under_xdist(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
+    result = pytester.run(
+        *(sys.executable, "-m", "pytest", "-n2", "suite.yaml", "--intercode-agent=oracle"),
+        timeout=60,
+    )
+    assert result.ret != 0
+    assert 1 <= result.parseoutcomes()["errors"] <= 3
+    result.stdout.fnmatch_lines(["*no Docker engine answers at unix:///nowhere.sock.*"])
+
+
+@pytest.mark.usefixtures("needs_docker")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif("DOCKER_HOST" in os.environ, reason="the engine is not at its usual socket")
+def test_a_socket_that_may_not_be_opened(pytester: pytest.Pytester) -> None:
+    script = pytester.makepyfile(
+        """
+        import os
+
+        import docker.errors
+        from pytest_intercode.errors import EngineUnavailable
+        from pytest_intercode.sandboxes.docker.engine import connect
+
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+        try:
+            connect()
+        except EngineUnavailable as error:
+            print(error)
+        """
+    )
+    result = pytester.run(sys.executable, script)
+    result.stdout.fnmatch_lines(
+        ["no permission to use the Docker engine at unix:///var/run/docker.sock. Add the user to *"]
+    )

@@ -1,0 +1,102 @@
+"""Parts of the command channel that need no sandbox."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pytest_intercode.sandboxes.channel import keeper_script, quote
+from pytest_intercode.sandboxes.output import Output
+
+
+def _unquoted(words: list[bytes]) -> list[bytes]:
+    """Have bash read the words back, each of them ended by NUL."""
+    script = b"printf '%s\\0' " + b" ".join(map(quote, words))
+    done = subprocess.run(["bash", "-c", script], capture_output=True, check=True)
+    assert done.stderr == b""
+    return done.stdout.split(b"\0")[:-1]
+
+
+_BYTES = st.one_of(
+    st.binary(max_size=60).map(lambda data: data.replace(b"\0", b"")),
+    st.text(st.sampled_from("a0 7'\"\\$`!\n\r\t\x01\x7f*?#é😀"), max_size=20).map(str.encode),
+)
+
+
+@given(st.lists(_BYTES, min_size=1, max_size=20))
+@settings(max_examples=40, deadline=None)
+@example([b""])
+@example([b"'", b"\\", b"\\'", b"\\\\", b"$'", b"\\x41", b"\\1"])
+@example([b"\x011", b"\n7", b"\x7f0", bytes(range(1, 256))])
+@example([b"\xff\xfe", "ü".encode()[:1], b"a\r\nb"])
+def test_quoting_is_undone_by_bash(words: list[bytes]) -> None:
+    assert _unquoted(words) == words
+
+
+@given(_BYTES)
+def test_a_quoted_word_is_one_line(word: bytes) -> None:
+    quoted = quote(word)
+    assert b"\n" not in quoted
+    assert b"\r" not in quoted
+    assert quoted.startswith(b"$'")
+    assert quoted.endswith(b"'")
+
+
+def test_a_long_word() -> None:
+    word = bytes(range(1, 256)) * 200
+    assert _unquoted([word]) == [word]
+
+
+@given(st.lists(st.binary(max_size=50), max_size=20), st.integers(1, 120))
+@example([b"x" * 4], 4)
+@example([b"x" * 5], 4)
+@example([b"ab", b"cd"], 1)
+def test_output_keeps_its_head_and_its_tail(chunks: list[bytes], limit: int) -> None:
+    output = Output(limit)
+    for chunk in chunks:
+        output.add(chunk)
+    whole = b"".join(chunks)
+    head = limit * 3 // 4
+    cut = whole[:head] + whole[len(whole) - (limit - head) :]
+    assert output.kept() == (whole if len(whole) <= limit else cut)
+    assert output.size == len(whole)
+    assert output.truncated == (len(whole) > limit)
+    assert output.digest() == hashlib.sha256(whole).hexdigest()
+    assert len(output.kept()) == min(len(whole), limit)
+
+
+@pytest.mark.parametrize("chunk", [1000, 65536, 200_000])
+def test_output_of_a_flood_stays_small(chunk: int) -> None:
+    limit = 4096
+    output = Output(limit)
+    data = bytes(n % 251 for n in range(chunk))
+    times = 2_000_000 // chunk
+    for _ in range(times):
+        output.add(data)
+        assert len(output._head) + len(output._tail) <= 3 * limit + 65536 + chunk
+    whole = data * times
+    assert output.kept() == whole[:3072] + whole[-1024:]
+    assert output.digest() == hashlib.sha256(whole).hexdigest()
+    assert output.size == len(whole)
+
+
+def test_output_of_some_bytes_has_the_limit_of_another() -> None:
+    made = Output.of(b"0123456789", Output(8))
+    assert (made.kept(), made.truncated, made.size) == (b"01234589", True, 10)
+
+
+def test_keeper_is_sent_without_its_comments() -> None:
+    script = keeper_script()
+    lines = script.decode().splitlines()
+    assert script.endswith(b"\n")
+    assert len(lines) > 20
+    assert not [line for line in lines if line.lstrip().startswith("#")]
+
+
+def test_keeper_is_bash() -> None:
+    done = subprocess.run(["bash", "-n"], input=keeper_script(), capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -1,0 +1,129 @@
+"""The wheel, and a project that has nothing but the installed plugin."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+import pytest_intercode
+from pytest_intercode.suites.loader import bundled_folder
+
+_ROOT = Path(pytest_intercode.__file__).parents[1]
+
+pytestmark = pytest.mark.skipif(
+    not (_ROOT / "pyproject.toml").is_file(), reason="not run from a checkout"
+)
+
+
+def _run(*words: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> str:
+    done = subprocess.run(
+        [str(word) for word in words], cwd=cwd, env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    _run(
+        *(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, _ROOT),
+        cwd=folder,
+    )
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment's Python that has our wheel, and finds what it needs where we do."""
+    folder = tmp_path_factory.mktemp("venv")
+    venv.create(folder, with_pip=False)
+    python = folder / "bin" / "python"
+    (site,) = folder.glob("lib/python*/site-packages")
+    paths = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    (site / "dependencies.pth").write_text("\n".join(paths) + "\n")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    return python
+
+
+def _clean() -> dict[str, str]:
+    """Return our environment without what could lead a Python back to the checkout."""
+    dropped = ("PYTHON", "PYTEST", "INTERCODE", "COVERAGE", "COV_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+
+
+def _collected(python: Path | str, folder: Path) -> list[str]:
+    output = _run(
+        *(python, "-m", "pytest", "--intercode-env=bash", "--co", "-q", "-p", "no:cacheprovider"),
+        cwd=folder,
+        env=_clean(),
+    )
+    return [line for line in output.splitlines() if "::" in line]
+
+
+def _files(*patterns: str) -> set[str]:
+    found = {str(p.relative_to(_ROOT)) for pattern in patterns for p in _ROOT.glob(pattern)}
+    assert found
+    return found
+
+
+def test_wheel_holds_the_data(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    data = _files("tasks/**/*.yaml", "dockerfiles/*.Dockerfile")
+    assert {"tasks/bash.yaml", "tasks/datasets/nl2bash.yaml"} <= data
+    assert {"dockerfiles/bash.Dockerfile", "dockerfiles/nl2bash.Dockerfile"} <= data
+    assert {f"pytest_intercode/_data/{name}" for name in data} <= names
+    assert _files("pytest_intercode/**/*.py", "pytest_intercode/**/*.sh") <= names
+    assert {"pytest_intercode/py.typed", "pytest_intercode/sandboxes/keeper.sh"} <= names
+
+
+def test_wheel_holds_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        metadata = next(name for name in names if name.endswith(".dist-info/METADATA"))
+        entry_points = next(name for name in names if name.endswith("/entry_points.txt"))
+        assert "Name: pytest-intercode" in archive.read(metadata).decode()
+        assert "intercode = pytest_intercode.plugin" in archive.read(entry_points).decode()
+    tops = {name.split("/")[0] for name in names}
+    assert tops == {"pytest_intercode", metadata.split("/")[0]}
+    assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
+
+
+def test_installed_plugin_finds_its_suite(installed: Path, tmp_path: Path) -> None:
+    where = _run(
+        *(installed, "-c", "import pytest_intercode as p; print(p.__file__)"),
+        cwd=tmp_path,
+        env=_clean(),
+    )
+    assert Path(where.strip()).is_relative_to(installed.parents[1])
+    ids = _collected(installed, tmp_path)
+    assert len(ids) >= 40
+    assert all(line.startswith("intercode/bash::test_solves[") for line in ids)
+    # the checkout, from which these tests run, finds the same
+    assert ids == _collected(sys.executable, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_installed_plugin_finds_its_folders(installed: Path, tmp_path: Path) -> None:
+    code = (
+        "from pytest_intercode.suites.loader import bundled_folder\n"
+        "for name in ('tasks', 'dockerfiles'): print(bundled_folder(name))"
+    )
+    found = _run(installed, "-c", code, cwd=tmp_path, env=_clean()).split()
+    for name, folder in zip(("tasks", "dockerfiles"), map(Path, found), strict=True):
+        assert folder.parts[-3:] == ("pytest_intercode", "_data", name)
+        ours = bundled_folder(name)
+        files = {p.relative_to(ours) for p in ours.rglob("*") if p.is_file()}
+        assert {p.relative_to(folder) for p in folder.rglob("*") if p.is_file()} == files
+        assert all((folder / p).read_bytes() == (ours / p).read_bytes() for p in files)

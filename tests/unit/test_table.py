@@ -1,0 +1,101 @@
+"""The table at the end of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytest_intercode.reporting.terminal import _Tally, table
+
+
+def _row(
+    dataset: str = "set", hardness: str = "", outcome: str = "solved", **more: Any
+) -> dict[str, Any]:
+    executed = more.pop("executed", [True])
+    return {
+        "environment": "ic_bash",
+        "dataset": dataset,
+        "hardness": hardness,
+        "outcome": outcome,
+        "reward": 1.0 if outcome == "solved" else 0.0,
+        "seconds": 1.0,
+        "turn_history": {"valid_action": executed},
+        **more,
+    }
+
+
+def _table(*rows: dict[str, Any]) -> list[str]:
+    return table([_Tally.of(row) for row in rows])
+
+
+def _cells(line: str) -> list[str]:
+    return line.replace("failed actions", "failed-actions").split()
+
+
+def test_headings_and_one_group() -> None:
+    lines = _table(_row())
+    assert _cells(lines[0]) == [
+        "env",
+        "dataset",
+        "hardness",
+        "tasks",
+        "solved",
+        "rate",
+        "reward",
+        "turns",
+        "failed-actions",
+        "seconds",
+    ]
+    assert _cells(lines[1]) == _cells("bash set - 1 1 100.0% 1.000 1.0 0.0% 1.00")
+    assert lines[2:] == ["outcomes: 1 solved"]
+
+
+def test_numbers() -> None:
+    lines = _table(
+        _row(executed=[True, False, True], seconds=2.0),
+        _row(outcome="failed", executed=[False], reward=0.5, seconds=0.5),
+        _row(outcome="out-of-budget", executed=[True] * 4, reward=0.25),
+    )
+    assert _cells(lines[1]) == _cells("bash set - 3 1 33.3% 0.583 2.7 25.0% 1.17")
+
+
+def test_order_and_total() -> None:
+    hardness = ["zebra", "extra", "hard", "", "medium", "easy", "alpha"]
+    lines = _table(
+        *(_row("b", name) for name in hardness),
+        _row("a", "hard", "failed"),
+        _row("a", "easy", environment="ic_sql"),
+    )
+    assert [tuple(_cells(line)[:3]) for line in lines[1:-2]] == [
+        ("bash", "a", "hard"),
+        ("bash", "b", "easy"),
+        ("bash", "b", "medium"),
+        ("bash", "b", "hard"),
+        ("bash", "b", "extra"),
+        ("bash", "b", "-"),
+        ("bash", "b", "alpha"),
+        ("bash", "b", "zebra"),
+        ("sql", "a", "easy"),
+    ]
+    assert _cells(lines[-2])[:4] == ["all", "9", "8", "88.9%"]
+    assert lines[-1] == "outcomes: 8 solved, 1 failed"
+
+
+def test_infrastructure_never_counts_against_the_agent() -> None:
+    broken = _row(outcome="infrastructure-error", executed=[], seconds=99.0)
+    lines = _table(_row(), _row(outcome="failed"), broken, broken, broken)
+    assert _cells(lines[1]) == _cells("bash set - 5 1 50.0% 0.500 1.0 0.0% 1.00")
+    assert lines[-1] == "outcomes: 3 infrastructure-error, 1 solved, 1 failed"
+
+
+def test_nothing_was_graded() -> None:
+    lines = _table(_row(outcome="infrastructure-error", executed=[]))
+    assert _cells(lines[1]) == _cells("bash set - 1 0 - - - - -")
+    no_turns = _table(_row(outcome="failed", executed=[]))
+    assert _cells(no_turns[1]) == _cells("bash set - 1 0 0.0% 0.000 0.0 - 1.00")
+
+
+def test_columns_line_up() -> None:
+    lines = _table(_row("short", "easy"), _row("a-much-longer-name", "medium"))[:-1]
+    assert [line.index("easy") for line in lines if "easy" in line] == [lines[0].index("hardness")]
+    assert len({len(line) for line in lines}) == 1
+    assert all(line == line.rstrip() for line in lines)
