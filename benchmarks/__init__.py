@@ -1,0 +1,1 @@
+"""Runnable benchmarks that print ratios: ``python -m benchmarks [NAME ...]``."""
