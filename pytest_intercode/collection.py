@@ -127,7 +127,9 @@ def _marks(
     config: pytest.Config, task: Task, made: dict[tuple[Any, ...], list[Any]]
 ) -> list[pytest.MarkDecorator]:
     """Return the marks of a task; tasks that are alike share them."""
-    key = (task.env, task.suite, task.dataset, task.hardness, task.tags, task.xfail)
+    offline = "network" in task.tags and not session_of(config).settings.network
+    skip = task.skip or ("it needs the network: give --intercode-network" if offline else None)
+    key = (task.env, task.suite, task.dataset, task.hardness, task.tags, task.xfail, skip)
     if key not in made:
         for name in (task.env, *task.tags):
             _register(config, name)
@@ -141,6 +143,8 @@ def _marks(
             ),
             *(getattr(pytest.mark, name) for name in dict.fromkeys((task.env, *task.tags))),
         ]
+        if skip:
+            marks.append(pytest.mark.skip(reason=skip))
         if task.xfail:
             marks.append(pytest.mark.xfail(reason=task.xfail, strict=False))
         made[key] = marks

@@ -11,6 +11,7 @@
     │   ├── ImageError           an image that cannot be built or found
     │   ├── SandboxError         a sandbox that did not start, or died
     │   └── GoldError            the task's own gold did not run to its end
+    │       └── GoldRefused      the engine says that gold is wrong
     ├── AgentError               the agent's fault: it raised, or its action is no string
     └── BudgetExhausted          raised at the agent by ``env.step`` when its turns are used up
 
@@ -29,6 +30,7 @@ __all__ = [
     "ConfigurationError",
     "EngineUnavailable",
     "GoldError",
+    "GoldRefused",
     "ImageError",
     "InfrastructureError",
     "IntercodeError",
@@ -71,6 +73,10 @@ class SandboxError(InfrastructureError):
 
 class GoldError(InfrastructureError):
     """The gold of a task did not finish, so nothing can be graded against it."""
+
+
+class GoldRefused(GoldError):
+    """The engine refused the gold of a task, with these words; the task is expected to fail."""
 
 
 class AgentError(IntercodeError):

@@ -137,13 +137,14 @@ def intercode_environment(
     request: pytest.FixtureRequest, intercode_task: Task
 ) -> Iterator[Environment]:
     """The task's environment, after ``reset``, on a fresh sandbox; closed at the end."""
-    from pytest_intercode.errors import SandboxError
+    from pytest_intercode.errors import GoldRefused, SandboxError
     from pytest_intercode.session import keep_task, session_of
 
     with _one_line():
         session = session_of(request.config)
         environment = session.environment(intercode_task)
     keep_task(request.node, intercode_task)
+    refused = ""
     try:
         session.look_ahead(request.node, environment, started=False)
         with _one_line():
@@ -151,6 +152,10 @@ def intercode_environment(
                 environment.reset(task=intercode_task)
             except SandboxError:
                 environment.reset(task=intercode_task)  # once more, on a fresh one
+            except GoldRefused as error:
+                refused = str(error)
+        if refused:
+            pytest.xfail(refused)
         session.look_ahead(request.node, environment, started=True)
         yield environment
     finally:

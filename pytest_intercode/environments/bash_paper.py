@@ -74,9 +74,7 @@ class PaperBashEnvironment(BashEnvironment):
         self._directory = "/"
         self._observation = ""
         self._graded: tuple[PaperState, PaperState] | None = None
-        shared = self.provider.shared.setdefault("bash-paper-times", RestoredTimes())
-        assert isinstance(shared, RestoredTimes)
-        self._times = shared
+        self._times = self.provider.share("bash-paper-times", RestoredTimes)
 
     @classmethod
     def spec(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:

@@ -26,6 +26,8 @@ class SandboxSpec:
         variables: environment variables, as pairs.
         guarded: keep the shell from looking into the sandbox's first process, by which it could
             forge answers. The price: ``find /`` complains about ``/proc/1``.
+        mounts: folders of the host that the sandbox shares, as pairs of a path on the host and a
+            path inside; for servers of ours, never for what an agent acts in.
     """
 
     image: str
@@ -34,6 +36,7 @@ class SandboxSpec:
     hostname: str | None = None
     variables: tuple[tuple[str, str], ...] = ()
     guarded: bool = True
+    mounts: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pytest_intercode.sandboxes.pool import Pool
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
@@ -24,8 +24,6 @@ class SandboxProvider:
         progress: called with one line for each slow step, such as a build.
         pool_size: how many sandboxes may be started ahead.
 
-    Attributes:
-        shared: what environments of one process have to share, by name.
     """
 
     def __init__(
@@ -38,10 +36,12 @@ class SandboxProvider:
         self._base_images = dict(base_images or {})
         self._progress = progress
         self._pool_size = pool_size
-        self.shared: dict[str, object] = {}
         self._lock = threading.Lock()
         self._started = False
         self._closed = False
+        self._shared: dict[str, Any] = {}
+        self._sharing = threading.RLock()
+        self._background: ThreadPoolExecutor | None = None
 
     def _start(self) -> None:
         with self._lock:
@@ -56,7 +56,6 @@ class SandboxProvider:
                 self._progress(f"removed {swept} containers that an earlier run left behind")
             self._images = Images(self._engine.api, self._base_images, self._progress)
             self._pool = Pool(self._engine, self._pool_size)
-            self._background = ThreadPoolExecutor(64, thread_name_prefix="intercode-gold")
             self._started = True
 
     def image(self, source: ImageSource) -> str:
@@ -66,8 +65,10 @@ class SandboxProvider:
 
     def expect(self, specs: Iterable[SandboxSpec]) -> None:
         """Have sandboxes started ahead; see :meth:`Pool.expect`."""
-        self._start()
-        self._pool.expect(specs)
+        wanted = list(specs)
+        if wanted or self._started:  # what needs no sandbox needs no engine
+            self._start()
+            self._pool.expect(wanted)
 
     def acquire(self, spec: SandboxSpec) -> Sandbox:
         """Return a fresh sandbox."""
@@ -76,15 +77,36 @@ class SandboxProvider:
 
     def background(self, work: Callable[[], Result]) -> Future[Result]:
         """Run work beside the agent's."""
-        self._start()
-        return self._background.submit(work)
+        with self._lock:
+            if self._background is None:
+                self._background = ThreadPoolExecutor(64, thread_name_prefix="intercode-gold")
+            return self._background.submit(work)
+
+    def share(self, name: str, make: Callable[[], Result]) -> Result:
+        """Return what environments of one process share; ``close`` closes it, if it can be closed.
+
+        Args:
+            name: the name that it is shared under.
+            make: makes it, the first time.
+        """
+        with self._sharing:
+            if name not in self._shared:
+                self._shared[name] = make()
+            shared: Result = self._shared[name]
+            return shared
 
     def close(self) -> None:
         """End every sandbox; may be called twice."""
         with self._lock:
-            if not self._started or self._closed:
+            if self._closed:
                 return
             self._closed = True
-        self._pool.close()
-        self._background.shutdown(wait=True, cancel_futures=True)
-        self._engine.close()
+        if self._started:
+            self._pool.close()
+        if self._background is not None:
+            self._background.shutdown(wait=True, cancel_futures=True)
+        for shared in reversed(list(self._shared.values())):
+            if hasattr(shared, "close"):
+                shared.close()
+        if self._started:
+            self._engine.close()

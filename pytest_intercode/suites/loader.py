@@ -6,7 +6,7 @@ and what is allowed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
@@ -107,7 +107,10 @@ def load_suite(path: Path, data: Path | None = None) -> Suite:
         layers = [model.defaults, task, *_override(model.overrides, task.id)]
         tasks.append(_build(_replace(blank, task, f"{path}:{line}"), layers, folder))
     sources = model.rows if isinstance(model.rows, list) else [model.rows]
-    for source in sources:
+    present = [s for s in sources if not s.optional or (folder / s.path).exists()]
+    if sources and not present and not tasks:
+        raise SuiteError(f"{folder}: has none of {', '.join(source.path for source in sources)}")
+    for source in present:
         tasks.extend(_from_source(source, blank, model.defaults, model.overrides, folder))
     unused = sorted(set(model.overrides) - {task.id for task in tasks})
     if unused:
@@ -117,8 +120,7 @@ def load_suite(path: Path, data: Path | None = None) -> Suite:
             + suggestion(unused[0], [task.id for task in tasks])
         )
     _check_ids(tasks)
-    _check_files(tasks)
-    return Suite(name, model.env, tuple(tasks), path)
+    return Suite(name, model.env, tuple(_check_files(tasks)), path)
 
 
 def load_rows(path: Path, env: str) -> Suite:
@@ -163,16 +165,21 @@ def _from_source(
     blank = _build(replace(blank, dataset=dataset), [defaults, source.defaults], folder)
     tasks = []
     for index, (place, row) in enumerate(read_rows(path)):
-        fields = {ours: row.get(theirs) for ours, theirs in source.fields.items()}
+        ours = {"dataset": dataset, "index": index}
+        places = {**ours, **row, **ours}  # ours win, and are named first in messages
+        fields = {name: row.get(theirs) for name, theirs in source.fields.items()}
         fields = {**{name: row[name] for name in own if name in row}, **fields}
         identity = fields.pop("id", None)
         if "id" not in source.fields:
-            identity = _identity(source, dataset, index, row, place)
+            identity = _filled(source.id, places, place, "the id pattern")
         elif identity is None:
             raise SuiteError(f"{place}: id: the field {source.fields['id']!r} is missing")
         if isinstance(fields.get("tags"), str):
             fields["tags"] = str(fields["tags"]).replace(",", " ").split()
         fields = {name: value for name, value in fields.items() if value is not None}
+        if source.query is not None:
+            fields["query"] = _filled(source.query, places, place, "the query pattern")
+        fields |= _fill(source.each, places, place)
         try:
             model = TaskModel.model_validate({**fields, "id": str(identity)})
         except ValidationError as error:
@@ -183,23 +190,28 @@ def _from_source(
     return tasks
 
 
-def _identity(
-    source: RowSource, dataset: str, index: int, row: Mapping[str, Any], place: str
-) -> str:
+def _fill(pattern: Any, places: Mapping[str, Any], place: str) -> Any:
+    """Fill a row's fields into every string of ``each``."""
+    if isinstance(pattern, str):
+        return _filled(pattern, places, place, "each: the pattern")
+    if isinstance(pattern, dict):
+        return {name: _fill(value, places, place) for name, value in pattern.items()}
+    if isinstance(pattern, list):
+        return [_fill(value, places, place) for value in pattern]
+    return pattern
+
+
+def _filled(pattern: str, places: Mapping[str, Any], place: str, what: str) -> str:
     try:
-        return source.id.format(
-            dataset=dataset,
-            index=index,
-            **{name: value for name, value in row.items() if name not in ("dataset", "index")},
-        )
+        return pattern.format_map(places)
     except KeyError as error:
-        name, names = str(error.args[0]), ["dataset", "index", *row]
+        name = str(error.args[0])
         raise SuiteError(
-            f"{place}: the id pattern {source.id!r} names a field that is not there: {name!r}."
-            f"{suggestion(name, names)} Allowed: {', '.join(names)}"
+            f"{place}: {what} {pattern!r} names a field that is not there: {name!r}."
+            f"{suggestion(name, places)} Allowed: {', '.join(places)}"
         ) from None
     except (AttributeError, IndexError, TypeError, ValueError) as error:
-        raise SuiteError(f"{place}: the id pattern {source.id!r} does not fit: {error}") from None
+        raise SuiteError(f"{place}: {what} {pattern!r} does not fit: {error}") from None
 
 
 # -- reading YAML
@@ -236,22 +248,35 @@ def _check_ids(tasks: Iterable[Task]) -> None:
         seen[task.id] = task
 
 
-def _check_files(tasks: Iterable[Task]) -> None:
-    """Every archive and Dockerfile that is named must be there."""
-    checked: set[Path] = set()
+def _check_files(tasks: Iterable[Task]) -> Iterator[Task]:
+    """Yield the tasks; every file that they name must be there, or be optional."""
+    checked: dict[Path, bool] = {}
     for task in tasks:
-        for what, path in (
-            ("archive", task.archive.path if task.archive else None),
-            ("dockerfile", task.image.dockerfile if task.image else None),
-        ):
-            if path is None or path in checked:
+        for what, path, optional in _files_of(task):
+            if path not in checked:
+                checked[path] = path.is_file() or (what == "archive" and path.is_dir())
+            if checked[path]:
                 continue
-            checked.add(path)
-            if not path.is_file():
+            if not optional:
                 near = suggestion(path.stem, [p.stem for p in path.parent.glob(f"*{path.suffix}")])
                 raise SuiteError(
                     f"{task.source}: task {task.id!r}: {what}: {path} is not a file.{near}"
                 )
+            task = replace(task, skip=task.skip or f"{what}: {path} is not a file")
+        yield task
+
+
+def _files_of(task: Task) -> Iterator[tuple[str, Path, bool]]:
+    """Yield what a task names, where it is, and whether the task is skipped without it."""
+    if task.archive is not None:
+        yield "archive", task.archive.path, task.archive.optional
+    if task.image is not None and task.image.dockerfile is not None:
+        yield "dockerfile", task.image.dockerfile, False
+    if task.database is not None:
+        for path in task.database.scripts:
+            yield "database", path, task.database.optional
+        if task.database.file is not None:
+            yield "database", task.database.file, task.database.optional
 
 
 def is_row_file(path: Path) -> bool:

@@ -28,10 +28,15 @@ from pydantic import (
 
 from pytest_intercode.suites.task import (
     Archive,
+    CallTest,
+    CodeTest,
+    Database,
     FileSpec,
     ImageSource,
     Normaliser,
+    ProgramTest,
     Task,
+    Test,
 )
 
 __all__ = ["RowSource", "SuiteModel", "TaskFields", "TaskModel", "build_task"]
@@ -125,6 +130,8 @@ class RewardModel(_Model):
     output: Literal["when-gold-prints", "always", "never"] | None = None
     normalise: list[NormaliserName | PatternModel] | None = None
     scratch: list[StrictStr] | None = None
+    rows: Literal["when-gold-orders", "in-order", "any-order"] | None = None
+    columns: Literal["in-order", "any-order"] | None = None
 
 
 class FileModel(_Model):
@@ -166,11 +173,45 @@ class FileModel(_Model):
 
 
 class ArchiveModel(_Model):
-    """``archive``: a tar archive that is unpacked in the sandbox."""
+    """``archive``: a tar archive or a folder whose content the sandbox gets."""
 
     path: StrictStr
     at: AbsolutePath = "/"
     keep_times_before: Moment | None = None
+    optional: StrictBool = False
+
+
+class DatabaseModel(_Model):
+    """``database``: what an sql task is about."""
+
+    engine: Literal["sqlite", "mysql"] = "sqlite"
+    name: StrictStr = Field(min_length=1, max_length=64)
+    script: StrictStr | Annotated[list[StrictStr], Field(min_length=1)] | None = None
+    file: StrictStr | None = None
+    writes: StrictBool | None = None
+    optional: StrictBool = False
+
+    @model_validator(mode="after")
+    def _one_source(self) -> DatabaseModel:
+        if (self.script is None) == (self.file is None):
+            raise ValueError("either script (SQL that makes the database) or file (SQLite's)")
+        if self.file is not None and self.engine != "sqlite":
+            raise ValueError(f"a file is for the engine sqlite; {self.engine} needs a script")
+        return self
+
+
+class ProgramTestModel(_Model):
+    """A test of a whole program."""
+
+    input: StrictStr
+    output: StrictStr
+
+
+class CallTestModel(_Model):
+    """A test of one call."""
+
+    arguments: list[Any]
+    result: Any
 
 
 class TaskFields(_Model):
@@ -190,6 +231,12 @@ class TaskFields(_Model):
     action_timeout: float | None = Field(None, gt=0)
     timeout: float | None = Field(None, gt=0)
     xfail: StrictStr | None = None
+    skip: StrictStr | None = None
+    database: DatabaseModel | None = None
+    tests: list[StrictStr | ProgramTestModel | CallTestModel] | None = Field(None, min_length=1)
+    test_setup: StrictStr | None = None
+    entry: Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")] | None = None
+    solution: StrictStr | list[StrictStr] | None = None
 
     @field_validator("files")
     @classmethod
@@ -232,8 +279,11 @@ class RowSource(_Model):
     path: StrictStr
     dataset: StrictStr | None = None
     id: StrictStr = "{dataset}-{index:05d}"
+    query: StrictStr | None = None
     fields: dict[StrictStr, StrictStr] = {}
     defaults: TaskFields = TaskFields()
+    each: dict[StrictStr, Any] = {}
+    optional: StrictBool = False
 
 
 class SuiteModel(_Model):
@@ -266,10 +316,16 @@ def _file(path: str, model: str | FileModel) -> FileSpec:
     return FileSpec("file", content=(model.text or "").encode(), mode=model.mode)
 
 
+_AS_GIVEN = (
+    *("hardness", "workdir", "max_turns", "action_timeout", "timeout", "xfail", "skip"),
+    *("test_setup", "entry"),
+)
+
+
 def _apply(task: Task, fields: TaskFields, folder: Path, bundled: Path) -> Task:
     """Lay the given fields over a task; what is not given stays."""
     new: dict[str, Any] = {}
-    for name in ("hardness", "workdir", "max_turns", "action_timeout", "timeout", "xfail"):
+    for name in _AS_GIVEN:
         value = getattr(fields, name)
         if value is not None:
             new[name] = value
@@ -283,7 +339,15 @@ def _apply(task: Task, fields: TaskFields, folder: Path, bundled: Path) -> Task:
     if fields.archive is not None:
         given = fields.archive
         archive = ArchiveModel(path=given) if isinstance(given, str) else given
-        new["archive"] = Archive(folder / archive.path, archive.at, archive.keep_times_before)
+        new["archive"] = Archive(
+            folder / archive.path, archive.at, archive.keep_times_before, archive.optional
+        )
+    if fields.database is not None:
+        new["database"] = _database(fields.database, folder)
+    if fields.tests is not None:
+        new["tests"] = tuple(map(_test, fields.tests))
+    if fields.solution is not None:
+        new["solution"] = tuple(_list(fields.solution))
     if fields.image is not None:
         new["image"] = ImageSource(image=fields.image)
     if fields.dockerfile is not None:
@@ -304,6 +368,29 @@ def _apply(task: Task, fields: TaskFields, folder: Path, bundled: Path) -> Task:
             options["scratch"] = tuple(options["scratch"])
         new["reward"] = replace(task.reward, **options)
     return replace(task, **new) if new else task
+
+
+def _database(model: DatabaseModel, folder: Path) -> Database:
+    return Database(
+        engine=model.engine,
+        name=model.name,
+        scripts=tuple(folder / path for path in _list(model.script or [])),
+        file=None if model.file is None else folder / model.file,
+        writes=model.writes,
+        optional=model.optional,
+    )
+
+
+def _test(model: str | ProgramTestModel | CallTestModel) -> Test:
+    if isinstance(model, str):
+        return CodeTest(model)
+    if isinstance(model, ProgramTestModel):
+        return ProgramTest(model.input, model.output)
+    return CallTest(tuple(model.arguments), model.result)
+
+
+def _list(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
 
 
 def _given(model: BaseModel) -> dict[str, Any]:

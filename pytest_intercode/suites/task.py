@@ -8,18 +8,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 __all__ = [
     "ENVIRONMENTS",
     "Archive",
+    "CallTest",
+    "CodeTest",
+    "Database",
     "FileSpec",
     "ImageSource",
     "Limits",
     "Normaliser",
+    "ProgramTest",
     "RewardOptions",
     "Task",
     "TaskView",
+    "Test",
 ]
 
 ENVIRONMENTS = ("bash", "sql", "python", "ctf")
@@ -59,27 +64,85 @@ class FileSpec:
 
 @dataclass(frozen=True)
 class Archive:
-    """A tar archive that is unpacked before the agent starts.
+    """A tar archive, or a folder, whose content is there before the agent starts.
 
     Attributes:
-        path: the archive on the host.
+        path: the archive or the folder on the host.
         at: the directory in the sandbox that it is unpacked in.
         keep_times_before: entries last modified before this time (seconds since the epoch) keep
             their time; all others get the time of unpacking. None keeps every time. This is what
             tasks about "files older than a week" need when the archive itself grows old.
+        optional: a task without its archive is skipped; else a missing archive is an error.
     """
 
     path: Path
     at: str = "/"
     keep_times_before: float | None = None
+    optional: bool = False
 
 
 @dataclass(frozen=True)
 class ImageSource:
-    """Where a sandbox's image comes from: a Dockerfile to build, or the name of an image."""
+    """Where a sandbox's image comes from: a Dockerfile to build, or the name of an image.
+
+    Attributes:
+        dockerfile: the Dockerfile.
+        image: the name of an image, in place of a Dockerfile.
+        context: further files of the build's context, as pairs of a name there and a path here.
+    """
 
     dockerfile: Path | None = None
     image: str | None = None
+    context: tuple[tuple[str, Path], ...] = ()
+
+
+@dataclass(frozen=True)
+class Database:
+    """The database that an sql task is about.
+
+    Attributes:
+        engine: what runs it.
+        name: the database that a session starts in.
+        scripts: SQL files that make it, in order. Those of ``mysql`` may make several databases,
+            and all tasks that name the same scripts share a server.
+        file: an SQLite file, in place of scripts.
+        writes: the task is there to change the database, and its end state is graded; None to go
+            by gold: a gold that does more than query writes.
+        optional: a task without its scripts or file is skipped; else that is an error.
+    """
+
+    engine: Literal["sqlite", "mysql"]
+    name: str
+    scripts: tuple[Path, ...] = ()
+    file: Path | None = None
+    writes: bool | None = None
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class CodeTest:
+    """Python statements that hold an ``assert``; they call what the agent submitted."""
+
+    code: str
+
+
+@dataclass(frozen=True)
+class ProgramTest:
+    """A whole program's input, and the output that it should have."""
+
+    input: str
+    output: str
+
+
+@dataclass(frozen=True)
+class CallTest:
+    """Arguments of one call, and the result that it should have; both are JSON values."""
+
+    arguments: tuple[Any, ...]
+    result: Any
+
+
+Test: TypeAlias = "CodeTest | ProgramTest | CallTest"
 
 
 @dataclass(frozen=True)
@@ -107,11 +170,15 @@ class RewardOptions:
         normalise: relaxations applied to both outputs, in order.
         scratch: paths (absolute, or relative to the working directory) below which the agent may
             leave what it likes, as long as gold leaves them alone.
+        rows: when the order of a query's rows counts.
+        columns: whether the order of a query's columns counts; their names never do.
     """
 
     output: Literal["when-gold-prints", "always", "never"] = "when-gold-prints"
     normalise: tuple[Normaliser, ...] = ()
     scratch: tuple[str, ...] = ()
+    rows: Literal["when-gold-orders", "in-order", "any-order"] = "when-gold-orders"
+    columns: Literal["in-order", "any-order"] = "in-order"
 
 
 @dataclass(frozen=True)
@@ -130,6 +197,8 @@ class TaskView:
         tags: the suite's own labels.
         workdir: the directory in which the first action runs.
         max_turns: how many actions the agent has.
+        engine: the engine of an sql task (``sqlite`` or ``mysql``), else the empty string.
+        database: the database that an sql task starts in, else the empty string.
     """
 
     id: str
@@ -141,6 +210,8 @@ class TaskView:
     tags: tuple[str, ...]
     workdir: str
     max_turns: int
+    engine: str = ""
+    database: str = ""
 
 
 @dataclass(frozen=True)
@@ -148,7 +219,8 @@ class Task:
     """One task instance, gold included.
 
     Attributes:
-        gold: the reference commands, run in order in one shell.
+        gold: the reference answer: commands or statements that are run in order in one session,
+            or the flag of a ctf task.
         files: the file tree, by path (absolute, or relative to ``workdir``).
         archive: a tar archive unpacked before ``files`` are written.
         setup: commands run after the files are there and before the agent; each must exit with 0.
@@ -157,6 +229,13 @@ class Task:
         action_timeout: seconds one action has.
         timeout: seconds an episode has; None for the run's default.
         xfail: why gold is known not to reach 1.0, or None.
+        skip: why the task cannot be run here, or None.
+        database: the database of an sql task.
+        tests: the hidden tests of a python task.
+        test_setup: Python code that is run before each test.
+        entry: the function or class that the tests of a python task call; found in gold and the
+            tests where it is empty.
+        solution: commands that find the flag of a ctf task, for the suite's own tests.
         source: the file and line that the task was read from, for messages.
         metadata: further columns of the task's row.
     """
@@ -180,6 +259,12 @@ class Task:
     action_timeout: float = 10.0
     timeout: float | None = None
     xfail: str | None = None
+    skip: str | None = None
+    database: Database | None = None
+    tests: tuple[Test, ...] = field(default=(), hash=False)
+    test_setup: str = ""
+    entry: str = ""
+    solution: tuple[str, ...] = ()
     source: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
@@ -195,4 +280,6 @@ class Task:
             tags=self.tags,
             workdir=self.workdir,
             max_turns=self.max_turns if max_turns is None else max_turns,
+            engine=self.database.engine if self.database else "",
+            database=self.database.name if self.database else "",
         )

@@ -64,6 +64,11 @@ def run_all(folder: Path, data: Path, options: Mapping[int, tuple[str, ...]]) ->
         return {part: made for runs in pool.map(run_lane, LANES) for part, made in runs.items()}
 
 
+NOT_THE_SAME_TWICE = {
+    f"nl2bash-{at}" for at in ("fs1-00030", "fs1-00055", "fs2-00036", "fs2-00042")
+}
+
+
 @dataclass
 class Agreement:
     """How often our rewards and successes are the reference's."""
@@ -109,11 +114,13 @@ def test_strict_oracle(tmp_path: Path, data: Path) -> None:
     """Gold reaches 1.0 on all tasks but those that are not the same twice."""
     options = ("--intercode-agent=oracle",)
     runs = run_all(tmp_path, data, dict.fromkeys(PARTS, options))
-    outcomes = [row["outcome"] for made in runs.values() for row in made.rows.values()]
-    assert len(outcomes) == 200
-    assert outcomes.count("solved") >= 194, outcomes
-    for made in runs.values():  # the rest is xfailed, with its reason
-        assert made.status == 0, made.printed
+    rows = [row for made in runs.values() for row in made.rows.values()]
+    assert len(rows) == 200
+    unsolved = {row["task_id"]: row["reason"] for row in rows if row["outcome"] != "solved"}
+    assert len(unsolved) <= 6, unsolved
+    # The four that are not the same twice are xfailed, with the reason. Two more are let go by:
+    # these golds read a busy machine (its disks, its load, its processes).
+    assert len(unsolved.keys() - NOT_THE_SAME_TWICE) <= 2, unsolved
 
 
 def test_strict_noop(tmp_path: Path, data: Path) -> None:

@@ -372,7 +372,7 @@ def test_rows_with_ids_of_their_own(load: Load, tmp_path: Path) -> None:
 
 _COMMON = (
     "hardness, tags, files, archive, setup, image, dockerfile, workdir, limits, reward, max_turns, "
-    "action_timeout, timeout, xfail"
+    "action_timeout, timeout, xfail, skip, database, tests, test_setup, entry, solution"
 )
 
 # what is laid below the one task (or a whole file), the line, the message
@@ -423,7 +423,7 @@ _BAD: list[tuple[str, int | None, str]] = [
         "env: bash\nrows:\n  - pth: x.json\n",
         3,
         "rows.0.pth: there is no such field. Did you mean 'path'? Allowed: path, dataset, id, "
-        "fields, defaults",
+        "query, fields, defaults, each, optional",
     ),
     (
         "env: bash\nrows:\n  path: x.json\n  defaults:\n    limits: {memry: 1}\n",
@@ -530,7 +530,7 @@ _BAD: list[tuple[str, int | None, str]] = [
         "reward: {outptu: always}",
         6,
         "reward.outptu: there is no such field. Did you mean 'output'? Allowed: output, normalise, "
-        "scratch",
+        "scratch, rows, columns",
     ),
     ("files: {x: 5}", 6, "files.x: a string or a mapping is needed, found 5 (int)"),
     ("files:\n      'x[1]': 5", 7, "files.x[1]: a string or a mapping is needed, found 5 (int)"),

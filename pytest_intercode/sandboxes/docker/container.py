@@ -61,6 +61,7 @@ def host_config(api: APIClient, spec: SandboxSpec) -> dict[str, Any]:
         mem_limit=limits.memory,
         memswap_limit=limits.memory,
         nano_cpus=int(limits.cpus * 1e9),
+        binds=[f"{outside}:{inside}" for outside, inside in spec.mounts],
         shm_size=min(SHM_SIZE, limits.memory // 4),
         ulimits=[
             Ulimit(name="fsize", soft=limits.file_size, hard=limits.file_size),
