@@ -19,7 +19,7 @@ _PACKAGE = Path(pytest_intercode.__file__).parent
 
 _LAYERS = (
     ("errors",),
-    ("rewards", "sandboxes", "suites"),
+    ("rewards", "sandboxes", "suites", "databases"),
     ("agents", "environments"),
     ("reporting", "episode", "making", "scheduler", "gym"),
     # the faces that pytest sees

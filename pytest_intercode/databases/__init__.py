@@ -1,0 +1,1 @@
+"""Database engines: SQLite in a process of its own, MySQL in a container."""
