@@ -9,7 +9,7 @@ import gzip
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,23 +20,15 @@ import pytest
 from pytest_intercode.reporting.results import read_results
 
 PARTS = (1, 2, 3, 4)
-# Two parts at a time, as most of part 1 is waiting for commands that never end; but part 2 by
-# itself: one of its tasks prints the container's address, and two digits there change a reward.
-LANES = ((1, 2), (3, 4))
+STRICT, PAPER = ("oracle", "idle"), ("gpt-4", "gold", "noop")
 
 NOOP = "def run(task, env):\n    env.step('true')\n"
 
 
-@dataclass(frozen=True)
-class Run:
-    """A finished pytest run: its rows by task, and what it printed."""
-
-    rows: dict[str, dict[str, Any]]
-    printed: str
-    status: int
+Rows = dict[str, dict[str, Any]]
 
 
-def run(folder: Path, data: Path, part: int, *options: str) -> Run:
+def run(folder: Path, data: Path, part: int, *options: str) -> Rows:
     results = folder / "results.jsonl"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "noop.py").write_text(NOOP)
@@ -48,20 +40,40 @@ def run(folder: Path, data: Path, part: int, *options: str) -> Run:
         *options,
     ]
     done = subprocess.run(command, cwd=folder, text=True, capture_output=True, check=False)
-    rows = {row["task_id"]: row for row in read_results(results)}
-    return Run(rows, done.stdout + done.stderr, done.returncode)
+    assert results.is_file(), done.stdout + done.stderr
+    return {row["task_id"]: row for row in read_results(results)}
 
 
-def run_all(folder: Path, data: Path, options: Mapping[int, tuple[str, ...]]) -> dict[int, Run]:
-    def run_lane(lane: tuple[int, ...]) -> dict[int, Run]:
-        return {
-            part: run(folder / str(part), data, part, *options[part])
-            for part in lane
-            if part in options
-        }
+Runs = dict[tuple[str, int], Rows]
 
-    with ThreadPoolExecutor(len(LANES)) as pool:
-        return {part: made for runs in pool.map(run_lane, LANES) for part, made in runs.items()}
+
+@pytest.fixture(scope="module")
+def runs(
+    tmp_path_factory: pytest.TempPathFactory, data: Path, reference: Path, recordings: Path
+) -> Runs:
+    """Run everything once, in the order that takes the least time.
+
+    Recorded part 1 is 100 s of waiting for commands that never end, so the rest goes on beside it.
+    Part 2 of the paper profile comes last and by itself: one of its tasks prints the container's
+    address, and two digits there change a reward.
+    """
+
+    def run_one(job: tuple[str, int]) -> tuple[tuple[str, int], Rows]:
+        kind, part = job
+        options = [f"--intercode-agent={'noop.py:run' if kind in ('idle', 'noop') else 'oracle'}"]
+        if kind == "gpt-4":
+            options = [f"--intercode-agent=replay:{recordings}/bash_fs{part}_gpt-4.json.gz"]
+        if kind in PAPER:
+            # The reference was recorded on containers with a network.
+            options += ["--intercode-profile=paper", "--intercode-feedback=reward"]
+            options += ["--intercode-network"]
+        return job, run(tmp_path_factory.mktemp(f"{kind}{part}"), data, part, *options)
+
+    beside = [(kind, part) for kind in STRICT for part in PARTS if (kind, part) != ("idle", 1)]
+    beside += [(kind, part) for kind in PAPER for part in (1, 3, 4)]
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(run_one, sorted(beside, key=lambda job: job != ("gpt-4", 1))))
+    return dict(done + [run_one((kind, 2)) for kind in PAPER])
 
 
 NOT_THE_SAME_TWICE = {
@@ -101,20 +113,9 @@ class Agreement:
         )
 
 
-def compare(runs: dict[int, Run], reference: Path, kind: str) -> Agreement:
-    agreement = Agreement()
-    for part, made in runs.items():
-        file = reference / f"bash_fs{part}_{kind}.jsonl.gz"
-        with gzip.open(file, "rt", encoding="utf-8") as lines:
-            agreement.add(made.rows, map(json.loads, lines))
-    return agreement
-
-
-def test_strict_oracle(tmp_path: Path, data: Path) -> None:
+def test_strict_oracle(runs: Runs) -> None:
     """Gold reaches 1.0 on all tasks but those that are not the same twice."""
-    options = ("--intercode-agent=oracle",)
-    runs = run_all(tmp_path, data, dict.fromkeys(PARTS, options))
-    rows = [row for made in runs.values() for row in made.rows.values()]
+    rows = [row for part in PARTS for row in runs["oracle", part].values()]
     assert len(rows) == 200
     unsolved = {row["task_id"]: row["reason"] for row in rows if row["outcome"] != "solved"}
     assert len(unsolved) <= 6, unsolved
@@ -123,11 +124,11 @@ def test_strict_oracle(tmp_path: Path, data: Path) -> None:
     assert len(unsolved.keys() - NOT_THE_SAME_TWICE) <= 2, unsolved
 
 
-def test_strict_noop(tmp_path: Path, data: Path) -> None:
+def test_strict_noop(runs: Runs) -> None:
     """Whoever does nothing gets nothing where gold prints or changes something."""
-    runs = run_all(tmp_path, data, dict.fromkeys((2, 3, 4), ("--intercode-agent=noop.py:run",)))
-    for made in runs.values():
-        for row in made.rows.values():
+    for part in (2, 3, 4):
+        assert len(runs["idle", part]) == len(runs["oracle", part])
+        for row in runs["idle", part].values():
             gold = row["end_state"].get("gold", {})
             if gold.get("output") or gold.get("touched"):
                 assert row["reward"] == 0.0, row["task_id"]
@@ -144,25 +145,14 @@ def test_strict_noop(tmp_path: Path, data: Path) -> None:
     ],
 )
 def test_paper(
-    kind: str,
-    least_steps: float,
-    least_episodes: float,
-    tmp_path: Path,
-    data: Path,
-    reference: Path,
-    recordings: Path,
+    kind: str, least_steps: float, least_episodes: float, runs: Runs, reference: Path
 ) -> None:
-    """Rewards after every step, and success, are those of InterCode's own code.
-
-    The reference was recorded on containers with a network.
-    """
-    paper = ("--intercode-profile=paper", "--intercode-feedback=reward", "--intercode-network")
-    options: dict[int, tuple[str, ...]] = {}
+    """Rewards after every step, and success, are those of InterCode's own code."""
+    agreement = Agreement()
     for part in PARTS:
-        recording = recordings / f"bash_fs{part}_gpt-4.json.gz"
-        agent = {"gpt-4": f"replay:{recording}", "gold": "oracle", "noop": "noop.py:run"}[kind]
-        options[part] = (f"--intercode-agent={agent}", *paper)
-    agreement = compare(run_all(tmp_path, data, options), reference, kind)
+        file = reference / f"bash_fs{part}_{kind}.jsonl.gz"
+        with gzip.open(file, "rt", encoding="utf-8") as lines:
+            agreement.add(runs[kind, part], map(json.loads, lines))
     assert agreement.episodes == 200
     assert agreement.equal_steps >= least_steps * agreement.steps, str(agreement)
     assert agreement.equal_episodes >= least_episodes * agreement.episodes, str(agreement)
