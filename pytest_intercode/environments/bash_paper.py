@@ -10,24 +10,23 @@ brings back are kept up, see ``restored_times.py``), and an action that timed ou
 from __future__ import annotations
 
 import contextlib
-import shlex
 from typing import Any
 
-from pytest_intercode.environments.base import Observation, Profile, StepResult, Turn
-from pytest_intercode.environments.bash import BashEnvironment, prepare
+from pytest_intercode.environments.base import Profile
+from pytest_intercode.environments.bash import BashEnvironment
 from pytest_intercode.environments.gold import Gold
+from pytest_intercode.environments.paper_shell import PaperShell, run_words, split_words
 from pytest_intercode.environments.restored_times import RestoredTimes, Side
-from pytest_intercode.errors import BudgetExhausted, GoldError, InfrastructureError
+from pytest_intercode.environments.shell import prepare
+from pytest_intercode.errors import GoldError, InfrastructureError
 from pytest_intercode.rewards.bash_paper import PaperState, bash_paper_reward, parse_status
 from pytest_intercode.rewards.protocol import Reward
-from pytest_intercode.sandboxes.protocol import Execution, Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.task import Task
 
-__all__ = ["PaperBashEnvironment", "resolve_cd", "split_action"]
+__all__ = ["PaperBashEnvironment", "split_action"]
 
-MALFORMED = "Malformed command"
-TIMED_OUT = "Command timed out"
 _IGNORED = "bin boot dev etc home lib media mnt opt proc root run sbin srv sys usr var .dockerenv"
 _MAKE_REPOSITORY = (
     f"cd / && printf '%s\\n' {_IGNORED} >.gitignore && git init -q 2>/dev/null && git add -A && "
@@ -43,27 +42,10 @@ def split_action(action: str) -> list[str] | None:
 
     The action goes between double quotes as it is, so that its own double quotes end them.
     """
-    try:
-        return shlex.split(f'/bin/bash -c "{action.strip()}"')
-    except ValueError:
-        return None
+    return split_words(f'/bin/bash -c "{action.strip()}"')
 
 
-def resolve_cd(directory: str, action: str) -> str:
-    """Return the directory that InterCode believes an action starting with ``cd`` leads to."""
-    _, _, target = action.partition("cd ")
-    target = target.strip()
-    path = target if target.startswith("/") else f"{directory}/{target}"
-    parts: list[str] = []
-    for part in path.split("/"):
-        if part == "..":
-            parts = parts[:-1]
-        elif part not in ("", "."):
-            parts.append(part)
-    return "/" + "/".join(parts)
-
-
-class PaperBashEnvironment(BashEnvironment):
+class PaperBashEnvironment(PaperShell, BashEnvironment):
     """Bash as InterCode sees it."""
 
     name = "bash"
@@ -71,8 +53,6 @@ class PaperBashEnvironment(BashEnvironment):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._directory = "/"
-        self._observation = ""
         self._graded: tuple[PaperState, PaperState] | None = None
         self._times = self.provider.share("bash-paper-times", RestoredTimes)
 
@@ -81,6 +61,9 @@ class PaperBashEnvironment(BashEnvironment):
         """Return the strict sandbox, but with the engine's own host name and variables."""
         strict = super().spec(task, provider)
         return SandboxSpec(strict.image, strict.limits, workdir="/", guarded=False)
+
+    def _split(self, action: str) -> list[str] | None:
+        return split_action(action)
 
     def _submission(self, action: str) -> str | None:
         return "" if action.startswith("submit") else None
@@ -114,31 +97,6 @@ class PaperBashEnvironment(BashEnvironment):
         paths = output.decode("utf-8", "surrogateescape").split("\0")
         self._times.note(task.dataset, side, filter(None, paths))
 
-    def step(self, action: str) -> StepResult:
-        """Run one action; ``skip`` ends the episode with a reward of 0."""
-        if action != "skip":
-            return super().step(action)
-        with self._lock:
-            if self._over:
-                raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
-            self.turns.append(Turn(action, "", True))
-            self.final = self._best or Reward(0.0)
-            self._over = "skipped"
-            return Observation(""), 0.0, True, False, {}
-
-    def _execute(self, action: str) -> Observation:
-        assert self._sandbox is not None
-        target = None
-        directory = self._directory
-        if action.startswith("cd"):
-            target, directory = resolve_cd(self._directory, action), "/"
-            action = f"cd {target}"
-        text, status = _run(self._sandbox, action, directory, self.action_timeout)
-        if target is not None and status == 0:
-            self._directory = target
-        self._observation = text
-        return Observation(text, executed=status == 0, status=status)
-
     def _play_gold(self, sandbox: Sandbox, task: Task) -> Gold:
         self._prepare(sandbox, task)
         self._age(sandbox, task, "gold")
@@ -147,7 +105,7 @@ class PaperBashEnvironment(BashEnvironment):
     def _gold_text(self, sandbox: Sandbox, task: Task) -> str:
         text = ""
         for command in task.gold:
-            text, _ = _run(sandbox, command, "/", self.action_timeout)
+            text, _ = run_words(sandbox, self._split(command), "/", self.action_timeout)
         return text
 
     def _grade(self, answer: str | None) -> Reward:
@@ -189,25 +147,6 @@ class PaperBashEnvironment(BashEnvironment):
             }
             for side, state in zip(("agent", "gold"), self._graded, strict=True)
         }
-
-
-def _run(sandbox: Sandbox, action: str, directory: str, timeout: float) -> tuple[str, int | None]:
-    """Run an action as a process of its own, with the environment of ``docker exec``."""
-    words = split_action(action)
-    if words is None:
-        return MALFORMED, None
-    # The engine's exec ends when everybody has let go of its output, background jobs included.
-    command = (
-        f'(cd -- {shlex.quote(directory)} && exec env -i PATH="$PATH" HOSTNAME="$HOSTNAME" '
-        f"HOME=/root {shlex.join(words)}) 2>&1 | cat; (exit ${{PIPESTATUS[0]}})"
-    )
-    execution: Execution = sandbox.run(command, timeout)
-    if execution.ended != "itself":
-        return TIMED_OUT, None
-    try:
-        return execution.output.decode("utf-8"), execution.status
-    except UnicodeDecodeError:
-        return MALFORMED, None
 
 
 def _status(sandbox: Sandbox) -> tuple[tuple[str, str], ...]:

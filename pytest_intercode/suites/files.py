@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import lzma
 import posixpath
+import stat
 import tarfile
 import zlib
-from pathlib import PurePosixPath
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.task import Archive, FileSpec, Task
@@ -18,8 +20,8 @@ __all__ = ["build_archive"]
 def build_archive(task: Task, now: float) -> bytes:
     """Return a tar archive of the task's archive and files, to be unpacked at ``/``.
 
-    Everything is owned by root unless the task's own archive says otherwise; files that are given
-    inline have the time ``now``.
+    Everything is owned by root unless the task's own archive says otherwise. Files that are given
+    inline, and those of a folder, have the time ``now``; equal tasks give equal bytes.
 
     Args:
         task: the task.
@@ -29,13 +31,15 @@ def build_archive(task: Task, now: float) -> bytes:
         No bytes when the task has no files.
 
     Raises:
-        SuiteError: the task's archive cannot be read.
+        SuiteError: the task's archive cannot be read, or its folder holds what no archive can.
     """
     if not task.files and task.archive is None:
         return b""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as out:
-        if task.archive is not None:
+        if task.archive is not None and task.archive.path.is_dir():
+            _copy_folder(task.archive, out, now)
+        elif task.archive is not None:
             _copy(task.archive, out, now)
         for path, spec in task.files.items():
             _add(out, _below_root(path, task.workdir), spec, now)
@@ -63,6 +67,43 @@ def _copy(archive: Archive, out: tarfile.TarFile, now: float) -> None:
                 out.addfile(member, source.extractfile(member) if member.isreg() else None)
     except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
         raise SuiteError(f"{archive.path}: not a tar archive that can be read: {error}") from None
+
+
+def _copy_folder(archive: Archive, out: tarfile.TarFile, now: float) -> None:
+    """Add what is in a folder, in the order of its names; the folder itself stands for ``at``."""
+    keep = archive.keep_times_before
+    try:
+        for path in _below(archive.path):
+            state = path.lstat()
+            name = posixpath.join(archive.at, path.relative_to(archive.path).as_posix())
+            entry = tarfile.TarInfo(name.strip("/"))
+            entry.mode = stat.S_IMODE(state.st_mode)
+            entry.mtime = state.st_mtime if keep is not None and state.st_mtime < keep else now
+            if stat.S_ISLNK(state.st_mode):
+                entry.type, entry.linkname = tarfile.SYMTYPE, str(path.readlink())
+                out.addfile(entry)
+            elif stat.S_ISDIR(state.st_mode):
+                entry.type = tarfile.DIRTYPE
+                out.addfile(entry)
+            elif stat.S_ISREG(state.st_mode):
+                content = path.read_bytes()
+                entry.size = len(content)
+                out.addfile(entry, io.BytesIO(content))
+            else:
+                raise SuiteError(
+                    f"{path}: a folder given as archive holds files, directories and symbolic "
+                    "links, and this is none of them"
+                )
+    except OSError as error:
+        raise SuiteError(f"{archive.path}: not a folder that can be read: {error}") from None
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield every path below a folder, sorted, a directory ahead of what is in it."""
+    for path in sorted(folder.iterdir()):
+        yield path
+        if path.is_dir() and not path.is_symlink():
+            yield from _below(path)
 
 
 def _plain(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import lzma
+import os
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -240,3 +241,53 @@ def test_archives_that_cannot_be_read(tmp_path: Path, spoil: object) -> None:
         build_archive(_task(archive=Archive(path)), _NOW)
     with pytest.raises(SuiteError):
         build_archive(_task(archive=Archive(tmp_path / "missing.tar")), _NOW)
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "assets"
+    (folder / "b" / "empty").mkdir(parents=True)
+    (folder / "b" / "run").write_bytes(b"#!")
+    (folder / "b" / "run").chmod(0o755)
+    (folder / "a  b.txt").write_text("hello")
+    (folder / "a  b.txt").chmod(0o444)
+    (folder / ".hidden").write_text("")
+    (folder / "link").symlink_to("b/nowhere")
+    (folder / "c").symlink_to("b")
+    task = _task({"more": FileSpec("file", b"x")}, Archive(folder, at="/ctf/7/"))
+    data = build_archive(task, _NOW)
+    found = _members(data)
+    names = [".hidden", "a  b.txt", "b", "b/empty", "b/run", "c", "link"]
+    assert list(found) == [*(f"ctf/7/{name}" for name in names), "work/more"]
+    assert {(m.uid, m.gid, m.uname, m.mtime) for m in found.values()} == {(0, 0, "", _NOW)}
+    assert _content(data, "ctf/7/a  b.txt") == b"hello"
+    modes = {name: found[f"ctf/7/{name}"].mode for name in ("a  b.txt", "b/run")}
+    assert modes == {"a  b.txt": 0o444, "b/run": 0o755}
+    assert found["ctf/7/b/empty"].isdir()
+    assert (found["ctf/7/c"].issym(), found["ctf/7/c"].linkname) == (True, "b")
+    assert found["ctf/7/link"].linkname == "b/nowhere"
+    assert build_archive(task, _NOW) == data
+
+
+def test_times_of_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "assets"
+    folder.mkdir()
+    for name, time in (("old", _OLD), ("new", _OLD + 100)):
+        (folder / name).write_text(name)
+        os.utime(folder / name, (time, time))
+    found = _members(build_archive(_task(archive=Archive(folder, keep_times_before=_OLD + 1)), 7.0))
+    assert {name: member.mtime for name, member in found.items()} == {"old": _OLD, "new": 7.0}
+
+
+def test_what_a_folder_cannot_hold(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SuiteError, match="/pipe: a folder given as archive holds files, direc"):
+        build_archive(_task(archive=Archive(tmp_path)), _NOW)
+
+
+def test_a_folder_that_vanished_while_it_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("x")
+    monkeypatch.setattr(Path, "read_bytes", Path("/does/not/exist").read_bytes)
+    with pytest.raises(SuiteError, match=r"not a folder that can be read: .*does/not/exist"):
+        build_archive(_task(archive=Archive(tmp_path)), _NOW)

@@ -1,0 +1,103 @@
+"""What InterCode's bash and ctf share, for the paper profile: processes, ``cd`` and ``skip``.
+
+Each action is a process of its own, made of the words that a string splits into; ``cd`` is followed
+by looking at the text. Published numbers depend on both.
+"""
+
+from __future__ import annotations
+
+import abc
+import shlex
+from typing import Any
+
+from pytest_intercode.environments.base import Observation, StepResult, Turn
+from pytest_intercode.environments.shell import ShellEnvironment
+from pytest_intercode.errors import BudgetExhausted
+from pytest_intercode.rewards.protocol import Reward
+from pytest_intercode.sandboxes.protocol import Execution, Sandbox
+
+__all__ = ["MALFORMED", "TIMED_OUT", "PaperShell", "resolve_cd", "run_words", "split_words"]
+
+MALFORMED = "Malformed command"
+TIMED_OUT = "Command timed out"
+
+
+def split_words(text: str) -> list[str] | None:
+    """Split a string into the words of a process; None if it does not split."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return None
+
+
+def resolve_cd(directory: str, action: str) -> str:
+    """Return the directory that InterCode believes an action starting with ``cd`` leads to."""
+    _, _, target = action.partition("cd ")
+    target = target.strip()
+    path = target if target.startswith("/") else f"{directory}/{target}"
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            parts = parts[:-1]
+        elif part not in ("", "."):
+            parts.append(part)
+    return "/" + "/".join(parts)
+
+
+def run_words(
+    sandbox: Sandbox, words: list[str] | None, directory: str, timeout: float
+) -> tuple[str, int | None]:
+    """Run a process with the environment of ``docker exec``; return its output and its status."""
+    if words is None:
+        return MALFORMED, None
+    # The engine's exec ends when everybody has let go of its output, background jobs included.
+    command = (
+        f'(cd -- {shlex.quote(directory)} && exec env -i PATH="$PATH" HOSTNAME="$HOSTNAME" '
+        f"HOME=/root {shlex.join(words)}) 2>&1 | cat; (exit ${{PIPESTATUS[0]}})"
+    )
+    execution: Execution = sandbox.run(command, timeout)
+    if execution.ended != "itself":
+        return TIMED_OUT, None
+    try:
+        return execution.output.decode("utf-8"), execution.status
+    except UnicodeDecodeError:
+        return MALFORMED, None
+
+
+class PaperShell(ShellEnvironment):
+    """A shell as InterCode sees it: a process for each action, and a directory for the next."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._directory = "/"
+        self._observation = ""
+
+    @abc.abstractmethod
+    def _split(self, action: str) -> list[str] | None:
+        """Return the words of the process that an action becomes; None if it is malformed."""
+
+    def step(self, action: str) -> StepResult:
+        """Run one action; ``skip`` ends the episode with a reward of 0."""
+        if action != "skip":
+            return super().step(action)
+        with self._lock:
+            if self._over:
+                raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
+            self.turns.append(Turn(action, "", True))
+            self.final = self._best or Reward(0.0)
+            self._over = "skipped"
+            return Observation(""), 0.0, True, False, {}
+
+    def _execute(self, action: str) -> Observation:
+        assert self._sandbox is not None
+        target = None
+        directory = self._directory
+        if action.startswith("cd"):
+            target, directory = resolve_cd(self._directory, action), "/"
+            action = f"cd {target}"
+        words = self._split(action)
+        text, status = run_words(self._sandbox, words, directory, self.action_timeout)
+        if target is not None and status == 0:
+            self._directory = target
+        self._observation = text
+        return Observation(text, executed=status == 0, status=status)

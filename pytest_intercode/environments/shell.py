@@ -1,0 +1,158 @@
+"""What environments share whose actions are lines for a shell: a sandbox and how to set it up.
+
+Actions run exactly as they are written. How an episode is graded is a subclass's own affair.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from typing import Any
+
+from pytest_intercode.environments.base import Environment, Observation
+from pytest_intercode.errors import GoldError
+from pytest_intercode.sandboxes.protocol import Execution, Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.files import build_archive
+from pytest_intercode.suites.loader import bundled_folder
+from pytest_intercode.suites.task import ImageSource, Task
+
+__all__ = ["ShellEnvironment", "prepare"]
+
+_SETUP_TIMEOUT = 120.0
+# Setup runs in a shell that reads its text from a pipe and prints into a file that is emptied, so
+# that no process that setup leaves behind shows the text as its arguments, or holds a way to it or
+# to the channel.
+_SETUP = (
+    'printf %s {script} | bash -c \'IFS= read -rd "" text; exec </dev/null; eval "$text"\' setup '
+    ">|{out} 2>&1; status=${{PIPESTATUS[1]}}; cat {out}; : >|{out}; rm -f {out}; exit $status"
+)
+_SETUP_OUTPUT = "/dev/shm/.intercode-setup"
+_VARIABLES = (("LC_ALL", "C.UTF-8"), ("PAGER", "cat"), ("TERM", "dumb"))
+
+
+def prepare(sandbox: Sandbox, task: Task, now: float) -> None:
+    """Bring a fresh sandbox into the task's first state.
+
+    Args:
+        sandbox: the sandbox.
+        task: the task.
+        now: the time (seconds since the epoch) that the task's files get; two sandboxes that are
+            given the same list the same times.
+
+    Raises:
+        GoldError: a setup command of the task failed.
+        SandboxError: the sandbox broke.
+    """
+    archive = build_archive(task, now)
+    if archive:
+        sandbox.unpack(archive)
+    for command in task.setup:
+        script = f"cd -- {shlex.quote(task.workdir)} || exit 1\n{command}"
+        line = _SETUP.format(script=shlex.quote(script), out=_SETUP_OUTPUT)
+        status, output = sandbox.admin(line, _SETUP_TIMEOUT)
+        if status != 0:
+            said = " ".join(output.decode("utf-8", "replace").split())[-300:]
+            raise GoldError(
+                f"{task.source}: task {task.id!r}: the setup command {command!r} ended with "
+                f"status {status}: {said or 'no output'}"
+            )
+
+
+class ShellEnvironment(Environment):
+    """A shell as it is: an action is what a person would type."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._sandbox: Sandbox | None = None
+        self._last: Execution | None = None
+        self._began = 0.0
+
+    @classmethod
+    def spec(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
+        """Return the sandbox that this task needs."""
+        default = ImageSource(dockerfile=bundled_folder("dockerfiles") / f"{cls.name}.Dockerfile")
+        return SandboxSpec(
+            image=provider.image(task.image or default),
+            limits=task.limits,
+            workdir=task.workdir,
+            hostname="sandbox",
+            variables=_VARIABLES,
+        )
+
+    @classmethod
+    def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
+        """Return the agent's own sandbox."""
+        return [cls.spec(task, provider)]
+
+    def interrupt(self) -> None:
+        """End the running action from another thread."""
+        if self._sandbox is not None:
+            self._sandbox.interrupt()
+
+    def _start(self, task: Task) -> None:
+        self._last = None
+        self._began = time.time()
+        self._sandbox = self.provider.acquire(self.spec(task, self.provider))
+        self._prepare(self._sandbox, task)
+
+    def _prepare(self, sandbox: Sandbox, task: Task) -> None:
+        prepare(sandbox, task, self._began)
+
+    def _execute(self, action: str) -> Observation:
+        assert self._sandbox is not None
+        fault = _unsendable(action)
+        if fault:
+            return Observation(f"[not run: an action cannot hold {fault}]\n", executed=False)
+        self._last = execution = self._sandbox.run(action, self.action_timeout)
+        text = _text(execution) + _bracketed(execution, self._told(execution))
+        return Observation(text, executed=execution.status == 0, status=execution.status)
+
+    def _told(self, execution: Execution) -> str:
+        """Return what the agent is told of a command that was stopped, or of a new shell."""
+        kept = "a new shell has the directory, variables and functions from before this command"
+        if execution.ended == "timeout":
+            return f"timed out after {self.action_timeout:g} s and was stopped; {kept}"
+        if execution.ended == "flood":
+            return f"stopped after {execution.size} bytes of output; {kept}"
+        if execution.ended == "cancelled":
+            return "stopped: the episode is over"
+        if execution.restarted:
+            return f"the shell ended with status {execution.status}; {kept}"
+        return ""
+
+    def _stop(self) -> None:
+        sandbox, self._sandbox = self._sandbox, None
+        if sandbox is not None:
+            sandbox.close()
+
+
+def _unsendable(action: str) -> str:
+    """Name what keeps an action from being sent to a shell, or return nothing."""
+    if "\0" in action:
+        return "a NUL character"
+    try:
+        action.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        return f"the lone surrogate {action[error.start]!r}"
+    return ""
+
+
+def _text(execution: Execution) -> str:
+    """Decode an output; say where bytes were left out of its middle."""
+    if not execution.truncated:
+        return execution.output.decode("utf-8", "backslashreplace")
+    head = len(execution.output) * 3 // 4
+    left_out = execution.size - len(execution.output)
+    return (
+        execution.output[:head].decode("utf-8", "backslashreplace")
+        + f"\n[... {left_out} of {execution.size} bytes left out ...]\n"
+        + execution.output[head:].decode("utf-8", "backslashreplace")
+    )
+
+
+def _bracketed(execution: Execution, said: str) -> str:
+    if not said:
+        return ""
+    line_end = "" if not execution.output or execution.output.endswith(b"\n") else "\n"
+    return f"{line_end}[{said}]\n"
