@@ -5,11 +5,13 @@
     IntercodeError
     ├── ConfigurationError       the user's input: an option, a suite, a dataset, an agent's name
     │   ├── SuiteError           a suite or dataset file, with its place
+    │   │   └── MissingFile      a file that a suite names is not there
     │   └── AgentLoadError       an agent that cannot be imported or has no known style
     ├── InfrastructureError      the machine's fault, never counted against the agent
     │   ├── EngineUnavailable    no Docker daemon, or no permission on its socket
     │   ├── ImageError           an image that cannot be built or found
     │   ├── SandboxError         a sandbox that did not start, or died
+    │   ├── FetchError           data that could not be fetched
     │   └── GoldError            the task's own gold did not run to its end
     │       └── GoldRefused      the engine says that gold is wrong
     ├── AgentError               the agent's fault: it raised, or its action is no string
@@ -29,11 +31,13 @@ __all__ = [
     "BudgetExhausted",
     "ConfigurationError",
     "EngineUnavailable",
+    "FetchError",
     "GoldError",
     "GoldRefused",
     "ImageError",
     "InfrastructureError",
     "IntercodeError",
+    "MissingFile",
     "SandboxError",
     "SuiteError",
 ]
@@ -49,6 +53,10 @@ class ConfigurationError(IntercodeError):
 
 class SuiteError(ConfigurationError):
     """A suite, a dataset or one of its rows is wrong."""
+
+
+class MissingFile(SuiteError):
+    """A file that a suite or a dataset names is not there."""
 
 
 class AgentLoadError(ConfigurationError):
@@ -69,6 +77,10 @@ class ImageError(InfrastructureError):
 
 class SandboxError(InfrastructureError):
     """A sandbox could not be started, or ended while it was in use."""
+
+
+class FetchError(InfrastructureError):
+    """A file could not be fetched, or is not what it should be; nothing of it was kept."""
 
 
 class GoldError(InfrastructureError):

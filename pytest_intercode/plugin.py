@@ -44,7 +44,13 @@ _OPTIONS: tuple[tuple[str, str, bool, str], ...] = (
         "Dataset to run: a name such as nl2bash, a suite (.yaml), or "
         "rows (.json, .jsonl, .csv, .tsv) with --intercode-env",
     ),
-    ("data", "DIR", False, "Folder laid out as InterCode's data/ (default: $INTERCODE_DATA)"),
+    (
+        "data",
+        "DIR",
+        False,
+        "Folder laid out as InterCode's data/ (default: $INTERCODE_DATA, else what "
+        "`pytest-intercode fetch` got)",
+    ),
     (
         "profile",
         "PROFILE",

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.settings import Settings
-from pytest_intercode.suites.loader import bundled_folder, is_row_file, load_rows, load_suite
+from pytest_intercode.suites.catalogue import (
+    bundled_tasks,
+    dataset_names,
+    dataset_of,
+    dataset_tasks,
+    online,
+    suite_file,
+)
+from pytest_intercode.suites.loader import is_row_file, load_rows, load_suite
 from pytest_intercode.suites.task import Task
 
 __all__ = ["Selection"]
@@ -76,7 +83,7 @@ class Selection:
             )
         if not settings.datasets:
             for env in settings.environments:
-                if settings.everything and not _suite_file(env).is_file():
+                if settings.everything and not suite_file(env).is_file():
                     continue  # `all` is what there is
                 chosen[env] = self.suite(env)
         for env, ids in self._pasted.items():
@@ -87,7 +94,7 @@ class Selection:
         if ids is None:
             return chosen or self.suite(env)
         known = {task.id: task for task in chosen or self.suite(env)}
-        for name in _dataset_names():
+        for name in dataset_names():
             missing = [task_id for task_id in ids - known.keys() if task_id.startswith(f"{name}-")]
             if missing:
                 known.update({task.id: task for task in self.dataset(name)})
@@ -101,45 +108,17 @@ class Selection:
 
     def suite(self, env: str) -> list[Task]:
         """Return the tasks of our own suite for an environment."""
-        path = _suite_file(env)
-        if not path.is_file():
-            names = [file.stem for file in sorted(path.parent.glob("*.yaml"))]
-            raise ConfigurationError(
-                f"--intercode-env={env}: there is no bundled suite of this name. Bundled: "
-                f"{', '.join(names)}; or name a dataset with --intercode-dataset"
-            )
-        return self.finished(load_suite(path).tasks)
+        return self.finished(bundled_tasks(env, f"--intercode-env={env}"))
 
     def dataset(self, name: str, folder: Path | None = None) -> list[Task]:
         """Return the tasks of a dataset, by its name, its part's name, or its path."""
         path = (folder or self.settings.dataset_folder) / Path(name).expanduser()
         if is_row_file(path) or path.suffix in (".yaml", ".yml"):
             return self.file(path)
-        names = _dataset_names()
-        whole = next((n for n in names if name == n or name.startswith(f"{n}-")), None)
-        if whole is None:
-            raise ConfigurationError(
-                f"--intercode-dataset={name}: known are {', '.join(names)}, or the path of a "
-                f"suite (.yaml) or of rows (.json, .jsonl, .csv, .tsv).{suggestion(name, names)}"
-            )
-        if self.settings.data is None:
-            raise ConfigurationError(
-                f"--intercode-dataset={name}: where are the data? Give --intercode-data=DIR or "
-                "set INTERCODE_DATA to a folder laid out as InterCode's data/"
-            )
-        if not self.settings.data.is_dir():
-            raise ConfigurationError(
-                f"--intercode-data={self.settings.data}: there is no such folder"
-            )
-        suite = load_suite(_datasets_folder() / f"{whole}.yaml", self.settings.data)
-        tasks = [task for task in suite.tasks if name in (whole, task.dataset)]
-        if not tasks:
-            parts = sorted({task.dataset for task in suite.tasks})
-            raise ConfigurationError(
-                f"--intercode-dataset={name}: {whole} has the parts {', '.join(parts)}."
-                + suggestion(name, parts)
-            )
-        return self.finished(tasks)
+        data = self.settings.data
+        if data is not None and dataset_of(name) and not data.is_dir():
+            raise ConfigurationError(f"--intercode-data={data}: there is no such folder")
+        return self.finished(dataset_tasks(name, data, f"--intercode-dataset={name}"))
 
     def file(self, path: Path) -> list[Task]:
         """Return the tasks of a suite file or a file of rows."""
@@ -157,7 +136,7 @@ class Selection:
         edited = list(tasks)
         self._modify(edited)
         if self.settings.network:
-            edited = [replace(t, limits=replace(t.limits, network=True)) for t in edited]
+            edited = [online(task) for task in edited]
         return edited[: self.settings.limit]
 
     def marked(self, where: str, wanted: Mapping[str, Any]) -> list[Task]:
@@ -208,15 +187,3 @@ class Selection:
 
 def _words(value: Any) -> set[str]:
     return {value} if isinstance(value, str) else set(value)
-
-
-def _suite_file(env: str) -> Path:
-    return bundled_folder("tasks") / f"{env}.yaml"
-
-
-def _datasets_folder() -> Path:
-    return bundled_folder("tasks") / "datasets"
-
-
-def _dataset_names() -> list[str]:
-    return sorted(path.stem for path in _datasets_folder().glob("*.yaml"))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.suites.catalogue import default_data
 from pytest_intercode.suites.task import ENVIRONMENTS
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ class Settings:
         agent_arguments: ``--intercode-agent-arg`` by name.
         environments: ``--intercode-env``, ``all`` spelled out.
         datasets: ``--intercode-dataset``.
-        data: ``--intercode-data``, or None.
+        data: ``--intercode-data``, else INTERCODE_DATA, else the folder that ``pytest-intercode
+            fetch`` fills, if it has; or None.
         profile: ``strict`` or ``paper``.
         max_turns: actions an episode has, or None for each task's own.
         timeout: seconds an episode has.
@@ -75,6 +77,8 @@ class Settings:
         data = path("data")
         if data is None and os.environ.get("INTERCODE_DATA"):
             data = config.invocation_params.dir / Path(os.environ["INTERCODE_DATA"]).expanduser()
+        if data is None and default_data().is_dir():
+            data = default_data()
         return cls(
             agent=_value(config, "agent") or None,
             agent_arguments=_pairs(config, "agent-arg", "KEY=VALUE"),

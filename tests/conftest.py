@@ -19,6 +19,7 @@ import pytest_intercode.sandboxes.docker.images
 import pytest_intercode.session  # noqa: F401
 from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.sandboxes.docker.engine import connect
+from pytest_intercode.suites.catalogue import default_data
 
 SUITE = """\
 env: bash
@@ -118,9 +119,11 @@ def pytest_intercode_make_environment(config, task):
 
 
 @pytest.fixture(autouse=True)
-def _no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_data(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The data folder of whoever runs the tests is not to be found by them."""
     monkeypatch.delenv("INTERCODE_DATA", raising=False)
+    if default_data().is_dir():
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "caches"))
 
 
 @pytest.fixture

@@ -7,13 +7,15 @@ records them; it knows nothing of agents, pytest or Docker.
 from __future__ import annotations
 
 import abc
+import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from pytest_intercode.errors import BudgetExhausted
+from pytest_intercode.environments.order import TaskOrder
+from pytest_intercode.errors import BudgetExhausted, SandboxError
 from pytest_intercode.rewards.protocol import Reward
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -93,6 +95,7 @@ class Environment(abc.ABC):
         task: the task of the episode; None before the first reset.
         first: the observation that the last reset returned.
         final: the episode's reward, once it is graded.
+        tasks: the list that :meth:`reset` takes tasks from; empty unless ``make`` filled it.
     """
 
     name: str
@@ -114,10 +117,12 @@ class Environment(abc.ABC):
         self.task: Task | None = None
         self.first = Observation("")
         self.final: Reward | None = None
+        self.tasks = TaskOrder(())
         self._over = ""
         self._best: Reward | None = None
         self._latest: Reward | None = None  # of the present state, if it was graded
         self._lock = threading.RLock()
+        self._pid = os.getpid()
 
     # -- what each environment defines
 
@@ -167,13 +172,27 @@ class Environment(abc.ABC):
         """Why the episode has ended: ``submitted``, ``solved``, ``budget``, a reason, or ''."""
         return self._over
 
-    def reset(self, *, task: Task) -> tuple[Observation, dict[str, Any]]:
+    def reset(
+        self,
+        *,
+        task: Task | None = None,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> tuple[Observation, dict[str, Any]]:
         """Start an episode on a fresh sandbox; the first observation is the task's query.
 
+        Args:
+            task: the task; by default the next of the environment's own list.
+            seed: begin that list anew, in the order that belongs to this seed.
+            options: ``{"task": ...}`` with a task, or the id of one of the list.
+
         Raises:
+            ConfigurationError: there is no such task.
             InfrastructureError: no sandbox could be had, or the task could not be set up.
         """
+        self._check_process()
         with self._lock:
+            task = self.tasks.choose(task, seed=seed, options=options)
             self._stop()
             self.task = task
             self.turns = []
@@ -196,41 +215,21 @@ class Environment(abc.ABC):
         """
         if not isinstance(action, str):
             raise TypeError(f"an action is a str, not {type(action).__name__}")
+        self._check_process()
         with self._lock:
             if self._over:
                 raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
             answer = self._submission(action)
             if answer is not None:
                 return self._submit(action, answer or None)
-            began = time.monotonic()
-            self._latest = None
-            observation = self._execute(action)
-            turn = Turn(action, str(observation), observation.executed)
-            turn.seconds = time.monotonic() - began
-            self.turns.append(turn)
-            observation.turns_left = self.max_turns - len(self.turns)
-            if self.feedback == "reward":
-                graded = self._latest = self._grade(None)
-                turn.reward, turn.parts = graded.value, graded.parts
-                observation.reward = graded.value
-                if self._best is None or graded.value > self._best.value:
-                    self._best = graded
-                if graded.value >= 1.0:
-                    self.final, self._over = graded, "solved"
-            if not self._over and len(self.turns) >= self.max_turns:
-                self.end("budget")
-            final = self.final.value if self.final and self.feedback != "reward" else None
-            reward = turn.reward if final is None else final
-            return (
-                observation,
-                reward,
-                self._over in ("solved", "submitted"),
-                self._over == "budget",
-                {"executed": turn.executed, "turns_left": observation.turns_left},
-            )
+            return self._turn(action, self._execute)
 
     def submit(self, answer: str = "") -> StepResult:
-        """End the episode and grade it; ``answer`` is graded in place of the last output."""
+        """End the episode and grade it; ``answer`` is graded in place of the last output.
+
+        In ctf the answer is a flag, and a wrong one does not end the episode.
+        """
+        self._check_process()
         with self._lock:
             if self._over:
                 raise BudgetExhausted(f"the episode is over ({self._over}); nothing to submit")
@@ -252,13 +251,23 @@ class Environment(abc.ABC):
         self.interrupt()
 
     def close(self) -> None:
-        """End the episode's sandboxes; may be called twice."""
+        """End the episode's sandboxes; may be called twice. Does nothing in a forked child."""
+        if os.getpid() != self._pid:
+            return
         self._over = self._over or "closed"
         self.interrupt()
         with self._lock:
             self._stop()
 
     # -- inside
+
+    def _check_process(self) -> None:
+        # Before the lock, which may have been held in the moment of the fork.
+        if os.getpid() != self._pid:
+            raise SandboxError(
+                "this environment belongs to the process that this one was forked from; make "
+                "one in the process that uses it"
+            )
 
     def _submission(self, action: str) -> str | None:
         """Return the answer if the action is a submission, else None."""
@@ -267,7 +276,37 @@ class Environment(abc.ABC):
             return words[1] if len(words) > 1 else ""
         return None
 
+    def _turn(self, action: str, execute: Callable[[str], Observation]) -> StepResult:
+        """Take a turn that does not end the episode by itself, and count it."""
+        began = time.monotonic()
+        self._latest = None
+        observation = execute(action)
+        turn = Turn(action, str(observation), observation.executed)
+        turn.seconds = time.monotonic() - began
+        self.turns.append(turn)
+        observation.turns_left = self.max_turns - len(self.turns)
+        if self.feedback == "reward":
+            graded = self._latest = self._grade(None)
+            turn.reward, turn.parts = graded.value, graded.parts
+            observation.reward = graded.value
+            if self._best is None or graded.value > self._best.value:
+                self._best = graded
+            if graded.value >= 1.0:
+                self.final, self._over = graded, "solved"
+        if not self._over and len(self.turns) >= self.max_turns:
+            self.end("budget")
+        final = self.final.value if self.final and self.feedback != "reward" else None
+        reward = turn.reward if final is None else final
+        return (
+            observation,
+            reward,
+            self._over in ("solved", "submitted"),
+            self._over == "budget",
+            {"executed": turn.executed, "turns_left": observation.turns_left},
+        )
+
     def _submit(self, action: str, answer: str | None) -> StepResult:
+        """End the episode with a submission; whoever lets an answer be wrong takes a turn."""
         turn = Turn(action, "", True)
         self.turns.append(turn)
         began = time.monotonic()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.pool import Pool
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.suites.task import ImageSource
@@ -39,11 +41,13 @@ class SandboxProvider:
         self._lock = threading.Lock()
         self._started = False
         self._closed = False
+        self._pid = os.getpid()
         self._shared: dict[str, Any] = {}
         self._sharing = threading.RLock()
         self._background: ThreadPoolExecutor | None = None
 
     def _start(self) -> None:
+        self._check_process()
         with self._lock:
             if self._started:
                 return
@@ -57,6 +61,14 @@ class SandboxProvider:
             self._images = Images(self._engine.api, self._base_images, self._progress)
             self._pool = Pool(self._engine, self._pool_size)
             self._started = True
+
+    def _check_process(self) -> None:
+        # Before any lock: one may have been held in the moment of the fork.
+        if os.getpid() != self._pid:
+            raise SandboxError(
+                "these sandboxes belong to the process that this one was forked from; make the "
+                "environment in the process that uses it"
+            )
 
     def image(self, source: ImageSource) -> str:
         """Return the name of a ready image; see :meth:`Images.resolve`."""
@@ -77,6 +89,7 @@ class SandboxProvider:
 
     def background(self, work: Callable[[], Result]) -> Future[Result]:
         """Run work beside the agent's."""
+        self._check_process()
         with self._lock:
             if self._background is None:
                 self._background = ThreadPoolExecutor(64, thread_name_prefix="intercode-gold")
@@ -89,6 +102,7 @@ class SandboxProvider:
             name: the name that it is shared under.
             make: makes it, the first time.
         """
+        self._check_process()
         with self._sharing:
             if name not in self._shared:
                 self._shared[name] = make()
@@ -96,7 +110,9 @@ class SandboxProvider:
             return shared
 
     def close(self) -> None:
-        """End every sandbox; may be called twice."""
+        """End every sandbox; may be called twice. Does nothing in a forked child."""
+        if os.getpid() != self._pid:
+            return
         with self._lock:
             if self._closed:
                 return

@@ -11,13 +11,16 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
-from pytest_intercode.errors import SuiteError, suggestion
+from pytest_intercode.errors import MissingFile, SuiteError, suggestion
+from pytest_intercode.suites.apps import read_apps
 from pytest_intercode.suites.mistakes import first_error, locate, row_error
+from pytest_intercode.suites.python_tests import check_tests
 from pytest_intercode.suites.rows import PICKLE_SUFFIXES, ROW_SUFFIXES, read_rows, row_suffix
 from pytest_intercode.suites.schema import (
     RowSource,
@@ -104,12 +107,12 @@ def load_suite(path: Path, data: Path | None = None) -> Suite:
     tasks = []
     for index, task in enumerate(model.tasks):
         line, _ = locate(node, ("tasks", index))
-        layers = [model.defaults, task, *_override(model.overrides, task.id)]
-        tasks.append(_build(_replace(blank, task, f"{path}:{line}"), layers, folder))
+        made = _build(_replace(blank, task, f"{path}:{line}"), [model.defaults, task], folder)
+        tasks.append(_overridden(made, model.overrides, folder))
     sources = model.rows if isinstance(model.rows, list) else [model.rows]
     present = [s for s in sources if not s.optional or (folder / s.path).exists()]
     if sources and not present and not tasks:
-        raise SuiteError(f"{folder}: has none of {', '.join(source.path for source in sources)}")
+        raise MissingFile(f"{folder}: has none of {', '.join(source.path for source in sources)}")
     for source in present:
         tasks.extend(_from_source(source, blank, model.defaults, model.overrides, folder))
     unused = sorted(set(model.overrides) - {task.id for task in tasks})
@@ -120,6 +123,9 @@ def load_suite(path: Path, data: Path | None = None) -> Suite:
             + suggestion(unused[0], [task.id for task in tasks])
         )
     _check_ids(tasks)
+    _check_flags(tasks)
+    _check_databases(tasks)
+    check_tests(tasks)
     return Suite(name, model.env, tuple(_check_files(tasks)), path)
 
 
@@ -136,6 +142,9 @@ def load_rows(path: Path, env: str) -> Suite:
     if not tasks:
         raise SuiteError(f"{path}: holds no rows")
     _check_ids(tasks)
+    _check_flags(tasks)
+    _check_databases(tasks)
+    check_tests(tasks)
     return Suite(name, env, tuple(tasks), path)
 
 
@@ -143,8 +152,12 @@ def _build(blank: Task, layers: list[TaskFields], folder: Path, **more: Any) -> 
     return build_task(blank, layers, folder=folder, bundled=bundled_folder("dockerfiles"), **more)
 
 
-def _override(overrides: Mapping[str, TaskFields], identity: str) -> list[TaskFields]:
-    return [overrides[identity]] if identity in overrides else []
+def _overridden(task: Task, overrides: Mapping[str, TaskFields], folder: Path) -> Task:
+    """Lay its override over a task: tags and files are added, every other field replaces."""
+    if task.id not in overrides:
+        return task
+    changed = _build(task, [overrides[task.id]], folder)
+    return replace(changed, tags=tuple(dict.fromkeys((*task.tags, *changed.tags))))
 
 
 def _replace(blank: Task, model: TaskModel, source: str) -> Task:
@@ -161,10 +174,11 @@ def _from_source(
 ) -> list[Task]:
     path = folder / source.path
     dataset = source.dataset or path.name.split(".")[0]
-    own = set(TaskFields.model_fields) | {"id", "query", "gold"}
+    own = (set(TaskFields.model_fields) | {"id", "query", "gold"}) - set(source.ignore)
     blank = _build(replace(blank, dataset=dataset), [defaults, source.defaults], folder)
     tasks = []
-    for index, (place, row) in enumerate(read_rows(path)):
+    read = read_apps if source.format == "apps" else read_rows
+    for index, (place, row) in enumerate(read(path)):
         ours = {"dataset": dataset, "index": index}
         places = {**ours, **row, **ours}  # ours win, and are named first in messages
         fields = {name: row.get(theirs) for name, theirs in source.fields.items()}
@@ -174,20 +188,29 @@ def _from_source(
             identity = _filled(source.id, places, place, "the id pattern")
         elif identity is None:
             raise SuiteError(f"{place}: id: the field {source.fields['id']!r} is missing")
-        if isinstance(fields.get("tags"), str):
-            fields["tags"] = str(fields["tags"]).replace(",", " ").split()
+        if "tags" in fields:
+            fields["tags"] = _marks(fields["tags"])
         fields = {name: value for name, value in fields.items() if value is not None}
         if source.query is not None:
-            fields["query"] = _filled(source.query, places, place, "the query pattern")
+            fields["query"] = _query(source.query, places, place)
         fields |= _fill(source.each, places, place)
         try:
             model = TaskModel.model_validate({**fields, "id": str(identity)})
         except ValidationError as error:
             raise SuiteError(row_error(place, {**fields, "id": identity}, error)) from None
         metadata = {name: value for name, value in row.items() if name not in own}
-        layers = [model, *_override(overrides, model.id)]
-        tasks.append(_build(_replace(blank, model, place), layers, folder, metadata=metadata))
+        made = _build(_replace(blank, model, place), [model], folder, metadata=metadata)
+        tasks.append(_overridden(made, overrides, folder))
     return tasks
+
+
+def _marks(tags: Any) -> Any:
+    """Make the names of marks of a row's tags: "Reverse Engineering" is reverse-engineering."""
+    if isinstance(tags, str):
+        tags = tags.replace(",", " ").split()
+    if not isinstance(tags, list):
+        return tags
+    return ["-".join(tag.lower().split()) if isinstance(tag, str) else tag for tag in tags]
 
 
 def _fill(pattern: Any, places: Mapping[str, Any], place: str) -> Any:
@@ -199,6 +222,17 @@ def _fill(pattern: Any, places: Mapping[str, Any], place: str) -> Any:
     if isinstance(pattern, list):
         return [_fill(value, places, place) for value in pattern]
     return pattern
+
+
+def _query(pattern: str, places: Mapping[str, Any], place: str) -> str:
+    """Fill the query pattern; a line that names nothing but empty fields is left out."""
+    lines = []
+    for line in pattern.split("\n"):
+        filled = _filled(line, places, place, "the query pattern")
+        values = [places.get(name, name) for _, name, *_ in Formatter().parse(line) if name]
+        if not values or any(value is not None and str(value).strip() for value in values):
+            lines.append(filled)
+    return "\n".join(lines)
 
 
 def _filled(pattern: str, places: Mapping[str, Any], place: str, what: str) -> str:
@@ -248,6 +282,26 @@ def _check_ids(tasks: Iterable[Task]) -> None:
         seen[task.id] = task
 
 
+def _check_flags(tasks: Iterable[Task]) -> None:
+    for task in tasks:
+        if task.env == "ctf" and (len(task.gold) != 1 or not task.gold[0].strip()):
+            raise SuiteError(
+                f"{task.source}: task {task.id!r}: gold: a ctf task has one flag, found "
+                f"{list(task.gold)!r:.80}"
+            )
+
+
+def _check_databases(tasks: Iterable[Task]) -> None:
+    for task in tasks:
+        if (task.env == "sql") == (task.database is not None):
+            continue
+        if task.env == "sql":
+            needed = "an sql task needs one: {engine: sqlite, name: NAME, script: FILE.sql}"
+        else:
+            needed = f"is for the env sql, not {task.env}; give files, an archive or setup instead"
+        raise SuiteError(f"{task.source}: task {task.id!r}: database: {needed}")
+
+
 def _check_files(tasks: Iterable[Task]) -> Iterator[Task]:
     """Yield the tasks; every file that they name must be there, or be optional."""
     checked: dict[Path, bool] = {}
@@ -259,7 +313,7 @@ def _check_files(tasks: Iterable[Task]) -> Iterator[Task]:
                 continue
             if not optional:
                 near = suggestion(path.stem, [p.stem for p in path.parent.glob(f"*{path.suffix}")])
-                raise SuiteError(
+                raise MissingFile(
                     f"{task.source}: task {task.id!r}: {what}: {path} is not a file.{near}"
                 )
             task = replace(task, skip=task.skip or f"{what}: {path} is not a file")

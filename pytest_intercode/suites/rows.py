@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.errors import SuiteError
+from pytest_intercode.errors import MissingFile, SuiteError
 
 __all__ = ["PICKLE_SUFFIXES", "ROW_SUFFIXES", "read_rows", "row_suffix"]
 
@@ -57,7 +57,7 @@ def _read(path: Path) -> str:
         data = path.read_bytes()
         return (gzip.decompress(data) if path.suffix.lower() == ".gz" else data).decode("utf-8-sig")
     except FileNotFoundError:
-        raise SuiteError(f"{path}: there is no such file") from None
+        raise MissingFile(f"{path}: there is no such file") from None
     except UnicodeDecodeError as error:
         raise SuiteError(f"{path}: not UTF-8 text at byte {error.start}") from None
     except (OSError, EOFError, zlib.error) as error:

@@ -277,10 +277,12 @@ class RowSource(_Model):
     """``rows``: tasks that are read from a JSON, JSONL, CSV or TSV file, one a row."""
 
     path: StrictStr
+    format: Literal["rows", "apps"] = "rows"
     dataset: StrictStr | None = None
     id: StrictStr = "{dataset}-{index:05d}"
     query: StrictStr | None = None
     fields: dict[StrictStr, StrictStr] = {}
+    ignore: list[StrictStr] = []
     defaults: TaskFields = TaskFields()
     each: dict[StrictStr, Any] = {}
     optional: StrictBool = False

@@ -70,8 +70,9 @@ class Archive:
         path: the archive or the folder on the host.
         at: the directory in the sandbox that it is unpacked in.
         keep_times_before: entries last modified before this time (seconds since the epoch) keep
-            their time; all others get the time of unpacking. None keeps every time. This is what
-            tasks about "files older than a week" need when the archive itself grows old.
+            their time; all others get the time of unpacking. This is what tasks about "files older
+            than a week" need when the archive itself grows old. None keeps every time of a tar
+            archive and none of a folder, whose times are those of its copying about.
         optional: a task without its archive is skipped; else a missing archive is an error.
     """
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_intercode.environments.bash import BashEnvironment, prepare
+from pytest_intercode.environments.bash import BashEnvironment
+from pytest_intercode.environments.shell import prepare
 from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.reporting.results import read_results
 from pytest_intercode.sandboxes.docker.container import Container

@@ -481,9 +481,17 @@ def test_a_dataset_of_another_environment(pytester: pytest.Pytester, small_suite
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "--intercode-dataset=nl2bash: where are the data? Give --intercode-data=DIR or *"),
+        (
+            (),
+            "--intercode-dataset=nl2bash: its data are not here. Get them with: pytest-intercode "
+            "fetch nl2bash; or name a folder of your own, * with --intercode-data=DIR",
+        ),
         (("--intercode-data=nowhere",), "--intercode-data=*/nowhere: there is no such folder"),
-        (("--intercode-data=empty",), "*empty/nl2bash/nl2bash_fs_1.json: there is no such file"),
+        (
+            ("--intercode-data=empty",),
+            "*empty/nl2bash/nl2bash_fs_1.json: there is no such file. Get them with: "
+            "pytest-intercode fetch nl2bash --to *empty; or name *",
+        ),
     ],
 )
 def test_data(pytester: pytest.Pytester, options: tuple[str, ...], message: str) -> None:

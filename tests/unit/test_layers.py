@@ -19,9 +19,9 @@ _PACKAGE = Path(pytest_intercode.__file__).parent
 
 _LAYERS = (
     ("errors",),
-    ("rewards", "sandboxes", "suites", "databases"),
+    ("rewards", "sandboxes", "suites", "databases", "fetching"),
     ("agents", "environments"),
-    ("reporting", "episode", "making", "scheduler", "gym"),
+    ("reporting", "episode", "making", "scheduler", "gym", "cli", "__main__"),
     # the faces that pytest sees
     (
         "plugin",

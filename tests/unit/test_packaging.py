@@ -86,6 +86,7 @@ def test_wheel_holds_the_data(wheel: Path) -> None:
     assert {f"pytest_intercode/_data/{name}" for name in data} <= names
     assert _files("pytest_intercode/**/*.py", "pytest_intercode/**/*.sh") <= names
     assert {"pytest_intercode/py.typed", "pytest_intercode/sandboxes/keeper.sh"} <= names
+    assert "pytest_intercode/fetching/upstream.txt" in names
 
 
 def test_wheel_holds_nothing_else(wheel: Path) -> None:
@@ -95,6 +96,7 @@ def test_wheel_holds_nothing_else(wheel: Path) -> None:
         entry_points = next(name for name in names if name.endswith("/entry_points.txt"))
         assert "Name: pytest-intercode" in archive.read(metadata).decode()
         assert "intercode = pytest_intercode.plugin" in archive.read(entry_points).decode()
+        assert "pytest-intercode = pytest_intercode.cli:main" in archive.read(entry_points).decode()
     tops = {name.split("/")[0] for name in names}
     assert tops == {"pytest_intercode", metadata.split("/")[0]}
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]

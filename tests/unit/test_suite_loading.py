@@ -313,9 +313,9 @@ def test_formats_of_rows(tmp_path: Path, name: str, compressed: bool) -> None:
     path.write_bytes(gzip.compress(data) if compressed else data)
     assert is_row_file(path)
     assert [row for _, row in read_rows(path)] == _ROWS
-    suite = load_rows(path, "sql")
+    suite = load_rows(path, "bash")
     stem = name.split(".")[0]
-    assert (suite.name, suite.env) == (stem, "sql")
+    assert (suite.name, suite.env) == (stem, "bash")
     assert [(t.id, t.query, t.gold, t.metadata) for t in suite.tasks] == [
         (f"{stem}-00000", "one", ("g1",), {"extra": "x"}),
         (f"{stem}-00001", "two, with\ttab", ("g2",), {"extra": "y"}),
@@ -341,7 +341,7 @@ def test_rows_with_id_pattern_and_fields(load: Load, tmp_path: Path) -> None:
     (tmp_path / "dev.set.json").write_text(json.dumps(rows))
     tasks = load(
         """\
-env: sql
+env: bash
 suite: mine
 defaults: {max_turns: 2, workdir: /a}
 rows:
@@ -422,8 +422,8 @@ _BAD: list[tuple[str, int | None, str]] = [
     (
         "env: bash\nrows:\n  - pth: x.json\n",
         3,
-        "rows.0.pth: there is no such field. Did you mean 'path'? Allowed: path, dataset, id, "
-        "query, fields, defaults, each, optional",
+        "rows.0.pth: there is no such field. Did you mean 'path'? Allowed: path, format, dataset, id, "
+        "query, fields, ignore, defaults, each, optional",
     ),
     (
         "env: bash\nrows:\n  path: x.json\n  defaults:\n    limits: {memry: 1}\n",

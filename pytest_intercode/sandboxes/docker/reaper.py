@@ -11,13 +11,16 @@ Run as ``python -m pytest_intercode.sandboxes.docker.reaper LABEL VALUE``.
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
+import weakref
 
 __all__ = ["Reaper"]
 
 _GOODBYE = b"."
+_all: weakref.WeakSet[Reaper] = weakref.WeakSet()
 
 
 class Reaper:
@@ -31,6 +34,13 @@ class Reaper:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        _all.add(self)
+
+    def let_go(self) -> None:
+        """Close a forked child's copy of the pipe, which would keep the reaper waiting."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.returncode = 0  # the parent's to wait for
 
     def dismiss(self) -> None:
         """Tell the reaper that nothing is left for it to do."""
@@ -39,6 +49,14 @@ class Reaper:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+
+
+def _after_fork() -> None:
+    for reaper in list(_all):
+        reaper.let_go()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def main(label: str, value: str) -> None:

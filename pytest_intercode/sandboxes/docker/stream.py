@@ -7,9 +7,11 @@ stderr), three of padding, four for the length (big-endian), then the bytes.
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import threading
+import weakref
 from typing import Any
 
 from pytest_intercode.sandboxes.channel import ChannelClosed, Chunk
@@ -17,6 +19,7 @@ from pytest_intercode.sandboxes.channel import ChannelClosed, Chunk
 __all__ = ["AttachedStreams"]
 
 _STDOUT, _STDERR = 1, 2
+_all: weakref.WeakSet[AttachedStreams] = weakref.WeakSet()
 
 
 class AttachedStreams:
@@ -35,6 +38,7 @@ class AttachedStreams:
         self._incoming = bytearray()
         self._closing = threading.Lock()
         self._closed = False
+        _all.add(self)
 
     def send(self, data: bytes) -> None:
         """Queue bytes and write as many as the socket takes now."""
@@ -101,6 +105,16 @@ class AttachedStreams:
         except OSError as error:
             raise ChannelClosed(f"the sandbox has ended ({error})") from error
 
+    def let_go(self) -> None:
+        """Close a forked child's copy of the socket; the container stays its parent's.
+
+        With a copy left open, it would outlive a parent that is killed.
+        """
+        if not self._closed:
+            self._closed = True
+            with contextlib.suppress(OSError):
+                os.close(self._socket.detach())
+
     def close(self) -> None:
         """Close both layers; the keeper's input ends, and with it the container."""
         with self._closing:
@@ -118,3 +132,11 @@ class AttachedStreams:
         if response is not None:
             with contextlib.suppress(OSError, ValueError):
                 response.close()
+
+
+def _after_fork() -> None:
+    for streams in list(_all):
+        streams.let_go()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,40 @@
+"""The Gymnasium face: importing it registers ``InterCode/Bash-v0`` and its like.
+
+::
+
+    import gymnasium
+    import pytest_intercode.gym
+
+    env = gymnasium.make("InterCode/Bash-v0", dataset="nl2bash", profile="paper")
+
+A process that has not imported this module, such as a spawned worker, can name it in the id:
+``pytest_intercode.gym:InterCode/Bash-v0``.
+"""
+
+from __future__ import annotations
+
+try:
+    import gymnasium
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "pytest_intercode.gym needs Gymnasium: pip install 'pytest-intercode[gym]'", name=error.name
+    ) from None
+
+from pytest_intercode.gym import shared as shared  # makes itself known to Gymnasium
+from pytest_intercode.gym.environment import IntercodeEnv
+from pytest_intercode.gym.text import UnicodeText
+from pytest_intercode.suites.task import ENVIRONMENTS
+
+__all__ = ["IntercodeEnv", "UnicodeText"]
+
+
+def _register() -> None:
+    for env in ENVIRONMENTS:
+        name = f"InterCode/{env.capitalize()}-v0"
+        if name not in gymnasium.registry:
+            gymnasium.register(
+                name, entry_point="pytest_intercode.gym:IntercodeEnv", kwargs={"env": env}
+            )
+
+
+_register()

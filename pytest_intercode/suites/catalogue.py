@@ -1,0 +1,128 @@
+"""What a name means: the bundled suites, InterCode's data sets, and where their data are.
+
+Reads files and nothing else; shared by the options of pytest and by ``make``.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+from pytest_intercode.errors import ConfigurationError, MissingFile, suggestion
+from pytest_intercode.fetching.upstream import DATASETS, ELSEWHERE
+from pytest_intercode.suites.loader import bundled_folder, load_suite
+from pytest_intercode.suites.task import Task
+
+__all__ = [
+    "bundled_tasks",
+    "dataset_names",
+    "dataset_of",
+    "dataset_tasks",
+    "default_data",
+    "fetch_command",
+    "online",
+    "suite_file",
+]
+
+
+def default_data() -> Path:
+    """Return the folder of fetched data: ``pytest-intercode/data`` below the user's caches.
+
+    The caches are where ``XDG_CACHE_HOME`` says, or in ``~/.cache``.
+    """
+    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not caches.is_absolute():
+        try:
+            caches = Path.home() / ".cache"
+        except RuntimeError:  # a user without a name, and HOME is not set
+            caches = Path("/nonexistent")
+    return caches / "pytest-intercode/data"
+
+
+def suite_file(env: str) -> Path:
+    """Return where our own suite for an environment is, if there is one."""
+    return bundled_folder("tasks") / f"{env}.yaml"
+
+
+def bundled_tasks(env: str, asked: str) -> tuple[Task, ...]:
+    """Return the tasks of our own suite for an environment.
+
+    Args:
+        env: the environment.
+        asked: how the user asked for it, for the message.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    path = suite_file(env)
+    if not path.is_file():
+        names = [file.stem for file in sorted(path.parent.glob("*.yaml"))]
+        raise ConfigurationError(
+            f"{asked}: there is no bundled suite of this name. Bundled: {', '.join(names)}"
+        )
+    return load_suite(path).tasks
+
+
+def dataset_names() -> list[str]:
+    """Return the names of the data sets that we know."""
+    return sorted(path.stem for path in (bundled_folder("tasks") / "datasets").glob("*.yaml"))
+
+
+def dataset_of(name: str) -> str | None:
+    """Return the data set that a name means, its own or that of a part of it."""
+    return next((n for n in dataset_names() if name == n or name.startswith(f"{n}-")), None)
+
+
+def dataset_tasks(name: str, data: Path | None, asked: str) -> list[Task]:
+    """Return the tasks of a data set, or of a part of it.
+
+    Args:
+        name: its name, or its part's.
+        data: a folder laid out as InterCode's ``data/``, or None if nobody named one.
+        asked: how the user asked for it, for the message.
+
+    Raises:
+        ConfigurationError: there is no such data set or part, or its data are not there; the
+            message then names the command that gets them.
+    """
+    whole = dataset_of(name)
+    if whole is None:
+        names = dataset_names()
+        raise ConfigurationError(
+            f"{asked}: known are {', '.join(names)}, or the path of a suite (.yaml) or of rows "
+            f"(.json, .jsonl, .csv, .tsv).{suggestion(name, names)}"
+        )
+    if data is None:
+        raise ConfigurationError(f"{asked}: its data are not here. {_remedy(whole, None)}")
+    try:
+        suite = load_suite(bundled_folder("tasks") / "datasets" / f"{whole}.yaml", data)
+    except MissingFile as error:
+        said = str(error) if str(error).endswith((".", "?")) else f"{error}."
+        raise MissingFile(f"{asked}: {said} {_remedy(whole, data)}") from None
+    tasks = [task for task in suite.tasks if name in (whole, task.dataset)]
+    if not tasks:
+        parts = sorted({task.dataset for task in suite.tasks})
+        raise ConfigurationError(
+            f"{asked}: {whole} has the parts {', '.join(parts)}.{suggestion(name, parts)}"
+        )
+    return tasks
+
+
+def fetch_command(dataset: str, data: Path | None) -> str:
+    """Return the command line that gets a data set into a folder, or into its usual place."""
+    to = [] if data is None or data == default_data() else ["--to", str(data)]
+    return shlex.join(["pytest-intercode", "fetch", dataset, *to])
+
+
+def _remedy(dataset: str, data: Path | None) -> str:
+    own = "a folder of your own, laid out as InterCode's data/, with --intercode-data=DIR"
+    if dataset not in DATASETS:
+        return f"{ELSEWHERE.get(dataset, 'They cannot be fetched')}. Name {own}"
+    return f"Get them with: {fetch_command(dataset, data)}; or name {own}"
+
+
+def online(task: Task) -> Task:
+    """Return the task in a sandbox that reaches the network."""
+    return replace(task, limits=replace(task.limits, network=True))
