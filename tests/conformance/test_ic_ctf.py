@@ -33,6 +33,11 @@ def pytest_intercode_modify_tasks(config, tasks):
 """
 
 
+def number(task_id: str) -> str:
+    """Return InterCode's own number of a task, as its folder of assets is named."""
+    return str(int(task_id.removeprefix("ic-ctf-")))
+
+
 def run(folder: Path, data: Path, *options: str) -> tuple[dict[str, dict[str, Any]], str]:
     """Return the rows of a run by task, and what it printed."""
     results = folder / "results.jsonl"
@@ -46,7 +51,7 @@ def run(folder: Path, data: Path, *options: str) -> tuple[dict[str, dict[str, An
     ]
     done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
     rows = read_results(results) if results.exists() else []
-    return {row["task_id"]: row for row in rows}, done.stdout.decode("utf-8", "replace")
+    return {number(row["task_id"]): row for row in rows}, done.stdout.decode("utf-8", "replace")
 
 
 def recorded(recordings: Path) -> dict[str, dict[str, Any]]:
@@ -56,8 +61,8 @@ def recorded(recordings: Path) -> dict[str, dict[str, Any]]:
 
 def test_the_manifest(data: Path) -> None:
     suite = load_suite(bundled_folder("tasks") / "datasets" / "ic-ctf.yaml", data)
-    tasks = {task.id: task for task in suite.tasks}
-    assert list(tasks) == [str(number) for number in range(100)]
+    assert [task.id for task in suite.tasks] == [f"ic-ctf-{n:05d}" for n in range(100)]
+    tasks = {number(task.id): task for task in suite.tasks}
     assert {i for i, task in tasks.items() if "network" in task.tags} == NETWORK
     assert tasks["0"].tags == ("reverse-engineering",)
     assert tasks["1"].tags == ("forensics", "network")
@@ -74,8 +79,8 @@ def test_the_manifest(data: Path) -> None:
 def test_the_oracle_submits_every_flag(tmp_path: Path, data: Path) -> None:
     """Those with assets here; the ones that need a network too, as submitting needs none."""
     assets = data / "ctf" / "task_assets"
-    here = {str(number) for number in range(100) if (assets / str(number)).is_dir()}
-    assert here >= {str(number) for number in range(100)} - {"65", "66", "70"}
+    here = {str(n) for n in range(100) if (assets / str(n)).is_dir()}
+    assert here >= {str(n) for n in range(100)} - {"65", "66", "70"}
     oracle = "--intercode-agent=oracle"
     offline, printed = run(tmp_path, data, oracle, "-m", "not network")
     for missing in {"65", "70"} - here:

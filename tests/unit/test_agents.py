@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -348,6 +349,16 @@ def test_replay_tells_equal_queries_apart_by_their_number(tmp_path: Path) -> Non
     for task_id, expected in (("x-00000", "0"), ("x-30", "30"), ("x-7", "0"), ("named", "0")):
         task = Task(task_id, _TASK.query, ("g",), "bash", "s", "s")
         assert _played(factory.make(task)) == [f"number {expected}"]
+
+
+def test_replay_by_file_and_number_where_the_query_was_reworded(tmp_path: Path) -> None:
+    row = {**_row(7, "In old words.", "a"), "dataset": "./data/ctf/ic_ctf.json"}
+    factory = load_agent(_write(tmp_path / "run", row), None, tmp_path)
+    task = replace(_TASK, id="ic-ctf-00007", source="/data/ctf/ic_ctf.json, row 7")
+    assert _played(factory.make(task)) == ["a"]
+    for source in ("/data/ctf/ic_ctf.json, row 8", "/data/other.json, row 7", "ic_ctf.json:7", ""):
+        with pytest.raises(NoRecording):
+            factory.make(replace(task, source=source))
 
 
 def test_replay_unwraps_the_actions_of_react(tmp_path: Path) -> None:
