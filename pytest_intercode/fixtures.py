@@ -155,7 +155,7 @@ def intercode_environment(
             except GoldRefused as error:
                 refused = str(error)
         if refused:
-            pytest.xfail(refused)
+            raise pytest.xfail.Exception(refused, pytrace=False)
         session.look_ahead(request.node, environment, started=True)
         yield environment
     finally:

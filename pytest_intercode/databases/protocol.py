@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
-from pytest_intercode.suites.task import Database
+from pytest_intercode.suites.task import Database, Limits
 
 __all__ = ["Answer", "Cell", "Engine", "ResultSet", "Session", "State", "Table"]
 
@@ -54,28 +54,34 @@ class Answer:
 
 @dataclass(frozen=True)
 class Table:
-    """A table's end state.
+    """The end state of a table, or of a view.
 
     Attributes:
-        columns: pairs of name and declared type, in order.
+        columns: pairs of name and declaration (type, NOT NULL, default, key), in order.
         rows: its rows, in any order.
+        truncated: there are more rows, or they cannot be read.
     """
 
     columns: tuple[tuple[str, str], ...]
     rows: tuple[tuple[Cell, ...], ...]
+    truncated: bool = False
 
 
 @dataclass(frozen=True)
 class State:
-    """The end state of a database.
+    """The committed state of a database.
 
     Attributes:
         tables: its tables by name.
-        others: views, triggers, indexes and routines by kind and name, with their definitions.
+        others: everything else by kind and name, such as ``view recent``: views, triggers,
+            indexes, routines and keys, with their definitions in a form that does not depend on
+            how they were typed.
+        uncommitted: a transaction was open, whose work is not in it.
     """
 
     tables: Mapping[str, Table] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
+    uncommitted: bool = False
 
 
 class Session(Protocol):
@@ -95,10 +101,13 @@ class Session(Protocol):
         """
 
     def state(self) -> State:
-        """Return the state of the whole database."""
+        """Return the committed state of the whole database; works after ``interrupt`` too."""
 
     def interrupt(self) -> None:
-        """End the running statement from another thread; later ones are not run."""
+        """End the running statement from another thread; later ones are not run.
+
+        They are answered as ``cancelled``.
+        """
 
     def close(self) -> None:
         """End the session; may be called twice, never raises."""
@@ -107,12 +116,14 @@ class Session(Protocol):
 class Engine(Protocol):
     """Opens sessions; one for each engine and process."""
 
-    def session(self, database: Database, *, writes: bool) -> Session:
+    def session(self, database: Database, *, writes: bool, limits: Limits) -> Session:
         """Open a session on a database.
 
         Args:
             database: the database.
-            writes: the session may change the database, and has one to itself.
+            writes: the session may change the database, and has one to itself; else it may only
+                query, and make temporary tables.
+            limits: the task's limits, as far as they can be held for one session.
 
         Raises:
             InfrastructureError: the engine cannot be started, or the database not be made.

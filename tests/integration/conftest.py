@@ -14,6 +14,7 @@ from pytest_intercode.sandboxes.docker.images import Images
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.suites.loader import bundled_folder
 from pytest_intercode.suites.task import ImageSource
+from tests.integration.sql_shop import shop, sql_provider, sqlite_engine, start  # noqa: F401 - fixtures
 
 
 class Launch(Protocol):

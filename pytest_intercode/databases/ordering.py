@@ -1,0 +1,133 @@
+"""Rewrites an ordered query so that it shows what it orders by, and what its LIMIT leaves out.
+
+The strict reward must know which rows of gold's result are tied. This adds the keys of ORDER BY as
+columns at the end, where they are not in the result already, and takes LIMIT away. There is no
+grammar here: the rewritten query is only used when its result agrees with the original's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_intercode.databases.scan import Statement, Token, is_word
+
+__all__ = ["Ordered", "show_order"]
+
+_SETS = ("UNION", "INTERSECT", "EXCEPT", "MINUS")
+_CLAUSES = ("FROM", "WHERE", "GROUP", "HAVING", "WINDOW", "ORDER")
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """A query that shows its order.
+
+    Attributes:
+        text: the query: the original's columns, then the keys that are not among them.
+        keys: where in its rows each key of ORDER BY is, the first key first.
+        start: how many rows the original skips.
+        limit: how many rows the original gives at most, or None.
+        distinct: the original gives every row once, which a further column may change.
+    """
+
+    text: str
+    keys: tuple[int, ...]
+    start: int = 0
+    limit: int | None = None
+    distinct: bool = False
+
+
+def show_order(statement: Statement, columns: Sequence[str]) -> Ordered | None:
+    """Return a query that shows how a query orders its rows, or None if it is beyond this module.
+
+    Args:
+        statement: the query; it has an ORDER BY outside of parentheses.
+        columns: the names of its result's columns.
+    """
+    base = statement.base
+    inner = statement.tokens[base : len(statement.tokens) - base]
+    outer = [token for token in inner if token.depth == base]
+    orders = [
+        at
+        for at, token in enumerate(outer[:-1])
+        if is_word(token, "ORDER") and is_word(outer[at + 1], "BY")
+    ]
+    select = next((token for token in outer if is_word(token, "SELECT")), None)
+    if len(orders) != 1 or select is None:
+        return None
+    order = outer[orders[0]]
+    tail = [at for at, token in enumerate(outer) if at > orders[0] and is_word(token, "LIMIT")]
+    start, limit = 0, None
+    end = inner[-1].end
+    if tail:
+        window = _window(outer[tail[0] + 1 :])
+        if window is None or len(tail) > 1:
+            return None
+        start, limit = window
+        end = outer[tail[0]].start
+    text = statement.text
+    terms = _terms([t for t in inner if outer[orders[0] + 1].end <= t.start < end], base)
+    keys: list[int] = []
+    hidden: list[str] = []
+    for term in terms:
+        found = _column(term, columns)
+        if found is None:
+            keys.append(len(columns) + len(hidden))
+            hidden.append(text[term[0].start : term[-1].end])
+        else:
+            keys.append(found)
+    head = text[inner[0].start : order.start]
+    if hidden:
+        if any(is_word(token, *_SETS) for token in outer):
+            return None
+        rest = [t for t in outer if t.start > select.start and is_word(t, *_CLAUSES)]
+        at = rest[0].start - inner[0].start
+        added = "".join(f", ({each})" for each in hidden)
+        head = f"{head[:at]}\n{added}\n{head[at:]}"
+    distinct = is_word(outer[outer.index(select) + 1], "DISTINCT")
+    return Ordered(f"{head}{text[order.start : end]}", tuple(keys), start, limit, distinct)
+
+
+def _window(tokens: Sequence[Token]) -> tuple[int, int | None] | None:
+    """Read what stands after LIMIT: ``n``, ``n OFFSET m`` or ``m, n``."""
+    texts = [token.text.upper() for token in tokens]
+    numbers = [int(text) for text in texts if text.isdecimal()]
+    shape = ["n" if text.isdecimal() else text for text in texts]
+    if shape == ["n"]:
+        return 0, numbers[0]
+    if shape == ["n", "OFFSET", "n"]:
+        return numbers[1], numbers[0]
+    if shape == ["n", ",", "n"]:
+        return numbers[0], numbers[1]
+    return None
+
+
+def _terms(tokens: Sequence[Token], base: int) -> list[list[Token]]:
+    """Split ORDER BY's list at its commas, and leave directions out."""
+    terms: list[list[Token]] = [[]]
+    for token in tokens:
+        if token.text == "," and token.depth == base:
+            terms.append([])
+        else:
+            terms[-1].append(token)
+    for term in terms:
+        if len(term) > 2 and is_word(term[-2], "NULLS") and is_word(term[-1], "FIRST", "LAST"):
+            del term[-2:]
+        if len(term) > 1 and is_word(term[-1], "ASC", "DESC"):
+            del term[-1]
+    return [term for term in terms if term]
+
+
+def _column(term: Sequence[Token], columns: Sequence[str]) -> int | None:
+    """Return which column of the result a term names, by its number or its name."""
+    if len(term) != 1:
+        return None
+    text = term[0].text
+    if term[0].kind == "number":
+        return int(text) - 1 if text.isdecimal() and 0 < int(text) <= len(columns) else None
+    if term[0].kind == "name":
+        text = text[1:-1].replace(text[0] * 2, text[0])
+    elif term[0].kind != "word":
+        return None
+    named = [at for at, column in enumerate(columns) if column.casefold() == text.casefold()]
+    return named[0] if len(named) == 1 else None

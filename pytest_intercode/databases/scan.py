@@ -1,0 +1,267 @@
+"""A short scan of SQL text: where statements end, what they begin with, whether they order.
+
+It knows words, strings, quoted names, comments and parentheses of SQLite and MySQL, and no
+grammar beyond that: engines say what is valid. Nothing is run or opened here. What it says of a
+statement is never relied on for safety; engines enforce what a session may do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from typing import Literal, NamedTuple, TypeAlias
+
+__all__ = ["Dialect", "Statement", "Token", "is_word", "scan", "split"]
+
+Dialect: TypeAlias = Literal["sqlite", "mysql"]
+Kind: TypeAlias = Literal["word", "name", "string", "number", "mark", "conditional", "space"]
+
+_COMMON = r"""
+    (?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)
+  | (?P<word>[^\W\d][\w$]*)
+  | (?P<mark>.)
+"""
+# Strings and comments that do not end go on to the end of the text. Each pattern is written so that
+# it takes linear time, whatever an agent sends.
+_SQLITE = re.compile(
+    r"""
+    (?P<space>\s+ | --[^\n]* | /\*.*?(?:\*/|\Z))
+  | (?P<string>[xX]?'[^']*(?:''[^']*)*(?:'|\Z))
+  | (?P<name>"[^"]*(?:""[^"]*)*(?:"|\Z) | `[^`]*(?:``[^`]*)*(?:`|\Z) | \[[^\]]*(?:\]|\Z))
+  |"""
+    + _COMMON,
+    re.VERBOSE | re.DOTALL,
+)
+_MYSQL = re.compile(
+    r"""
+    (?P<conditional>/\*!.*?(?:\*/|\Z))
+  | (?P<space>\s+ | \#[^\n]* | --(?:[^\S\n][^\n]*|(?=\n)|\Z) | /\*.*?(?:\*/|\Z))
+  | (?P<string>[xXbBnN]?'[^'\\]*(?:(?:\\.|'')[^'\\]*)*(?:'|\\?\Z)
+        | "[^"\\]*(?:(?:\\.|"")[^"\\]*)*(?:"|\\?\Z))
+  | (?P<name>`[^`]*(?:``[^`]*)*(?:`|\Z))
+  |"""
+    + _COMMON,
+    re.VERBOSE | re.DOTALL,
+)
+_PATTERNS = {"sqlite": _SQLITE, "mysql": _MYSQL}
+_CONDITIONAL = re.compile(r"/\*!\d*\s*(\w*)")
+
+_DEEPEST = 8  # parentheses around a whole statement that are looked through
+
+_QUERIES = {"SELECT", "VALUES", "TABLE", "EXPLAIN", "SHOW", "DESCRIBE", "DESC", "HELP"}
+_SESSION = {"USE", "SET", "BEGIN", "START", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE"}
+_CHANGES = {"INSERT", "UPDATE", "DELETE", "REPLACE"}
+_ROUTINES = {"TRIGGER", "PROCEDURE", "FUNCTION", "EVENT"}
+_BLOCKS = {"IF", "LOOP", "WHILE", "REPEAT"}
+_BEFORE_STATEMENT = {";", "BEGIN", "THEN", "ELSE", "DO", "LOOP", "REPEAT", ":"}
+
+
+class Token(NamedTuple):
+    """One piece of SQL that is neither white space nor a comment.
+
+    Attributes:
+        kind: a word, a quoted name, a string, a number, one character of punctuation, or one of
+            MySQL's conditional comments.
+        text: as it is written.
+        start: where it starts in the text that was scanned.
+        depth: how many parentheses it stands in; a parenthesis itself counts as outside.
+    """
+
+    kind: Kind
+    text: str
+    start: int
+    depth: int
+
+    @property
+    def end(self) -> int:
+        """Where it ends in the text that was scanned."""
+        return self.start + len(self.text)
+
+
+def is_word(token: Token, *words: str) -> bool:
+    """Whether a token is one of some words, which are given in capitals."""
+    return token.kind == "word" and token.text.upper() in words
+
+
+def scan(text: str, dialect: Dialect) -> Iterator[Token]:
+    """Yield the tokens of a text."""
+    depth = 0
+    for found in _PATTERNS[dialect].finditer(text):
+        kind: Kind = found.lastgroup  # type: ignore[assignment]
+        if kind == "space":
+            continue
+        piece = found[0]
+        if piece == ")":
+            depth = max(0, depth - 1)
+        yield Token(kind, piece, found.start(), depth)
+        if piece == "(":
+            depth += 1
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement.
+
+    Attributes:
+        text: from its first token to its last, without the semicolon.
+        tokens: its tokens; their places count from the start of ``text``.
+        line: the line that it starts on in the text that was split, from 1.
+    """
+
+    text: str
+    tokens: tuple[Token, ...]
+    line: int = 1
+
+    @cached_property
+    def keyword(self) -> str:
+        """Its first word, in capitals."""
+        for token in self.tokens:
+            if token.kind == "word":
+                return token.text.upper()
+            if token.kind == "conditional":
+                found = _CONDITIONAL.match(token.text)
+                return found[1].upper() if found else ""
+            if token.text != "(":
+                break
+        return ""
+
+    @cached_property
+    def queries(self) -> bool:
+        """Whether it leaves the database as it is, by its words."""
+        words = [t.text.upper() for t in self.tokens if t.kind == "word" and t.depth == 0]
+        if self.keyword == "WITH":
+            return not _CHANGES & set(words)
+        if self.keyword == "PRAGMA":
+            return all(token.text != "=" for token in self.tokens)
+        if self.keyword == "CREATE":
+            return words[1:2] in (["TEMP"], ["TEMPORARY"])
+        return self.keyword in _QUERIES or self.keyword in _SESSION
+
+    @cached_property
+    def base(self) -> int:
+        """The depth of its outermost clauses: 0, or more if all of it is in parentheses."""
+        tokens, depth = self.tokens, 0
+        while (
+            depth < _DEEPEST
+            and len(tokens) > 2 * depth + 2
+            and tokens[depth].text == "("
+            and tokens[-1 - depth].text == ")"
+            and all(token.depth > depth for token in tokens[depth + 1 : -1 - depth])
+        ):
+            depth += 1
+        return depth
+
+    @cached_property
+    def orders(self) -> bool:
+        """Whether it orders its rows: ORDER BY outside of every parenthesis."""
+        outer = [token for token in self.tokens if token.depth == self.base]
+        return any(
+            is_word(token, "ORDER") and is_word(after, "BY") for token, after in pairwise(outer)
+        )
+
+
+def split(text: str, dialect: Dialect) -> list[Statement]:
+    """Split a text into its statements; what holds nothing but comments is none.
+
+    Bodies of triggers and routines stay whole, and MySQL's ``DELIMITER`` is understood, as the
+    scripts of its tools have it.
+    """
+    return list(_split(text, dialect))
+
+
+@lru_cache(maxsize=32)  # an episode asks for its gold's several times
+def _split(text: str, dialect: Dialect) -> tuple[Statement, ...]:
+    statements = []
+    line, counted = 1, 0
+    for tokens in _groups(text, dialect):
+        first = tokens[0].start
+        line, counted = line + text.count("\n", counted, first), first
+        statements.append(Statement(text[first : tokens[-1].end], _moved(tokens), line))
+    return tuple(statements)
+
+
+def _moved(tokens: list[Token]) -> tuple[Token, ...]:
+    """Count places and parentheses from a statement's own start."""
+    depth, first = 0, tokens[0].start
+    moved = []
+    for token in tokens:
+        if token.text == ")":
+            depth = max(0, depth - 1)
+        moved.append(Token(token.kind, token.text, token.start - first, depth))
+        depth += token.text == "("
+    return tuple(moved)
+
+
+def _groups(text: str, dialect: Dialect) -> Iterator[list[Token]]:
+    """Yield the tokens of each statement."""
+    group: list[Token] = []
+    body = _Body()
+    delimiter, resume = ";", 0
+    for token in scan(text, dialect):
+        if token.start < resume:
+            continue
+        if dialect == "mysql" and not group and is_word(token, "DELIMITER"):
+            line = text[token.end :].split("\n", 1)[0]
+            delimiter, resume = line.strip() or ";", token.end + len(line)
+        elif delimiter != ";" and text.startswith(delimiter, token.start):
+            resume = token.start + len(delimiter)
+            if group:
+                yield group
+            group, body = [], _Body()
+        elif delimiter == ";" and token.text == ";" and not body.open:
+            if group:
+                yield group
+            group, body = [], _Body()
+        else:
+            group.append(token)
+            body.see(token)
+    if group:
+        yield group
+
+
+class _Body:
+    """Follows the blocks of a trigger's or a routine's body, in which semicolons do not end it."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._routine = False
+        self._creates = False
+        self._blocks: list[str] = []
+        self._before = ""
+        self._closing = False
+
+    @property
+    def open(self) -> bool:
+        """Whether a block is open."""
+        return bool(self._blocks)
+
+    def see(self, token: Token) -> None:
+        """Take the next token of the statement."""
+        word = token.text.upper() if token.kind == "word" else ""
+        self._seen += 1
+        if self._seen == 1:
+            self._creates = word == "CREATE"
+        elif self._creates and not self._routine:
+            self._routine = word in _ROUTINES
+        elif self._routine:
+            self._follow(word)
+        self._before = word or token.text
+
+    def _follow(self, word: str) -> None:
+        begins = self._before in _BEFORE_STATEMENT
+        if self._closing:
+            self._closing = False
+            if word in _BLOCKS or word == "CASE":
+                return  # END IF, END LOOP: the END has closed it
+        if word == "END" and self._blocks:
+            self._blocks.pop()
+            self._closing = True
+        elif word == "BEGIN":
+            self._blocks.append("BEGIN")
+        elif word == "CASE":
+            self._blocks.append("CASE" if begins else "expression")
+        elif word in _BLOCKS and begins and self._blocks and self._blocks[-1] != "expression":
+            self._blocks.append(word)

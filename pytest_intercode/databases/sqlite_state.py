@@ -1,0 +1,161 @@
+"""Reads the state of a whole SQLite database through queries, for tasks that change one.
+
+Tables and views are read with their rows; indexes, triggers and constraints as their definitions,
+in a form that does not depend on how they were typed. Everything is named with its schema, so that
+an agent's temporary tables hide nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pytest_intercode.databases.protocol import Cell, State, Table
+from pytest_intercode.databases.scan import Token, is_word, scan
+
+__all__ = ["Ask", "Rows", "read_state"]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a question of ours gave: column names and rows, all of them or not."""
+
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[Cell, ...], ...] = ()
+    truncated: bool = True
+
+
+Ask: TypeAlias = "Callable[[Sequence[str]], list[Rows]]"
+
+
+def read_state(ask: Ask) -> State:
+    """Return the state of the database ``main``.
+
+    Args:
+        ask: runs queries, and returns what each gave.
+    """
+    listing, objects = ask(
+        ["PRAGMA main.table_list", "SELECT type, name, tbl_name, sql FROM main.sqlite_master"]
+    )
+    shadows = {row[1] for row in listing.rows if row[2] == "shadow"}  # of virtual tables
+    tables: dict[str, Table] = {}
+    others: dict[str, str] = {}
+    made: dict[str, str] = {}
+    for kind, name, table, sql in objects.rows:
+        if name.startswith("sqlite_") or name in shadows:
+            continue
+        if kind == "table":
+            made[name] = sql or ""
+        elif kind == "view":
+            (shown,) = ask([f"SELECT * FROM main.{_quoted(name)}"])
+            named = tuple((column, "") for column in shown.columns)
+            tables[name] = Table(named, shown.rows, shown.truncated)
+            others[f"view {name.casefold()}"] = ""
+        elif sql is not None:
+            others[f"{kind} {name.casefold()} on {table.casefold()}"] = _joined(_tokens(sql))
+    answers = ask([query for name in made for query in _questions(name)]) if made else []
+    answered = {name: answers[4 * at : 4 * at + 4] for at, name in enumerate(made)}
+    primary = {name.casefold(): _primary(columns) for name, (columns, *_) in answered.items()}
+    for name, (columns, rows, keys, indexes) in answered.items():
+        tables[name] = Table(_columns(columns), rows.rows, rows.truncated)
+        called = name.casefold()
+        found = [f"foreign key of {called}: {key}" for key in _foreign_keys(keys, primary)]
+        unique = [f"PRAGMA main.index_info({_quoted(index)})" for index in _unique(indexes)]
+        for index in ask(unique) if unique else []:
+            found.append(
+                f"unique of {called}: {sorted(str(row[2]).casefold() for row in index.rows)}"
+            )
+        found += [f"check of {called}: {check}" for check in _checks(made[name])]
+        others.update(dict.fromkeys(found, ""))
+    return State(tables, others)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _questions(name: str) -> list[str]:
+    quoted = _quoted(name)
+    return [
+        f"PRAGMA main.table_xinfo({quoted})",
+        f"SELECT * FROM main.{quoted}",
+        f"PRAGMA main.foreign_key_list({quoted})",
+        f"PRAGMA main.index_list({quoted})",
+    ]
+
+
+def _columns(answer: Rows) -> tuple[tuple[str, str], ...]:
+    columns = []
+    for _, column, declared, required, default, key, hidden in answer.rows:
+        words = [_affinity(declared)]
+        words += ["NOT NULL"] if required else []
+        words += [f"DEFAULT {default}"] if default is not None else []
+        words += [f"KEY {key}"] if key else []
+        words += ["GENERATED"] if hidden in (2, 3) else []
+        if hidden != 1:
+            columns.append((column, " ".join(words)))
+    return tuple(columns)
+
+
+def _affinity(declared: str) -> str:
+    """Return what a declared type means to SQLite (its manual, "Datatypes", 3.1)."""
+    declared = declared.upper()
+    for affinity, words in (
+        ("INTEGER", ("INT",)),
+        ("TEXT", ("CHAR", "CLOB", "TEXT")),
+        ("BLOB", ("BLOB",)),
+        ("REAL", ("REAL", "FLOA", "DOUB")),
+    ):
+        if any(word in declared for word in words):
+            return affinity
+    return "NUMERIC" if declared else "BLOB"
+
+
+def _primary(columns: Rows) -> list[str]:
+    """Return the columns of a table's primary key, in the key's order."""
+    return [row[1] for row in sorted(columns.rows, key=lambda row: int(row[5])) if row[5]]
+
+
+def _foreign_keys(answer: Rows, primary: Mapping[str, list[str]]) -> list[str]:
+    """Return a table's foreign keys; one that names no columns is to the primary key."""
+    keys: dict[Cell, list[tuple[Cell, ...]]] = {}
+    for number, place, target, column, to, on_update, on_delete, *_rest in answer.rows:
+        if to is None:
+            to = dict(enumerate(primary.get(target.casefold(), []))).get(place)
+        keys.setdefault(number, []).append((column, target, to, on_update, on_delete))
+    return [str(sorted(key, key=repr)).casefold() for key in keys.values()]
+
+
+def _unique(answer: Rows) -> list[str]:
+    """Return the indexes that stand for a table's unique columns."""
+    return [row[1] for row in answer.rows if row[2] and row[3] == "u"]
+
+
+def _checks(sql: str) -> list[str]:
+    tokens = _tokens(sql)
+    checks = []
+    for at, token in enumerate(tokens[:-1]):
+        if is_word(token, "CHECK") and tokens[at + 1].text == "(":
+            inside = tokens[at + 2 :]
+            end = next((n for n, t in enumerate(inside) if t.depth <= token.depth), len(inside))
+            checks.append(_joined(inside[:end]))
+    return checks
+
+
+def _tokens(sql: str) -> list[Token]:
+    return list(scan(sql, "sqlite"))
+
+
+def _joined(tokens: list[Token]) -> str:
+    """Write tokens with one space between them, words in capitals and names without quotes."""
+    written = []
+    for token in tokens:
+        if token.kind == "word":
+            written.append(token.text.upper())
+        elif token.kind == "name":
+            inner = token.text[1:-1].replace(token.text[0] * 2, token.text[0])
+            written.append(inner.upper())
+        else:
+            written.append(token.text)
+    return " ".join(written)

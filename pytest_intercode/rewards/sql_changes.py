@@ -1,0 +1,151 @@
+"""The strict reward for tasks that change a database: the end states are equal, or not.
+
+Both sides begin with equal databases. A *change* is one fact about the database that is true at
+the end and was not at the start, or the other way round: a row of a table, a table's columns, a
+view, an index, a trigger, a constraint. Rows count as multisets, columns in any order, a view by
+its rows.
+
+The value is 1.0 only when both sides made the same changes. Else it is the share of changes that
+both made, of those that either made, below 1; whoever changes nothing that gold changes gets 0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from pytest_intercode.databases.protocol import Cell, State, Table
+from pytest_intercode.rewards.protocol import Reward
+from pytest_intercode.rewards.sql_cells import canonical
+
+__all__ = [
+    "Changes",
+    "changes_between",
+    "changes_state",
+    "sql_changes_reward",
+    "sql_changes_reward_again",
+]
+
+MOST_ROWS = 100_000
+"""Rows of one table that may be different; more are not looked at one by one."""
+
+_MOST_BELOW_ONE = 0.99
+_KEPT_SIZE = 256 * 1024
+
+
+_Row: TypeAlias = "tuple[Cell, ...]"
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What one side did to the database.
+
+    Attributes:
+        added: facts that are true now and were not, and how often.
+        removed: facts that were true and are no more.
+        uncommitted: a transaction was left open, whose work does not count.
+    """
+
+    added: Mapping[str, int] = field(default_factory=dict)
+    removed: Mapping[str, int] = field(default_factory=dict)
+    uncommitted: bool = False
+
+    @property
+    def too_many(self) -> bool:
+        """Whether there are more than are looked at one by one."""
+        facts = (*self.added, *self.removed)
+        return any(fact.startswith(("more rows of ", "too many rows of ")) for fact in facts)
+
+
+def changes_between(before: State, after: State) -> Changes:
+    """Return what is different in two states of a database."""
+    old = Counter(f"{name} {text}".strip() for name, text in before.others.items())
+    new = Counter(f"{name} {text}".strip() for name, text in after.others.items())
+    for name in before.tables.keys() | after.tables.keys():
+        removed, added = _different(before.tables.get(name), after.tables.get(name))
+        old += _facts(name, before.tables.get(name), removed)
+        new += _facts(name, after.tables.get(name), added)
+    return Changes(new - old, old - new, after.uncommitted)
+
+
+def _different(before: Table | None, after: Table | None) -> tuple[Counter[_Row], Counter[_Row]]:
+    """Return the rows that are only in one of two tables, as the engine gave them."""
+    old: Counter[_Row] = Counter() if before is None else Counter(before.rows)
+    new: Counter[_Row] = Counter() if after is None else Counter(after.rows)
+    if before is None or after is None or before.columns != after.columns:
+        return old, new
+    return old - new, new - old
+
+
+def _facts(name: str, table: Table | None, rows: Counter[_Row]) -> Counter[str]:
+    """Return a table's columns, and those of its rows that count, as facts."""
+    facts: Counter[str] = Counter()
+    if table is None:
+        return facts
+    called = name.casefold()
+    columns = [(column.casefold(), declared) for column, declared in table.columns]
+    order = sorted(range(len(columns)), key=lambda at: columns[at])
+    facts[f"columns of {called}: {json.dumps([columns[at] for at in order])}"] += 1
+    if table.truncated:
+        facts[f"more rows of {called}"] += 1
+    if len(rows) > MOST_ROWS:
+        facts[f"too many rows of {called}"] += sum(rows.values())
+        return facts
+    for row, count in rows.items():
+        cells = [canonical(row[at]) for at in order]
+        facts[f"row of {called}: {json.dumps(cells)}"] += count
+    return facts
+
+
+def sql_changes_reward(agent: Changes, gold: Changes) -> Reward:
+    """Return the strict reward of an end state, with its part ``changes``."""
+    shared = _count(agent, gold, both=True)
+    union = _count(agent, gold, both=False)
+    if union and shared == union:
+        return Reward(1.0, {"changes": 1.0})
+    share = shared / union if union else 0.0
+    said = "nothing was changed"
+    if agent.added or agent.removed:
+        said = f"{union - shared} of {union} changes to the database differ from gold's"
+        own = [f for f in (*agent.added, *agent.removed) if f not in {**gold.added, **gold.removed}]
+        if own:
+            said += f", this among them: {own[0][:80]}"
+    if agent.uncommitted:
+        said += "; a transaction was left open, and its work is undone"
+    return Reward(min(share, _MOST_BELOW_ONE), {"changes": share}, said)
+
+
+def _count(agent: Changes, gold: Changes, *, both: bool) -> int:
+    total = 0
+    for mine, theirs in ((agent.added, gold.added), (agent.removed, gold.removed)):
+        left, right = Counter(mine), Counter(theirs)
+        total += sum(((left & right) if both else (left | right)).values())
+    return total
+
+
+def changes_state(agent: Changes, gold: Changes) -> dict[str, Any]:
+    """Return both sides as builtins; facts that are many or long are digests."""
+    size = sum(len(fact) for side in (agent, gold) for fact in (*side.added, *side.removed))
+
+    def written(facts: Mapping[str, int]) -> dict[str, int]:
+        if size <= _KEPT_SIZE:
+            return dict(facts)
+        return {hashlib.sha256(f.encode()).hexdigest()[:16]: n for f, n in facts.items()}
+
+    return {
+        name: {
+            "added": written(side.added),
+            "removed": written(side.removed),
+            "uncommitted": side.uncommitted,
+        }
+        for name, side in (("agent", agent), ("gold", gold))
+    }
+
+
+def sql_changes_reward_again(state: Mapping[str, Any]) -> Reward:
+    """Return the reward from a record that :func:`changes_state` made."""
+    return sql_changes_reward(Changes(**state["agent"]), Changes(**state["gold"]))

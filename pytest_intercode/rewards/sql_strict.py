@@ -1,0 +1,270 @@
+"""The strict reward for queries: the rows are gold's, or not.
+
+Rows are compared as multisets of typed rows; the names of columns never count. The order counts
+where gold orders its rows, or where the task says so, and only between rows that gold's ORDER BY
+tells apart: gold is a sequence of *runs*, each of rows that are tied. Where gold's LIMIT cuts a
+run, any of its rows are right.
+
+The value is 1.0 only when the answer is right. Else it is below 1: the share of rows that both have
+(intersection over union, as multisets), and where the order counts half of that hangs on the share
+of pairs that are in order. An agent without a result gets 0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from bisect import bisect_right
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pytest_intercode.rewards.protocol import Reward
+from pytest_intercode.rewards.sql_cells import Row
+from pytest_intercode.rewards.sql_columns import column_orders
+from pytest_intercode.suites.task import RewardOptions
+
+__all__ = [
+    "Rows",
+    "Run",
+    "accepts",
+    "rows_state",
+    "sql_rows_reward",
+    "sql_rows_reward_again",
+]
+
+_MOST_BELOW_ONE = 0.99
+_KEPT_SIZE = 256 * 1024
+
+
+@dataclass(frozen=True)
+class Run:
+    """Rows of gold that its order does not tell apart.
+
+    Attributes:
+        rows: those that gold's result has.
+        others: those that are tied with them, and that only gold's LIMIT left out.
+    """
+
+    rows: tuple[Row, ...]
+    others: tuple[Row, ...] = ()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A result as it is compared.
+
+    Attributes:
+        width: how many columns it has.
+        runs: its rows, in order; an agent's are all in one run.
+        ordered: the order of the runs counts.
+        truncated: there were more rows than are compared.
+        problem: why there is no result; the empty string where there is one.
+    """
+
+    width: int = 0
+    runs: tuple[Run, ...] = ()
+    ordered: bool = False
+    truncated: bool = False
+    problem: str = ""
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """All rows, in order."""
+        return tuple(row for run in self.runs for row in run.rows)
+
+
+def sql_rows_reward(answer: Rows, gold: Rows, options: RewardOptions) -> Reward:
+    """Return the strict reward of an answer, with its parts ``rows`` and ``order``."""
+    if answer.problem:
+        return Reward(0.0, {"rows": 0.0}, answer.problem)
+    if answer.width != gold.width:
+        plural = "column" if answer.width == 1 else "columns"
+        said = f"the answer has {answer.width} {plural}, which is not gold's number"
+        return Reward(0.0, {"rows": 0.0}, said)
+    if answer.truncated != gold.truncated:
+        less = "more" if answer.truncated else "fewer"
+        return Reward(0.0, {"rows": 0.0}, f"the answer has {less} rows than can be right")
+    rows = answer.rows
+    if accepts(rows, gold):
+        return Reward(1.0, {"rows": 1.0, **({"order": 1.0} if gold.ordered else {})})
+    best = _partial(rows, gold)
+    if options.columns == "any-order":
+        universe = [row for run in gold.runs for row in (*run.rows, *run.others)]
+        for order in column_orders(rows, universe, gold.width):
+            moved = [tuple([row[at] for at in order]) for row in rows]
+            if accepts(moved, gold):
+                return Reward(1.0, {"rows": 1.0, **({"order": 1.0} if gold.ordered else {})})
+            best = max(best, _partial(moved, gold), key=lambda reward: reward.value)
+    return best
+
+
+# -- right or not
+
+
+def accepts(rows: Sequence[Row], gold: Rows) -> bool:
+    """Whether rows are gold's, columns in order, up to what gold's order leaves open."""
+    if len(rows) != sum(len(run.rows) for run in gold.runs):
+        return False
+    if not gold.ordered:
+        return not _surplus(rows, gold)
+    at = 0
+    for run in gold.runs:
+        mine = rows[at : at + len(run.rows)]
+        at += len(run.rows)
+        if len(run.rows) == 1 and not run.others:
+            if mine[0] != run.rows[0]:
+                return False
+        elif Counter(mine) - Counter((*run.rows, *run.others)):
+            return False
+    return True
+
+
+def _surplus(rows: Sequence[Row], gold: Rows) -> Counter[Row]:
+    """Return the rows that no choice among gold's ties accounts for."""
+    return Counter(rows) - _chosen(rows, gold)
+
+
+def _chosen(rows: Sequence[Row], gold: Rows) -> Counter[Row]:
+    """Return gold's rows, and of the ties that its LIMIT cuts those that an answer has."""
+    chosen: Counter[Row] = Counter()
+    for run in gold.runs:
+        if not run.others:
+            chosen.update(run.rows)
+    left = Counter(rows) - chosen
+    for run in gold.runs:
+        if run.others:
+            pool = Counter((*run.rows, *run.others))
+            taken = list((left & pool).elements())[: len(run.rows)]
+            rest = list((Counter(run.rows) - Counter(taken)).elements())
+            taken += rest[: len(run.rows) - len(taken)]
+            chosen.update(taken)
+            left -= Counter(taken)
+    return chosen
+
+
+# -- how far
+
+
+def _partial(rows: Sequence[Row], gold: Rows) -> Reward:
+    mine, theirs = Counter(rows), _chosen(rows, gold)
+    shared = sum((mine & theirs).values())
+    union = sum((mine | theirs).values())
+    parts = {"rows": shared / union if union else 0.0}
+    said = f"{shared} of the answer's {len(rows)} rows are among gold's"
+    if len(rows) == shared:
+        said = "rows are missing" if union > shared else ""
+    factor = 1.0
+    if gold.ordered:
+        parts["order"] = _in_order(rows, gold, theirs)
+        factor = (1 + parts["order"]) / 2
+        if parts["order"] < 1 and not said:
+            said = "the rows are gold's, in another order"
+    return Reward(min(parts["rows"] * factor, _MOST_BELOW_ONE), parts, said)
+
+
+def _in_order(rows: Sequence[Row], gold: Rows, chosen: Counter[Row]) -> float:
+    """Return the share of pairs that are in gold's order, of those that it tells apart."""
+    places: dict[Row, deque[int]] = defaultdict(deque)
+    for number, run in enumerate(gold.runs):
+        for row in {*run.rows, *run.others} if run.others else run.rows:
+            places[row].append(number)
+    left = Counter(chosen)
+    numbers = []
+    for row in rows:
+        if left[row] > 0:
+            left[row] -= 1
+            place = places[row]
+            numbers.append(place.popleft() if len(place) > 1 else place[0])
+    sizes = Counter(numbers).values()
+    pairs = (len(numbers) ** 2 - sum(size**2 for size in sizes)) // 2
+    return 1 - _inversions(numbers) / pairs if pairs else 1.0
+
+
+def _inversions(numbers: Sequence[int]) -> int:
+    """Count the pairs of which the larger comes first, while merging sorted halves."""
+    count, size = 0, 1
+    numbers = list(numbers)
+    while size < len(numbers):
+        for start in range(0, len(numbers), 2 * size):
+            left = numbers[start : start + size]
+            right = numbers[start + size : start + 2 * size]
+            for value in right:
+                count += len(left) - bisect_right(left, value)
+            numbers[start : start + 2 * size] = sorted((*left, *right))
+        size *= 2
+    return count
+
+
+# -- the record, from which a reward can be given again
+
+
+def rows_state(
+    answer: Rows, gold: Rows, options: RewardOptions, *, exact: bool = False
+) -> dict[str, Any]:
+    """Return both sides as builtins; rows that are many or long are digests.
+
+    Args:
+        answer: the agent's result.
+        gold: gold's.
+        options: the task's.
+        exact: the ties in gold's order are not known; only said in the record.
+    """
+    rows = answer.rows
+    digest = _size(answer) + _size(gold) > _KEPT_SIZE
+    if digest and options.columns == "any-order" and answer.width == gold.width:
+        universe = [row for run in gold.runs for row in (*run.rows, *run.others)]
+        moved = (
+            [tuple([row[at] for at in order]) for row in rows]
+            for order in column_orders(rows, universe, gold.width)
+        )
+        found = next((each for each in moved if accepts(each, gold)), rows)
+        answer = Rows(answer.width, (Run(tuple(found)),), truncated=answer.truncated)
+    sides = {"agent": _builtins(answer, digest), "gold": _builtins(gold, digest)}
+    return {**sides, "digested": digest, "exact": exact}
+
+
+def sql_rows_reward_again(state: Mapping[str, Any], options: RewardOptions) -> Reward:
+    """Return the reward from a record that :func:`rows_state` made."""
+    if state["digested"]:  # the columns are in the best order already
+        options = replace(options, columns="in-order")
+    return sql_rows_reward(_from_builtins(state["agent"]), _from_builtins(state["gold"]), options)
+
+
+def _size(result: Rows) -> int:
+    return sum(
+        len(cell) if isinstance(cell, str) else 8
+        for run in result.runs
+        for row in (*run.rows, *run.others)
+        for cell in row
+    )
+
+
+def _builtins(result: Rows, digest: bool) -> dict[str, Any]:
+    def written(row: Row) -> list[Any]:
+        if not digest:
+            return list(row)
+        return [hashlib.sha256(json.dumps(row).encode()).hexdigest()[:16]]
+
+    runs = [
+        [[written(row) for row in rows] for rows in (run.rows, run.others)] for run in result.runs
+    ]
+    return {
+        "width": result.width,
+        "runs": runs,
+        "ordered": result.ordered,
+        "truncated": result.truncated,
+        "problem": result.problem,
+    }
+
+
+def _from_builtins(state: Mapping[str, Any]) -> Rows:
+    def read(rows: Sequence[Sequence[Any]]) -> tuple[Row, ...]:
+        return tuple(
+            tuple([tuple(cell) if isinstance(cell, (list, tuple)) else cell for cell in row])
+            for row in rows
+        )
+
+    runs = tuple(Run(read(rows), read(others)) for rows, others in state["runs"])
+    return Rows(state["width"], runs, state["ordered"], state["truncated"], state["problem"])

@@ -1,0 +1,22 @@
+"""InterCode's BIRD tasks: they are read, and skipped where their databases are not there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from pytest_intercode.databases.scan import split
+from pytest_intercode.suites.loader import bundled_folder, load_suite
+
+
+def test_tasks(data: Path) -> None:
+    tasks = load_suite(bundled_folder("tasks") / "datasets" / "bird.yaml", data).tasks
+    assert len([task for task in tasks if task.dataset == "bird"]) == 338
+    hardness = Counter(task.hardness for task in tasks if task.dataset == "bird")
+    assert hardness == {"simple": 200, "moderate": 88, "challenging": 50}
+    for task in tasks:
+        assert task.database is not None
+        assert task.database.file is not None
+        assert (task.skip is None) is task.database.file.is_file()
+        assert [statement.queries for statement in split(task.gold[0], "sqlite")] == [True]
+        assert "Hint: " not in task.query or not task.query.rstrip().endswith("Hint:")
