@@ -37,7 +37,7 @@ MAX_ROWS = 100_000
 MAX_BYTES = 64 * 1024**2
 """Bytes of one result's cells that are fetched and compared."""
 
-_KEPT_SESSIONS = 8
+_KEPT_SESSIONS = {"sqlite": 8, "mysql": 64}  # a process each, or a connection
 _KEPT_STATES = 8
 _KEPT_ROWS = 100_000  # of a database whose first state is kept
 _BEYOND = 200  # rows after gold's LIMIT that are looked at for ties, before all are
@@ -113,7 +113,13 @@ class KeptSessions:
             with self._lock:
                 if fit and not self._closed:
                     self._free.append((database, limits, session))
-                    surplus = self._free.pop(0)[2] if len(self._free) > _KEPT_SESSIONS else None
+                    alike = [
+                        n
+                        for n, (kept, *_) in enumerate(self._free)
+                        if kept.engine == database.engine
+                    ]
+                    too_many = len(alike) > _KEPT_SESSIONS[database.engine]
+                    surplus = self._free.pop(alike[0])[2] if too_many else None
             if surplus is not None:
                 surplus.close()
 

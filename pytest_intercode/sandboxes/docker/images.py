@@ -11,7 +11,7 @@ import re
 import tarfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +73,7 @@ class Images:
             name = self._replacements.get(name, name)
             self._ensure(name, f"image {name}")
             return name
-        context, base = self._prepare(source.dockerfile)
+        context, base = self._prepare(source.dockerfile, source.context)
         digest = hashlib.sha256(f"{base}\n".encode() + context)
         label = re.sub(r"[^a-z0-9_.-]", "-", source.dockerfile.name.lower())
         label = label.removesuffix(".dockerfile").strip("-.") or "image"
@@ -83,7 +83,7 @@ class Images:
                 self._build(source.dockerfile, context, tag, base)
         return tag
 
-    def _prepare(self, dockerfile: Path) -> tuple[bytes, str]:
+    def _prepare(self, dockerfile: Path, more: Iterable[tuple[str, Path]]) -> tuple[bytes, str]:
         """Return a Dockerfile's build context as a tar archive, and its base image."""
         try:
             text = dockerfile.read_text(encoding="utf-8")
@@ -92,7 +92,7 @@ class Images:
         found = _FROM.search(text)
         base = found[1] if found else ""
         base = self._replacements.get(base, base)
-        return _context(dockerfile), base
+        return _context(dockerfile, more), base
 
     def _image_id(self, name: str) -> str | None:
         from docker.errors import ImageNotFound
@@ -164,11 +164,12 @@ class Images:
             raise ImageError(f"{dockerfile} does not build: {failure or 'no image'}{lines}")
 
 
-def _context(dockerfile: Path) -> bytes:
+def _context(dockerfile: Path, more: Iterable[tuple[str, Path]] = ()) -> bytes:
     """Return what a build may use as a tar archive: the Dockerfile and the folder of its name.
 
     ``NAME.Dockerfile`` may use what is in ``NAME/`` beside it; a plain ``Dockerfile`` the whole
-    folder that it is in. The archive depends on names, modes and bytes alone.
+    folder that it is in. ``more`` are further files, by their names there. The archive depends on
+    names, modes and bytes alone.
     """
     if dockerfile.suffix == ".Dockerfile":
         folder = dockerfile.with_suffix("")
@@ -177,9 +178,13 @@ def _context(dockerfile: Path) -> bytes:
         files = sorted(path for path in dockerfile.parent.rglob("*") if path.is_file())
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for path in files:
-            entry = tarfile.TarInfo(str(path.relative_to(dockerfile.parent)))
-            data = path.read_bytes()
+        named = [(str(path.relative_to(dockerfile.parent)), path) for path in files]
+        for name, path in (*named, *more):
+            entry = tarfile.TarInfo(name)
+            try:
+                data = path.read_bytes()
+            except OSError as error:
+                raise ImageError(f"{path}: cannot be read: {error.strerror}") from None
             entry.size = len(data)
             entry.mode = 0o755 if os.access(path, os.X_OK) else 0o644
             archive.addfile(entry, io.BytesIO(data))

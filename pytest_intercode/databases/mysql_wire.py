@@ -1,0 +1,183 @@
+"""The wire to a MySQL server: PyMySQL on a socket of ours, which watches the clock.
+
+PyMySQL waits for an answer as long as the server likes. Here every wait ends in time: a
+:class:`Watch` first has the statement killed, then the connection, and then gives the server up.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from pymysql.connections import Connection
+    from pymysql.cursors import Cursor
+
+__all__ = ["Kill", "NoAnswer", "TooMuch", "Watch", "connect", "failures"]
+
+Kill: TypeAlias = Callable[[Literal["QUERY", "CONNECTION"]], None]
+Reason: TypeAlias = Literal["", "timeout", "cancelled"]
+
+_PATIENCE = 2.0  # seconds in which a kill must show
+_SLICE = 0.05  # seconds after which we look whether the statement was called off
+_CONNECT = 10.0
+_SEND = 10.0
+
+
+class NoAnswer(OSError):
+    """The server does not even answer to a kill."""
+
+
+class TooMuch(OSError):
+    """One row is larger than what anybody wants to read; the connection was killed."""
+
+
+class Watch:
+    """The clock of one connection's statements.
+
+    Args:
+        kill: ends what the connection is doing, by means of another connection.
+
+    Attributes:
+        reason: why the statement was stopped; empty if it was not.
+        received: bytes that arrived for the statement.
+        flooded: it sent more than it may, and its connection was killed.
+    """
+
+    def __init__(self, kill: Kill) -> None:
+        self._kill = kill
+        self._on = False
+        self._cancelled = False
+        self._due = 0.0
+        self._most = 0
+        self._kills = 0
+        self.reason: Reason = ""
+        self.received = 0
+        self.flooded = False
+
+    def begin(self, timeout: float, most: int) -> None:
+        """A statement begins, which has ``timeout`` seconds and may send ``most`` bytes."""
+        self._due = time.monotonic() + timeout
+        self._most = most
+        self._kills = 0
+        self.reason = ""
+        self.received = 0
+        self.flooded = False
+        self._on = True
+
+    def extend(self, timeout: float) -> None:
+        """Give the statement, or what follows it, ``timeout`` seconds from now."""
+        self._due = time.monotonic() + timeout
+
+    def end(self) -> None:
+        """The statement is over; nothing is to be read any more."""
+        self._on = False
+
+    def cancel(self) -> None:
+        """End the statement, and all that follow; from another thread."""
+        self._cancelled = True
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a kill was sent."""
+        return self._kills > 0
+
+    def stop(self) -> None:
+        """End the statement, whose answer has still to be read to its end."""
+        if self._kills == 0:
+            self._step()
+
+    def wait(self) -> float:
+        """Return how many seconds to wait for the server now, after doing what is due.
+
+        Raises:
+            NoAnswer: it had its time, and two kills.
+        """
+        if not self._on:
+            raise NoAnswer("the server is not expected to say anything")
+        now = time.monotonic()
+        if self._cancelled and not self.reason:
+            self.reason = "cancelled"
+            self.stop()
+        elif now >= self._due:
+            self.reason = self.reason or "timeout"
+            self._step()
+        return min(_SLICE, max(0.001, self._due - now))
+
+    def arrived(self, size: int) -> None:
+        """Count bytes that arrived.
+
+        Raises:
+            TooMuch: they are more than the statement may send.
+        """
+        self.received += size
+        if self.received > self._most:
+            self.flooded = True
+            self._kill("CONNECTION")
+            raise TooMuch("the result is too large")
+
+    def _step(self) -> None:
+        self._kills += 1
+        self._due = time.monotonic() + _PATIENCE
+        if self._kills > 2:
+            raise NoAnswer("the server does not answer")
+        self._kill("QUERY" if self._kills == 1 else "CONNECTION")
+
+
+class _WatchedSocket(socket.socket):
+    """A socket whose reads are watched."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._watch = watch
+        self._poll = select.poll()
+        self._poll.register(self.fileno(), select.POLLIN)
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+        while not self._poll.poll(self._watch.wait() * 1000):
+            pass
+        size = super().recv_into(buffer, nbytes, flags)
+        self._watch.arrived(size)
+        return size
+
+
+def failures() -> tuple[type[Exception], ...]:
+    """Return what a statement may raise: the server's errors, and those of the wire."""
+    from pymysql.err import MySQLError
+
+    return OSError, MySQLError
+
+
+def connect(path: Path, user: str, database: str | None, watch: Watch) -> Connection[Cursor]:
+    """Connect to the server behind a socket; a session in the server's own mode begins.
+
+    Raises:
+        OSError: nobody listens there.
+        pymysql.err.MySQLError: the server refuses.
+    """
+    from pymysql.connections import Connection
+
+    made = _WatchedSocket(watch)
+    watch.begin(_CONNECT, 1 << 20)
+    try:
+        made.connect(str(path))
+        connection = Connection(
+            user=user,
+            database=database,
+            charset="utf8mb4",
+            autocommit=True,
+            ssl_disabled=True,
+            write_timeout=_SEND,
+            defer_connect=True,
+        )
+        connection.connect(made)
+        return connection
+    except BaseException:
+        made.close()
+        raise
+    finally:
+        watch.end()
