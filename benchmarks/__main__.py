@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import action_latency, collection, episodes, startup
+from benchmarks import action_latency, collection, episodes, mbpp, spider, startup
 
 BENCHMARKS = {
     "action-latency": action_latency.main,
     "episodes": episodes.main,
     "collection": collection.main,
     "startup": startup.main,
+    "mbpp": mbpp.main,
+    "spider": spider.main,
 }
 
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from pytest_intercode.agents.protocol import Agent
+from pytest_intercode.suites.python_tests import entry_of
 from pytest_intercode.suites.task import Task, TaskView
 
 __all__ = ["make_oracle"]
 
 
 def make_oracle(task: Task) -> Agent:
-    """Return an agent that runs the task's gold, command by command, and submits."""
+    """Return an agent that runs the task's gold, command by command, or submits its flag."""
+    actions = [f"submit {flag}" for flag in task.gold] if task.env == "ctf" else list(task.gold)
+    if task.env == "python":
+        actions.append(f"submit {entry_of(task).partition('.')[0]}".rstrip())
 
     def run(_: TaskView, env: Any) -> None:
-        for command in task.gold:
-            *_rest, terminated, truncated, _info = env.step(command)
+        for action in actions:
+            *_rest, terminated, truncated, _info = env.step(action)
             if terminated or truncated:
                 return
 

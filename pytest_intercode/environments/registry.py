@@ -5,6 +5,12 @@ from __future__ import annotations
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.bash import BashEnvironment
 from pytest_intercode.environments.bash_paper import PaperBashEnvironment
+from pytest_intercode.environments.ctf import CtfEnvironment
+from pytest_intercode.environments.ctf_paper import PaperCtfEnvironment
+from pytest_intercode.environments.python import PythonEnvironment
+from pytest_intercode.environments.python_paper import PaperPythonEnvironment
+from pytest_intercode.environments.sql import SqlEnvironment
+from pytest_intercode.environments.sql_paper import PaperSqlEnvironment
 from pytest_intercode.errors import ConfigurationError, suggestion
 
 __all__ = ["PROFILES", "environment_class"]
@@ -14,6 +20,12 @@ PROFILES = ("strict", "paper")
 _CLASSES: dict[tuple[str, str], type[Environment]] = {
     ("bash", "strict"): BashEnvironment,
     ("bash", "paper"): PaperBashEnvironment,
+    ("ctf", "strict"): CtfEnvironment,
+    ("ctf", "paper"): PaperCtfEnvironment,
+    ("python", "strict"): PythonEnvironment,
+    ("python", "paper"): PaperPythonEnvironment,
+    ("sql", "strict"): SqlEnvironment,
+    ("sql", "paper"): PaperSqlEnvironment,
 }
 
 

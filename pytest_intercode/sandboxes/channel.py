@@ -105,7 +105,12 @@ def quote(text: bytes) -> bytes:
 
 
 class Channel:
-    """The client's end of the channel. One thread at a time may use it, any may interrupt it."""
+    """The client's end of the channel. One thread at a time may use it, any may interrupt it.
+
+    Its shell is bash; that of ``python_channel.py`` is a Python interpreter.
+    """
+
+    python = False
 
     def __init__(
         self,
@@ -127,11 +132,10 @@ class Channel:
         self._actions: list[tuple[int, int]] = []  # of this shell: first line, further lines
         self._called_off = threading.Event()
         self._lock = threading.Lock()
-        for name, value in (("guarded", guarded), ("offline", offline)):
+        for name, value in (("guarded", guarded), ("offline", offline), ("python", self.python)):
             self._send(f"{name}={'yes' if value else ''}".encode())
         transport.send(keeper_script())
-        home = quote(workdir.encode("utf-8", "surrogateescape"))
-        self._start_shell(b"mkdir -p -- %b; cd -- %b; " % (home, home))
+        self._start(workdir)
         if self._cwd != posixpath.normpath(workdir).replace("\n", "?"):
             raise SandboxError(f"the working directory {workdir} cannot be made")
 
@@ -161,14 +165,7 @@ class Channel:
         output = Output(self._output_limit)
         output.add(bytes(self._pending))
         self._pending.clear()
-        options = "".join(flag for flag in self._flags if flag in "exv")
-        prefix = b"set -%s; " % options.encode() if options else b""
-        # With `||`, what is not zero is still `$?` of the action, and no error to traps.
-        status = b"__intercode_status %d || " % self._status if self._status else b""
-        line = b"%bbuiltin eval %b </dev/null 201>&-" % (status, quote(prefix + action))
-        self._send(b"A %b %b" % (nonce.encode(), line))
-        self._actions.append((self._line, action.count(b"\n")))
-        self._line += _LINES_PER_ACTION
+        self._send(b"A %b %b" % (nonce.encode(), self._line_of(action)))
 
         ended: Literal["itself", "timeout", "flood", "cancelled"] = "itself"
         code: int | None = None
@@ -184,8 +181,7 @@ class Channel:
             elif self._called_off.is_set():
                 ended = "cancelled"
             if ended != "itself":
-                self._kill()
-                restarted = True
+                restarted = self._stop(nonce, output, ended)
                 break
             if now >= ask_at:
                 self._send(b"P %b" % nonce.encode())
@@ -206,9 +202,7 @@ class Channel:
         self._read_to_marker(output)
         if not output.truncated:
             text = output.kept()
-            # After `set -v` the shell shows the line that the keeper added, too.
-            shown = re.sub(rb"\n\{ __intercode_end %b .*\n" % nonce.encode(), b"", text)
-            shown = as_bash_c(shown, self._actions)
+            shown = self._reworded(nonce, text)
             output = output if shown == text else Output.of(shown, output)
         if restarted:
             self._status, self._flags = 0, ""
@@ -227,6 +221,40 @@ class Channel:
             restarted=restarted,
             seconds=time.monotonic() - began,
         )
+
+    # -- what another shell than bash has differently
+
+    def _start(self, workdir: str) -> None:
+        """Start the first shell, in the working directory."""
+        home = quote(workdir.encode("utf-8", "surrogateescape"))
+        self._start_shell(b"mkdir -p -- %b; cd -- %b; " % (home, home))
+
+    def _line_of(self, action: bytes) -> bytes:
+        """Return the one line that the shell reads for an action."""
+        options = "".join(flag for flag in self._flags if flag in "exv")
+        prefix = b"set -%s; " % options.encode() if options else b""
+        # With `||`, what is not zero is still `$?` of the action, and no error to traps.
+        status = b"__intercode_status %d || " % self._status if self._status else b""
+        self._actions.append((self._line, action.count(b"\n")))
+        self._line += _LINES_PER_ACTION
+        return b"%bbuiltin eval %b </dev/null 201>&-" % (status, quote(prefix + action))
+
+    def _stop(self, nonce: str, output: Output, why: str) -> bool:
+        """Stop a running action; return whether its shell is lost."""
+        self._kill()
+        return True
+
+    def _reworded(self, nonce: str, text: bytes) -> bytes:
+        """Return what an action printed, without what is not its own."""
+        # After `set -v` the shell shows the line that the keeper added, too.
+        text = re.sub(rb"\n\{ __intercode_end %b .*\n" % nonce.encode(), b"", text)
+        return as_bash_c(text, self._actions)
+
+    def _take_answers(self, data: bytes) -> None:
+        """Keep what arrived on the descriptor of answers."""
+        self._answers += data
+
+    # -- ends
 
     def _kill(self) -> None:
         """Kill what the action started; all there is when that does not help."""
@@ -267,7 +295,7 @@ class Channel:
         while time.monotonic() < limit:
             for chunk in self._transport.receive(1.0):
                 if chunk.stream == "answers":
-                    self._answers += chunk.data
+                    self._take_answers(chunk.data)
                     continue
                 window += chunk.data
                 at = window.find(marker)
@@ -351,7 +379,7 @@ class Channel:
     def _pump(self, timeout: float, output: Output | None = None) -> None:
         for chunk in self._transport.receive(max(0.0, timeout)):
             if chunk.stream == "answers":
-                self._answers += chunk.data
+                self._take_answers(chunk.data)
             elif output is not None:
                 output.add(chunk.data)
             else:

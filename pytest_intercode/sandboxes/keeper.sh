@@ -5,13 +5,17 @@
 # The agent's shell is a child that has one capability less, so that it can neither look into the
 # keeper nor hold its input open (unless $guarded is empty).
 #
-# Descriptors: 0 commands; 1 what the agent's processes print; 201 answers to the client (the shell
-# has it too, but not while an action runs); 202 the shell's input. An answer carries the nonce of
-# its command, so that none can be forged ahead of time. Commands:
+# The shell is bash, or with $python a Python interpreter, which reads Python and is called a shell
+# here all the same.
+#
+# Descriptors: 0 commands; 1 what the agent's processes print; 201 answers to the client (bash has
+# it too, but not while an action runs); 202 the shell's input. An answer carries the nonce of its
+# command, so that none can be forged ahead of time. Commands:
 #
 #   A NONCE LINE    run an action, as one line of bash      M TEXT         print a marker
 #   S LINE          start a shell; its first line           P NONCE        is the shell alive?
 #   K NONCE [all]   kill the shell and what the last action started (or everything)
+#   I NONCE         interrupt the shell, kill what the last action started; no answer
 #   X NONCE CODE    run a command outside the shell         T NONCE SIZE   unpack a tar archive
 #   N NONCE         how many processes are there?
 exec 201>&2 2>/dev/null
@@ -43,16 +47,34 @@ slaughter() { # only builtins: a fork bomb leaves no room for another process
   [ "$shell" = 0 ] || kill -KILL "$shell"
   kill -CONT -1
 }
+interrupt() { # without stopping the shell: bash would take it for ended, and lose its status
+  local p round new=' ' spared=" 1 $shell $before "
+  kill -INT "$shell"
+  for round in {1..50}; do # until every process of a bomb stands still
+    set -- $new
+    for p in /proc/[0-9]*; do
+      p=${p#/proc/}
+      case "$spared$new" in *" $p "*) ;; *) kill -STOP "$p" && new="$new$p " ;; esac
+    done
+    [ "$new" != " $* " ] || break
+  done
+  for p in $new; do kill -KILL "$p"; done
+}
 while IFS= read -r line; do
   command=${line%% *} line=${line#* } nonce=${line%% *} rest=${line#* }
   case $command in
   A)
     processes
     before=$found
-    feed "$rest
+    if [ "$python" ]; then
+      feed "$line
+"
+    else
+      feed "$rest
 
 { __intercode_end $nonce \"\$?\" \"\$-\"; } 2>/dev/null
 "
+    fi
     ;;
   M) printf '%s' "$line" ;;
   P)
@@ -71,10 +93,16 @@ while IFS= read -r line; do
     esac
     echo "K $nonce" >&201
     ;;
+  I) interrupt ;;
   S)
-    exec 202> >(lower bash 2>&1 202>&-)
+    if [ "$python" ]; then
+      exec 202> >(lower python3 -uc 'exec(eval(input()))' 2>&1 202>&-)
+    else
+      exec 202> >(lower bash 2>&1 202>&-)
+      line=$ahead$line
+    fi
     shell=$!
-    feed "$ahead$line
+    feed "$line
 "
     ;;
   N)

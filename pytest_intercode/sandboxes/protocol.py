@@ -28,6 +28,7 @@ class SandboxSpec:
             forge answers. The price: ``find /`` complains about ``/proc/1``.
         mounts: folders of the host that the sandbox shares, as pairs of a path on the host and a
             path inside; for servers of ours, never for what an agent acts in.
+        worker: what runs the actions, and remembers: a shell, or a Python interpreter.
     """
 
     image: str
@@ -37,6 +38,7 @@ class SandboxSpec:
     variables: tuple[tuple[str, str], ...] = ()
     guarded: bool = True
     mounts: tuple[tuple[str, str], ...] = ()
+    worker: Literal["bash", "python"] = "bash"
 
 
 @dataclass(frozen=True)

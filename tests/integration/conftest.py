@@ -14,7 +14,12 @@ from pytest_intercode.sandboxes.docker.images import Images
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.suites.loader import bundled_folder
 from pytest_intercode.suites.task import ImageSource
-from tests.integration.sql_shop import shop, sql_provider, sqlite_engine, start  # noqa: F401 - fixtures
+from tests.integration.sql_shop import (  # noqa: F401 - fixtures
+    shop,
+    sql_provider,
+    sqlite_engine,
+    start,
+)
 
 
 class Launch(Protocol):
@@ -48,13 +53,13 @@ def launch(docker_engine: DockerEngine, bash_image: str) -> Iterator[Launch]:
     """Return a factory of fresh sandboxes."""
     started: list[Container] = []
 
-    def start(**spec: Any) -> Container:
+    def start_one(**spec: Any) -> Container:
         spec.setdefault("variables", (("LC_ALL", "C.UTF-8"),))
         container = docker_engine.launch(SandboxSpec(bash_image, **spec))
         started.append(container)
         return container
 
-    yield start
+    yield start_one
     for container in started:
         container.close()
 

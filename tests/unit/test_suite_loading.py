@@ -422,8 +422,8 @@ _BAD: list[tuple[str, int | None, str]] = [
     (
         "env: bash\nrows:\n  - pth: x.json\n",
         3,
-        "rows.0.pth: there is no such field. Did you mean 'path'? Allowed: path, format, dataset, id, "
-        "query, fields, ignore, defaults, each, optional",
+        "rows.0.pth: there is no such field. Did you mean 'path'? Allowed: path, format, dataset, "
+        "id, query, fields, ignore, defaults, each, optional",
     ),
     (
         "env: bash\nrows:\n  path: x.json\n  defaults:\n    limits: {memry: 1}\n",

@@ -13,6 +13,7 @@ from pytest_intercode.sandboxes.docker.overlay import OUTSIDE, OverlayProbe, Unr
 from pytest_intercode.sandboxes.docker.stream import AttachedStreams
 from pytest_intercode.sandboxes.listing import ListingProbe
 from pytest_intercode.sandboxes.protocol import Changes, Entry, Execution, SandboxSpec
+from pytest_intercode.sandboxes.python_channel import PythonChannel
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -98,7 +99,8 @@ class Container:
         self._api = api
         self._id = container_id
         self._streams = streams
-        self._channel = Channel(
+        channel = PythonChannel if spec.worker == "python" else Channel
+        self._channel = channel(
             streams,
             workdir=spec.workdir,
             output_limit=spec.limits.output,

@@ -1,0 +1,134 @@
+"""Values as data: builtin types and a few of the standard library, exactly, as JSON.
+
+None, True, False, strings, floats and small integers are JSON's own; everything else is a list
+whose first item names its kind. An object of any other class becomes ``opaque``, of which nothing
+is kept but whether it is true; one of a subclass becomes what it is underneath, so that methods
+which the subclass made up are not asked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    _Kind = Callable[["Encoder", Any, Any, int], Any]
+
+__all__ = ["encode"]
+
+_MOST_NODES = 1_000_000
+_DEEPEST = 150
+_SMALL = 2**53
+
+
+class Encoder:
+    """Encodes one value; knows how large it has become, and whether something was lost."""
+
+    def __init__(self) -> None:
+        self.nodes = 0
+        self.opaque = False
+
+    def encode(self, value: Any, depth: int = 0) -> Any:
+        """Return a value as JSON can write it."""
+        self.nodes += 1
+        if self.nodes > _MOST_NODES or depth > _DEEPEST:
+            raise ValueError("too large, or holds itself")
+        for kind in type(value).__mro__:
+            encoder = _BUILTIN.get(kind) or _STANDARD.get(f"{kind.__module__}.{kind.__qualname__}")
+            if encoder is not None:
+                return encoder(self, value, kind, depth + 1)
+        self.opaque = True
+        try:
+            return ["opaque", bool(value)]
+        except Exception:
+            return ["opaque", True]
+
+    def items(self, name: str, values: Iterable[Any], depth: int) -> list[Any]:
+        """Encode several values."""
+        return [name, *(self.encode(value, depth) for value in values)]
+
+
+def _int(encoder: Encoder, value: Any, kind: Any, depth: int) -> Any:
+    number = int.__pos__(value)
+    return number if -_SMALL < number < _SMALL else ["int", hex(number)]
+
+
+def _complex(encoder: Encoder, value: Any, kind: Any, depth: int) -> Any:
+    number = complex.__pos__(value)
+    return ["complex", number.real, number.imag]
+
+
+def _all(name: str) -> _Kind:
+    return lambda encoder, value, kind, depth: encoder.items(name, kind.__iter__(value), depth)
+
+
+def _pairs(name: str) -> _Kind:
+    def encode_pairs(encoder: Encoder, value: Any, kind: Any, depth: int) -> Any:
+        return encoder.items(name, (part for pair in kind.items(value) for part in pair), depth)
+
+    return encode_pairs
+
+
+def _of(name: str, *attributes: str) -> _Kind:
+    def encode_attributes(encoder: Encoder, value: Any, kind: Any, depth: int) -> Any:
+        return encoder.items(name, (getattr(value, part) for part in attributes), depth)
+
+    return encode_attributes
+
+
+def _deque(encoder: Encoder, value: Any, kind: Any, depth: int) -> Any:
+    return encoder.items("deque", (value.maxlen, *kind.__iter__(value)), depth)
+
+
+def _moment(name: str, *attributes: str) -> _Kind:
+    def encode_moment(encoder: Encoder, value: Any, kind: Any, depth: int) -> Any:
+        parts = [getattr(value, part) for part in attributes]
+        return encoder.items(name, (*parts, kind.utcoffset(value)), depth)
+
+    return encode_moment
+
+
+_BUILTIN: dict[type, _Kind] = {
+    type(None): lambda encoder, value, kind, depth: None,
+    bool: lambda encoder, value, kind, depth: value,
+    int: _int,
+    float: lambda encoder, value, kind, depth: float.__pos__(value),
+    complex: _complex,
+    str: lambda encoder, value, kind, depth: str.__str__(value),
+    bytes: lambda encoder, value, kind, depth: ["bytes", bytes.hex(value)],
+    bytearray: lambda encoder, value, kind, depth: ["bytearray", bytearray.hex(value)],
+    range: _of("range", "start", "stop", "step"),
+    list: _all("list"),
+    tuple: _all("tuple"),
+    set: _all("set"),
+    frozenset: _all("frozenset"),
+    dict: _pairs("dict"),
+}
+# By name, so that these modules are not imported for a value that is none of theirs.
+_STANDARD: dict[str, _Kind] = {
+    "collections.OrderedDict": _pairs("OrderedDict"),
+    "collections.Counter": _pairs("Counter"),
+    "collections.defaultdict": _pairs("defaultdict"),
+    "collections.deque": _deque,
+    "decimal.Decimal": lambda encoder, value, kind, depth: ["Decimal", kind.__str__(value)],
+    "fractions.Fraction": _of("Fraction", "numerator", "denominator"),
+    "datetime.date": _of("date", "year", "month", "day"),
+    "datetime.time": _moment("time", "hour", "minute", "second", "microsecond"),
+    "datetime.datetime": _moment(
+        "datetime", "year", "month", "day", "hour", "minute", "second", "microsecond"
+    ),
+    "datetime.timedelta": _of("timedelta", "days", "seconds", "microseconds"),
+}
+
+
+def encode(value: Any) -> tuple[Any, bool]:
+    """Return a value as JSON can write it, and whether a part of it was lost.
+
+    What is too large, or cannot be looked at, is lost as a whole.
+    """
+    encoder = Encoder()
+    try:
+        return encoder.encode(value), encoder.opaque
+    except Exception:
+        return ["opaque", True], True

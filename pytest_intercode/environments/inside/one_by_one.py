@@ -1,0 +1,98 @@
+"""Does pieces of work one after the other, each within its time, whatever becomes of one of them.
+
+They are done in a forked child. When a piece ends the child, or takes too long, that piece has
+failed, and another child, forked from the same state, goes on behind it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["DIED", "TIMED_OUT", "TOO_LONG", "one_by_one"]
+
+DIED, TIMED_OUT, TOO_LONG = '"died"', '"timed out"', '"too long"'
+_LONGEST = 8 * 1024**2  # bytes of one answer
+
+
+def one_by_one(count: int, work: Callable[[int], str], seconds: float) -> Iterator[str]:
+    """Yield what ``work`` returns for each number below ``count``, or a word for why it did not.
+
+    Args:
+        count: how many pieces there are.
+        work: does one piece; what it returns has no line ends.
+        seconds: the time that a piece has.
+    """
+    done = 0
+    while done < count:
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            _work(range(done, count), work, writing)
+        os.close(writing)
+        try:
+            for answer in _answers(reading, child, count - done, seconds):
+                done += 1
+                yield answer
+        finally:
+            os.close(reading)
+            _end(child)
+
+
+def _work(numbers: range, work: Callable[[int], str], writing: int) -> None:
+    try:
+        os.setsid()  # so that all that it starts can be killed with it
+        for number in numbers:
+            data = work(number).encode() + b"\n"
+            while data:
+                data = data[os.write(writing, data) :]
+    finally:
+        os._exit(0)
+
+
+def _answers(reading: int, child: int, count: int, seconds: float) -> Iterator[str]:
+    """Yield answers until there are ``count``, or until one is missing."""
+    poll = select.poll()
+    poll.register(reading, select.POLLIN)
+    buffer = b""
+    limit = time.monotonic() + seconds
+    while count:
+        line, end, rest = buffer.partition(b"\n")
+        if end:
+            buffer, limit, count = rest, time.monotonic() + seconds, count - 1
+            yield line.decode("utf-8", "replace")
+            continue
+        if len(buffer) > _LONGEST:
+            yield TOO_LONG
+            return
+        if time.monotonic() > limit:
+            yield TIMED_OUT
+            return
+        # In short steps: someone else may hold the other end of a child that has died.
+        if poll.poll(50):
+            data = os.read(reading, 262144)
+            if not data:
+                yield DIED
+                return
+            buffer += data
+        elif os.waitpid(child, os.WNOHANG)[0] and not poll.poll(0):
+            yield DIED
+            return
+
+
+def _end(child: int) -> None:
+    for kill in (os.killpg, os.kill):
+        try:
+            kill(child, signal.SIGKILL)
+        except OSError:
+            pass
+    try:
+        os.waitpid(child, 0)
+    except OSError:
+        pass

@@ -1,0 +1,85 @@
+"""InterCode's interpreter of Python, for the paper profile.
+
+One namespace for everything: the agent's actions, the hidden tests, and gold, which stays there
+after it was graded. What is printed comes back with the result, or, when something was raised, is
+lost.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import json
+from typing import Any
+
+__all__ = ["execute", "grade", "main", "step"]
+
+names: dict[str, Any] = {}
+
+
+def execute(code: str) -> dict[str, str]:
+    """Run code; return what it printed, or the message of what it raised."""
+    output, errors = io.StringIO(), io.StringIO()
+    try:
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+            exec(code, names)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return {"error": f"Error: {error}"}
+    return {"output": output.getvalue(), "error": errors.getvalue()}
+
+
+def step(action: str) -> tuple[str, bool]:
+    """Run an action; return the observation, and whether it ran without an error."""
+    try:
+        if not action.strip().startswith("def ") and not _stands_alone(action):
+            action = f"print({action})"
+    except Exception as error:
+        return f"Error executing action: {error}", False
+    result = execute(action)
+    return str(result), not result["error"]
+
+
+def _stands_alone(action: str) -> bool:
+    """Whether an action is run as it is, and not printed: InterCode's rule, mistakes included."""
+    nodes = list(ast.walk(ast.parse(action)))
+    prints = (isinstance(node, ast.Call) and _is_print(node.func) for node in nodes)
+    kinds = (ast.Assign, ast.Import)
+    return (
+        action.startswith("assert") or any(prints) or any(isinstance(node, kinds) for node in nodes)
+    )
+
+
+def _is_print(called: ast.expr) -> bool:
+    return isinstance(called, ast.Name) and called.id == "print"
+
+
+def grade(
+    name: str, wanted: str, setup: str, tests: list[str], gold: list[str]
+) -> list[list[dict[str, str]]]:
+    """Run the tests on what was submitted, then, in an emptied namespace, on gold.
+
+    Args:
+        name: what was submitted.
+        wanted: what the tests call it.
+        setup: code before the tests.
+        tests: the tests.
+        gold: the reference, which stays.
+    """
+    if name != wanted:
+        execute(f"{wanted} = {name}")
+    execute(setup)
+    mine = [execute(test) for test in tests]
+    names.clear()
+    for code in gold:
+        execute(code)
+    execute(setup)
+    return [mine, [execute(test) for test in tests]]
+
+
+def main(request: dict[str, Any]) -> None:
+    """Answer a request on the standard output."""
+    answer: Any = step(request["action"]) if "action" in request else grade(*request["grade"])
+    print(f"\n{request['token']} 0 {json.dumps(answer)}", flush=True)

@@ -1,0 +1,48 @@
+"""The text of modules of ours that run inside sandboxes, ready to be sent there.
+
+Such a module is written like any other, so that linters, type checkers and unit tests see it; only
+its text is used. It may import the standard library alone, and other such modules by name.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from importlib import resources
+
+__all__ = ["text_of"]
+
+_ONLY_FOR_CHECKERS = ("typing", "__future__")
+
+
+@cache
+def text_of(package: str, *modules: str) -> str:
+    """Return modules of a package as one text, without comments, docstrings and blank lines.
+
+    What only a type checker reads is left out, and so are imports from our own package: what is
+    imported has to be among ``modules``.
+
+    Args:
+        package: the dotted name of the package.
+        modules: the modules, each after those that it imports from.
+    """
+    body: list[ast.stmt] = []
+    for module in modules:
+        source = resources.files(package).joinpath(f"{module}.py").read_text("utf-8")
+        body += filter(_is_needed, ast.parse(source).body)
+    for node in body:
+        for inner in ast.walk(node):
+            if isinstance(inner, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(inner):
+                inner.body = inner.body[1:] or [ast.Pass()]
+    text = ast.unparse(ast.Module(body, []))
+    return f"from __future__ import annotations\n{text}\n"
+
+
+def _is_needed(node: ast.stmt) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return str(node.module).split(".")[0] not in (*_ONLY_FOR_CHECKERS, "pytest_intercode")
+    if isinstance(node, ast.If):
+        return ast.unparse(node.test) != "TYPE_CHECKING"
+    if isinstance(node, ast.Assign):
+        return ast.unparse(node.targets[0]) != "__all__"
+    return not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))

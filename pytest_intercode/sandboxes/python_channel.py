@@ -1,0 +1,104 @@
+"""The command channel to a Python interpreter in place of a shell.
+
+The keeper, the marker, the limits and the kill are those of ``channel.py``. What differs: an action
+is one line with a Python literal; a running action is interrupted first, so that the interpreter
+keeps what it knows; and a new interpreter knows nothing of the one before.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+from pytest_intercode.errors import SandboxError
+from pytest_intercode.sandboxes.channel import Channel
+from pytest_intercode.sandboxes.inside import text_of
+from pytest_intercode.sandboxes.output import Output
+
+__all__ = ["InterpreterLost", "PythonChannel"]
+
+_GRACE = (0.1, 0.3, 0.6)  # seconds that an action has after each KeyboardInterrupt
+_PATIENCE = 10.0
+_ANSWERS = 16 * 1024**2  # bytes; the agent can write there, and must not fill our memory
+
+# Our copy of the builtins is taken before the agent can change them. The empty entry of the path
+# is the current directory, whose modules must not take the place of the standard library's here.
+_BEGINNING = (
+    "import sys; sys.path[:] = filter(None, sys.path); "
+    "exec(compile({text}, '<worker>', 'exec'), "
+    "{{'__builtins__': {{**vars(__builtins__)}}, '__name__': 'worker'}})"
+)
+
+
+class InterpreterLost(SandboxError):
+    """An action left the sandbox in a state in which no interpreter starts any more."""
+
+
+class PythonChannel(Channel):
+    """The client's end of the channel to an interpreter."""
+
+    python = True
+    _workdir = "/"
+    _count = 0  # actions so far, by which tracebacks name them
+    _dead = False  # the interpreter was not there any more when it was last waited for
+
+    def _start(self, workdir: str) -> None:
+        self._workdir = workdir
+        self._start_shell()
+
+    def _start_shell(self, first: bytes = b"") -> None:
+        text = text_of("pytest_intercode.sandboxes", "python_worker")
+        for _ in range(2):
+            nonce = secrets.token_hex(8)
+            call = f"main({self._workdir!a}, {nonce!r}, {self._count})\n"
+            self._send(b"S " + ascii(_BEGINNING.format(text=ascii(text + call))).encode("ascii"))
+            if self._has_started(nonce):
+                return
+            # A bomb that an earlier action left behind may have taken its place.
+            self._killed("all")
+        raise InterpreterLost("the sandbox starts no Python interpreter (it needs python3)")
+
+    def _has_started(self, nonce: str) -> bool:
+        limit = time.monotonic() + _PATIENCE
+        while time.monotonic() < limit:
+            if self._answered(nonce, None, 0.5):
+                return True
+            if self._dead:
+                return False
+            self._send(f"P {nonce}".encode())
+        return False
+
+    def _line_of(self, action: bytes) -> bytes:
+        self._count += 1
+        return ascii(action.decode("utf-8", "surrogateescape")).encode("ascii")
+
+    def _stop(self, nonce: str, output: Output, why: str) -> bool:
+        if why != "cancelled":
+            for seconds in _GRACE:
+                # Every time anew: os.system() is deaf to it while its command runs.
+                self._send(f"I {nonce}".encode())
+                if self._answered(nonce, output, seconds):
+                    return False
+        self._kill()
+        return True
+
+    def _answered(self, nonce: str, output: Output | None, seconds: float) -> bool:
+        """Wait for the answer to an action; False if there is none, or the interpreter died."""
+        limit = time.monotonic() + seconds
+        self._dead = False
+        while (left := limit - time.monotonic()) > 0 and not self._dead:
+            kind, words = self._answer(nonce) or ("", [])
+            if kind == "D":
+                self._cwd = words[2]
+                return True
+            self._dead = kind == "P"
+            if not kind:
+                self._pump(left, output)
+        return False
+
+    def _reworded(self, nonce: str, text: bytes) -> bytes:
+        return text
+
+    def _take_answers(self, data: bytes) -> None:
+        super()._take_answers(data)
+        del self._answers[:-_ANSWERS]

@@ -1,0 +1,195 @@
+"""The interpreter of a python sandbox: reads actions, runs them in one namespace, answers.
+
+Its text is sent into the sandbox and run there (see ``python_channel.py``); on the host nothing of
+it runs. It is the agent's own interpreter, so nothing here can be hidden from the agent: code that
+writes to the descriptor of answers by itself deceives its own agent, and nobody else. Grading does
+not trust this process.
+
+An action is compiled and run as in a REPL: what is defined stays, and where the last statement is
+an expression, its value is shown. Builtins and functions are taken before the agent's first action,
+so that an agent that redefines them does not break these lines.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import ast
+import builtins
+import linecache
+import os
+import sys
+import traceback
+import types
+from typing import Any
+
+CONTROL = 200  # the descriptor that actions come from
+ANSWERS = 201  # the descriptor that answers go to
+FILE = "<worker>"  # the name of this text in tracebacks
+
+_FUTURES = 0x1FE0000  # the compiler's flags of `from __future__ import ...`
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_getpid, _leave, _write = os.getpid, os._exit, os.write
+_set_handler, _SIGINT = _signal.signal, int(_signal.SIGINT)  # without the enums around them
+
+
+class Interpreter:
+    """Runs actions, one after the other.
+
+    Args:
+        count: how many actions there were before this interpreter.
+
+    Attributes:
+        names: the namespace of the agent's code.
+        defined: the functions and classes that actions defined at top level, by name and in order.
+    """
+
+    def __init__(self, count: int) -> None:
+        main = types.ModuleType("__main__")
+        sys.modules["__main__"] = main
+        self.names = vars(main)
+        # Else they would see ours, which are a copy.
+        self.names["__builtins__"] = builtins
+        self.defined: list[str] = []
+        self._count = count
+        self._flags = 0
+        self._interruptible = False
+
+    def run(self, source: str) -> int:
+        """Run one action; return 1 if it raised, else 0."""
+        self._count += 1
+        name = f"<action {self._count}>"
+        linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+        process = _getpid()
+        _set_handler(_SIGINT, self._interrupt)  # the action before may have set another
+        status = 0
+        try:
+            self._interruptible = True
+            for code in self._compile(source, name):
+                exec(code, self.names)
+        except SystemExit:
+            raise
+        except BaseException as error:
+            self._interruptible = False
+            status = 1
+            _flush()
+            _show(error)
+        finally:
+            self._interruptible = False
+        _flush()
+        if _getpid() != process:  # a child that the action forked must not go on as another driver
+            _leave(status)
+        return status
+
+    def _compile(self, source: str, name: str) -> list[types.CodeType]:
+        flags = ast.PyCF_ONLY_AST | self._flags
+        tree: ast.Module = compile(source, name, "exec", flags, True)
+        self.defined += [node.name for node in tree.body if isinstance(node, _DEFINITIONS)]
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        codes = []
+        if tree.body:
+            codes.append(compile(tree, name, "exec", self._flags, True))
+            self._flags |= codes[0].co_flags & _FUTURES
+        if last is not None:
+            shown = ast.Interactive([last])
+            codes.append(compile(shown, name, "single", self._flags, True))
+        return codes
+
+    def _interrupt(self, *_: object) -> None:
+        if self._interruptible:
+            self._interruptible = False  # once: a second one might hit the lines above
+            raise KeyboardInterrupt
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BaseException:  # the agent's own stream, or none
+            pass
+
+
+def _show(error: BaseException) -> None:
+    """Print a traceback as Python does, without the frames of this file."""
+    try:
+        shown = traceback.TracebackException(type(error), error, error.__traceback__, compact=True)
+        _forget_ours(shown, set())
+        text = "".join(shown.format())
+    except BaseException:
+        text = f"{type(error).__name__}\n"
+    data = text.encode("utf-8", "backslashreplace")
+    try:
+        while data:
+            data = data[_write(2, data) :]
+    except OSError:  # the agent closed it
+        pass
+
+
+def _forget_ours(shown: Any, seen: set[int]) -> None:
+    if shown is None or id(shown) in seen:
+        return
+    seen.add(id(shown))
+    kept = [frame for frame in shown.stack or () if frame.filename != FILE]
+    # Without a stack the line "Traceback ..." is left out, as Python does for its own mistakes.
+    shown.stack = traceback.StackSummary.from_list(kept) if kept else None
+    for other in (shown.__cause__, shown.__context__, *(getattr(shown, "exceptions", None) or ())):
+        _forget_ours(other, seen)
+
+
+def _make_module(interpreter: Interpreter) -> types.ModuleType:
+    """Return the module by which the host runs code of its own beside the agent's.
+
+    That code sees neither the agent's names nor what the agent made of the builtins.
+    """
+    scope: dict[str, Any] = {
+        "__builtins__": dict(vars(builtins)),
+        "__name__": "_intercode",
+        "interpreter": interpreter,
+    }
+
+    def run(source: str, request: str) -> None:
+        """Run a text, if there is one, and give its function ``main`` an expression's value."""
+        if source:
+            exec(compile(source, FILE, "exec"), scope)
+        scope["main"](eval(request, scope))
+
+    module = types.ModuleType("_intercode")
+    module.run = run  # type: ignore[attr-defined]
+    return module
+
+
+def main(workdir: str, nonce: str, count: int) -> None:
+    """Go to the working directory, answer, and serve actions until the input ends."""
+    os.dup2(0, CONTROL, False)
+    empty = os.open(os.devnull, os.O_RDWR)
+    os.dup2(empty, 0)
+    os.close(empty)
+    os.set_inheritable(ANSWERS, False)
+    sys.argv = [""]
+    sys.path.insert(0, "")
+    interpreter = Interpreter(count)
+    sys.modules["_intercode"] = _make_module(interpreter)
+    try:
+        os.makedirs(workdir, exist_ok=True)  # noqa: PTH103 (pathlib takes long to import)
+        os.chdir(workdir)
+    except OSError:
+        pass  # the answer tells
+    _answer(nonce, 0)
+    with os.fdopen(CONTROL, "rb", closefd=False) as control:
+        for line in control:
+            nonce, _, literal = line.decode("ascii").partition(" ")
+            status = 1
+            try:
+                status = interpreter.run(eval(literal))
+            except KeyboardInterrupt:
+                pass  # in the moment between the action and its answer
+            _answer(nonce, status)
+    _leave(0)
+
+
+def _answer(nonce: str, status: int) -> None:
+    try:
+        place = os.getcwd()  # noqa: PTH109
+    except OSError:
+        place = "?"  # it was removed
+    place = place.replace("\n", "?")
+    _write(ANSWERS, f"D {nonce} {status} - {place}\n".encode("utf-8", "surrogateescape"))

@@ -1,0 +1,305 @@
+"""Splits a hidden test between the agent's side, which calls, and the judge, which compares.
+
+The judge never runs the agent's code, and the agent's side never sees what is expected. Of an
+``assert`` the agent's side works out the chains (see ``python_expressions.py``) and the judge the
+rest. Every other statement is run where it is needed: on the agent's side if the agent's code comes
+into it, or if it makes what the agent's code is given; by the judge if what is expected depends on
+it. Nothing here runs code.
+
+A list that a test gives to the agent's code and then compares by itself (``f(x)``, then
+``assert x == [...]``) is looked at as the agent's code left it; beside a call of the agent's code
+(``assert f(x) == sorted(x)``) it is what the test made it.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pytest_intercode.suites.python_expressions import (
+    Chains,
+    Names,
+    Step,
+    TestError,
+    bases,
+    names_in,
+)
+
+__all__ = ["Split", "split_test"]
+
+_BUILTINS = frozenset(dir(builtins))
+_IMPORTS = (ast.Import, ast.ImportFrom)
+_DEFINITIONS = (*_IMPORTS, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_PLAIN = (
+    *(ast.Constant, ast.Tuple, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp),
+    *(ast.JoinedStr, ast.FormattedValue, ast.expr_context, ast.operator, ast.unaryop, ast.boolop),
+    ast.cmpop,
+)
+_SIMPLE = (
+    *(ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.UnaryOp, ast.BinOp, ast.Call),
+    *(ast.Name, ast.expr_context, ast.operator, ast.unaryop),
+)
+
+
+@dataclass(frozen=True)
+class Split:
+    """A test in its two parts.
+
+    Attributes:
+        steps: what the agent's side does, in order: ``("setup", N, SOURCE)`` and
+            ``("run", N, SOURCE)`` for statements, and those of :class:`Chains`.
+        source: what the judge runs.
+        raises: by number, the exceptions of which one must have been raised at each ``raises``.
+    """
+
+    steps: tuple[Step, ...]
+    source: str
+    raises: Mapping[int, tuple[str, ...]]
+
+
+@dataclass
+class _Statement:
+    node: ast.stmt
+    is_setup: bool
+    names: Names
+    ours: bool = False  # the judge can run it
+    known: frozenset[str] = frozenset()  # what the judge knows before it
+    steps: list[Step] = field(default_factory=list)
+    rest: ast.stmt | None = None  # what the judge runs
+    loaded: set[str] = field(default_factory=set)  # what the agent's side loads
+
+    @property
+    def affects(self) -> set[str]:
+        """The names that are bound by it, or whose values it may change."""
+        if isinstance(self.node, _DEFINITIONS):
+            return set(self.names.bound)
+        if isinstance(self.node, ast.Assign):
+            return set(self.names.bound) | set(bases(self.node.targets))
+        return set(self.names.bound) | set(self.names.loaded - _BUILTINS)
+
+
+def split_test(setup: str, code: str, mine: Iterable[str], entry: str) -> Split:
+    """Split a test.
+
+    Args:
+        setup: code that is run before it.
+        code: the test.
+        mine: names that gold defines at top level, whatever they are to Python.
+        entry: the name of what is submitted.
+
+    Raises:
+        TestError: it does not parse, or cannot be split.
+    """
+    root = entry.partition(".")[0]
+    known = _BUILTINS - {root}
+    if not setup:
+        simple = _simple(code, root, known)
+        if simple is not None:
+            return simple
+    raises: dict[int, tuple[str, ...]] = {}
+    statements = []
+    for text, is_setup in ((setup, True), (code, False)):
+        for node in _parse(text):
+            if not isinstance(node, ast.Assert):
+                node = _Raising(raises).visit(node)
+                _check_asserts(node)
+            statements.append(_Statement(node, is_setup, names_in(node)))
+    _classify(statements, known)
+    _check_names(statements, {root, *mine})
+    touched: set[str] = set()
+    while True:
+        count = 0
+        for statement in statements:
+            count = _take_apart(statement, touched, count)
+        needed = _needed(statements, lambda each: each.loaded)
+        more = _mutable(statements, needed)
+        if more <= touched:
+            break
+        touched |= more
+    if not any(each.steps for each in statements):
+        raise TestError("it calls nothing of the agent's")
+    wanted = _needed(statements, lambda each: names_in(each.rest).loaded if each.rest else set())
+    judged = [_judged(each, wanted) for each in statements]
+    source = ast.unparse(ast.Module([node for node in judged if node is not None], []))
+    return Split(tuple(_steps(statements, needed)), source, raises)
+
+
+def _simple(code: str, root: str, known: frozenset[str]) -> Split | None:
+    """Split the commonest test, ``assert ROOT(...) == DATA``, in a tenth of the time."""
+    code = code.strip()
+    body = _parse(code)
+    test = body[0].test if len(body) == 1 and isinstance(body[0], ast.Assert) else None
+    if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and code.isascii()):
+        return None
+    call, data = test.left, test.comparators[0]
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+        return None
+    if call.func.id != root or "\n" in code or not isinstance(test.ops[0], ast.Eq):
+        return None
+    parts = [*call.args, *(keyword.value for keyword in call.keywords), data]
+    for node in (node for part in parts for node in ast.walk(part)):
+        if not isinstance(node, _SIMPLE) or (isinstance(node, ast.Name) and node.id not in known):
+            return None
+    left, right = (code[node.col_offset : node.end_col_offset] for node in (call, data))
+    return Split((("value", 0, left),), f"assert __value__(0) == ({right})", {})
+
+
+def _parse(text: str) -> list[ast.stmt]:
+    try:
+        return ast.parse(text).body
+    except (SyntaxError, ValueError) as error:
+        raise TestError(f"it does not parse: {error}") from None
+
+
+class _Raising(ast.NodeTransformer):
+    """Numbers every ``with raises(...)``, and takes the exceptions out of it."""
+
+    def __init__(self, raises: dict[int, tuple[str, ...]]) -> None:
+        self._raises = raises
+
+    def visit_withitem(self, node: ast.withitem) -> ast.withitem:
+        call = node.context_expr
+        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+            return node
+        if call.func.id != "raises":
+            return node
+        if len(call.args) != 1 or call.keywords:
+            raise TestError("raises() takes an exception, or several in parentheses")
+        kinds = call.args[0].elts if isinstance(call.args[0], ast.Tuple) else call.args
+        if not all(isinstance(kind, (ast.Name, ast.Attribute)) for kind in kinds):
+            raise TestError("raises() takes an exception by its name")
+        number = len(self._raises)
+        self._raises[number] = tuple(ast.unparse(kind).rpartition(".")[2] for kind in kinds)
+        node.context_expr = ast.Call(ast.Name("__raises__", ast.Load()), [ast.Constant(number)], [])
+        return node
+
+
+def _check_asserts(statement: ast.stmt) -> None:
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Assert) and node is not statement:
+            raise TestError(
+                f"line {node.lineno}: an assert inside of another statement would be run by the "
+                "agent's side, and what it expects be seen there; put the values into a list "
+                "and compare that, or write several asserts"
+            )
+
+
+def _classify(statements: list[_Statement], known: frozenset[str]) -> None:
+    """Find out what the judge can run by itself, and what it then knows."""
+    for statement in statements:
+        node, names = statement.node, statement.names
+        statement.known = known
+        if isinstance(node, ast.Assert):
+            continue
+        if isinstance(node, _IMPORTS):
+            statement.ours = _is_standard(node)
+        else:
+            own = names.bound if isinstance(node, _DEFINITIONS) else frozenset()
+            statement.ours = names.loaded - own <= known
+        if statement.ours:
+            known |= names.bound
+        elif isinstance(node, ast.Assign):
+            known -= statement.affects
+        else:
+            known -= names.bound
+
+
+def _is_standard(node: ast.Import | ast.ImportFrom) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        modules = [node.module or ""] if node.level == 0 else [""]
+    else:
+        modules = [alias.name for alias in node.names]
+    return all(module.partition(".")[0] in sys.stdlib_module_names for module in modules)
+
+
+def _check_names(statements: list[_Statement], mine: set[str]) -> None:
+    """Refuse names that nothing defines: the agent could define them as it likes."""
+    there = set(_BUILTINS) | mine | {"__raises__"}
+    imported: set[str] = set()
+    for statement in statements:
+        there |= statement.names.bound
+        if isinstance(statement.node, _IMPORTS) and not statement.ours:
+            imported |= statement.names.bound
+        for name in sorted(statement.names.loaded - there):
+            raise TestError(
+                f"it uses {name!r}, which neither gold nor the test defines; define or import it "
+                "in test_setup"
+            )
+        test = statement.node.test if isinstance(statement.node, ast.Assert) else None
+        while isinstance(test, (ast.Call, ast.Attribute, ast.Subscript)):
+            test = test.func if isinstance(test, ast.Call) else test.value
+        if isinstance(test, ast.Name) and test.id in imported:
+            raise TestError(
+                f"{test.id!r} is not of the standard library, so it would compare on the agent's "
+                "side; compare plain values"
+            )
+
+
+def _take_apart(statement: _Statement, touched: set[str], first: int) -> int:
+    """Work out a statement's steps and rest; return the number behind the last step's."""
+    node, known = statement.node, statement.known
+    statement.steps, statement.rest, statement.loaded = [], None, set()
+    if isinstance(node, ast.Assert):
+        chains = Chains(lambda name: name not in known, first)
+        rest = chains.take(node.test)
+        if not chains.steps and touched:
+            chains = Chains(lambda name: name not in known or name in touched, first)
+            rest = chains.take(node.test)
+        statement.steps = chains.steps
+        statement.rest = ast.Assert(rest)
+        for source in chains.sources:
+            statement.loaded |= names_in(source).loaded
+        return first + len(chains.steps)
+    if not statement.ours:
+        kind = "setup" if statement.is_setup else "run"
+        statement.steps = [(kind, first, ast.unparse(node))]
+        statement.loaded = set(statement.names.loaded)
+        return first + 1
+    return first
+
+
+def _needed(statements: list[_Statement], loads: Callable[[_Statement], Iterable[str]]) -> set[str]:
+    """Return all names that a side needs, those included that others are made of."""
+    needed: set[str] = set()
+    for statement in statements:
+        needed |= set(loads(statement))
+    size = -1 if len(statements) > 1 else len(needed)
+    while size != len(needed):
+        size = len(needed)
+        for statement in statements:
+            if statement.ours and statement.affects & needed:
+                needed |= statement.names.loaded
+    return needed
+
+
+def _mutable(statements: list[_Statement], needed: set[str]) -> set[str]:
+    """Return the data among the needed names that the agent's code could change."""
+    found: set[str] = set()
+    for statement in statements:
+        node = statement.node
+        if not statement.ours or isinstance(node, _DEFINITIONS):
+            continue
+        value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else node
+        for inner in ast.walk(value or node):
+            mutable = not isinstance(inner, _PLAIN)
+            if mutable and not (isinstance(inner, ast.Name) and inner.id not in found):
+                found |= statement.affects
+                break
+    return found & needed
+
+
+def _judged(statement: _Statement, wanted: set[str]) -> ast.stmt | None:
+    if statement.rest is not None:
+        return statement.rest
+    return statement.node if statement.ours and statement.affects & wanted else None
+
+
+def _steps(statements: list[_Statement], needed: set[str]) -> Iterator[Step]:
+    for statement in statements:
+        yield from statement.steps
+        if statement.ours and statement.affects & needed:
+            kind = "setup" if statement.is_setup else "run"
+            yield (kind, -1, ast.unparse(statement.node))

@@ -1,0 +1,111 @@
+"""The hidden tests of python tasks: checked when a suite is read, and split for grading."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from pytest_intercode.errors import SuiteError
+from pytest_intercode.suites.python_expressions import TestError
+from pytest_intercode.suites.python_split import Split, split_test
+from pytest_intercode.suites.task import CallTest, CodeTest, ProgramTest, Task
+
+__all__ = ["check_tests", "entry_of", "splits"]
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def check_tests(tasks: Iterable[Task]) -> None:
+    """Check that python tasks have tests that can be graded, and that no others have any.
+
+    Raises:
+        SuiteError: a task has none, or one of them does not parse or cannot be split.
+    """
+    for task in tasks:
+        where = f"{task.source}: task {task.id!r}: tests"
+        if task.env != "python" and task.tests:
+            raise SuiteError(f"{where}: they are for the env python, not {task.env}")
+        if task.env != "python" or task.skip:
+            continue
+        if not task.tests:
+            raise SuiteError(
+                f"{where}: a python task needs some: a list of asserts, of {{input, output}} or of "
+                "{arguments, result}"
+            )
+        if any(isinstance(test, CallTest) for test in task.tests) and not entry_of(task):
+            raise SuiteError(f"{where}: what do they call? Give entry, or a gold that defines it")
+        for _ in splits(task):
+            pass
+
+
+def splits(task: Task) -> Iterator[Split | ProgramTest | CallTest]:
+    """Yield the tests of a task, those that are code in their two parts.
+
+    Raises:
+        SuiteError: one of them does not parse or cannot be split.
+    """
+    mine = frozenset(_defined_by(task.gold))
+    entry = entry_of(task)
+    for number, test in enumerate(task.tests, start=1):
+        if not isinstance(test, CodeTest):
+            yield test
+            continue
+        try:
+            yield _split(task.test_setup, test.code, mine, entry)
+        except TestError as error:
+            raise SuiteError(
+                f"{task.source}: task {task.id!r}: tests: test {number}: {error}"
+            ) from None
+
+
+def entry_of(task: Task) -> str:
+    """Return the name that the tests call: the task's own, or found in gold and the tests.
+
+    It is the first name that a test calls and that gold defines at top level, or else the last one
+    that gold defines; empty for tasks of whole programs.
+    """
+    if task.entry:
+        return task.entry
+    codes = tuple(test.code for test in task.tests if isinstance(test, CodeTest))
+    if not codes and not any(isinstance(test, CallTest) for test in task.tests):
+        return ""
+    return _entry(task.gold, codes)
+
+
+@lru_cache(4096)
+def _split(setup: str, code: str, mine: frozenset[str], entry: str) -> Split:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # "\d" in a test is a warning of the compiler
+        return split_test(setup, code, mine, entry)
+
+
+@lru_cache(4096)
+def _entry(gold: tuple[str, ...], codes: tuple[str, ...]) -> str:
+    mine = _defined_by(gold)
+    for code in codes:
+        tree = _tree(code)
+        calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree else ()
+        for called in calls:
+            if isinstance(called, ast.Name) and called.id in mine:
+                return called.id
+    return mine[-1] if mine else ""
+
+
+@lru_cache(4096)
+def _defined_by(gold: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what gold defines at top level: its functions and classes, in order."""
+    trees = filter(None, map(_tree, gold))
+    return tuple(
+        node.name for tree in trees for node in tree.body if isinstance(node, _DEFINITIONS)
+    )
+
+
+def _tree(code: str) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(code)
+    except (SyntaxError, ValueError):
+        return None
