@@ -184,7 +184,7 @@ class Judge:
         """
         tests, left = [], _MOST
         for number, test in enumerate(splits(task)):
-            answer = answers.get(number, '"died"')
+            answer = answers.get(number, "")
             left -= len(answer)
             tests.append((_judges(test), answer if left >= 0 else '"too long"'))
         with self._lock:

@@ -111,7 +111,7 @@ def _flush() -> None:
 def _show(error: BaseException) -> None:
     """Print a traceback as Python does, without the frames of this file."""
     try:
-        shown = traceback.TracebackException(type(error), error, error.__traceback__, compact=True)
+        shown = traceback.TracebackException(type(error), error, error.__traceback__)
         _forget_ours(shown, set())
         text = "".join(shown.format())
     except BaseException:

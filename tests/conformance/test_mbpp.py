@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,13 @@ import pytest
 from pytest_intercode.reporting.results import read_results
 
 LAZY = "def act(observation):\n    return 'submit'\n"
+
+# All 974 take minutes; set INTERCODE_ALL to run them. Else one in six, each time the same.
+EVERY = 1 if os.environ.get("INTERCODE_ALL") else 6
+THINNED = f"""\
+def pytest_intercode_modify_tasks(config, tasks):
+    tasks[:] = tasks[::{EVERY}]
+"""
 
 
 def run(folder: Path, data: Path, *options: str) -> dict[str, dict[str, Any]]:
@@ -33,9 +41,10 @@ def run(folder: Path, data: Path, *options: str) -> dict[str, dict[str, Any]]:
 
 
 def test_strict_oracle(tmp_path: Path, data: Path) -> None:
-    """All 974 golds pass all of their tests."""
-    rows = run(tmp_path, data, "--intercode-agent=oracle")
-    assert len(rows) == 974
+    """Golds pass all of their tests."""
+    (tmp_path / "thinned.py").write_text(THINNED)
+    rows = run(tmp_path, data, "--intercode-agent=oracle", "-p", "thinned")
+    assert len(rows) == len(range(0, 974, EVERY))
     assert {name: row["reason"] for name, row in rows.items() if row["outcome"] != "solved"} == {}
     assert {row["reward"] for row in rows.values()} == {1.0}
 

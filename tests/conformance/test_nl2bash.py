@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -21,6 +22,9 @@ from pytest_intercode.reporting.results import read_results
 
 PARTS = (1, 2, 3, 4)
 STRICT, PAPER = ("oracle", "idle"), ("gpt-4", "gold", "noop")
+# Doing nothing takes long and shows little; set INTERCODE_ALL to do it on all parts.
+IDLE = PARTS if os.environ.get("INTERCODE_ALL") else (2, 4)
+PARTS_OF = {"oracle": PARTS, "idle": IDLE, "gpt-4": PARTS, "gold": PARTS, "noop": IDLE}
 
 NOOP = "def run(task, env):\n    env.step('true')\n"
 
@@ -69,11 +73,12 @@ def runs(
             options += ["--intercode-network"]
         return job, run(tmp_path_factory.mktemp(f"{kind}{part}"), data, part, *options)
 
-    beside = [(kind, part) for kind in STRICT for part in PARTS if (kind, part) != ("idle", 1)]
-    beside += [(kind, part) for kind in PAPER for part in (1, 3, 4)]
+    beside = [(kind, part) for kind in (*STRICT, *PAPER) for part in PARTS_OF[kind]]
+    last = [(kind, part) for kind, part in beside if kind in PAPER and part == 2]
+    beside = [job for job in beside if job not in last]
     with ThreadPoolExecutor(2) as pool:
         done = list(pool.map(run_one, sorted(beside, key=lambda job: job != ("gpt-4", 1))))
-    return dict(done + [run_one((kind, 2)) for kind in PAPER])
+    return dict(done + [run_one(job) for job in last])
 
 
 NOT_THE_SAME_TWICE = {
@@ -126,7 +131,7 @@ def test_strict_oracle(runs: Runs) -> None:
 
 def test_strict_noop(runs: Runs) -> None:
     """Whoever does nothing gets nothing where gold prints or changes something."""
-    for part in (2, 3, 4):
+    for part in PARTS_OF["idle"]:
         assert len(runs["idle", part]) == len(runs["oracle", part])
         for row in runs["idle", part].values():
             gold = row["end_state"].get("gold", {})
@@ -141,7 +146,7 @@ def test_strict_noop(runs: Runs) -> None:
         # the time or the host, on six of which the reference disagrees with itself.
         ("gpt-4", 0.97, 0.98),
         ("gold", 0.97, 0.98),
-        ("noop", 0.97, 0.99),
+        ("noop", 0.97, 0.98),
     ],
 )
 def test_paper(
@@ -149,11 +154,11 @@ def test_paper(
 ) -> None:
     """Rewards after every step, and success, are those of InterCode's own code."""
     agreement = Agreement()
-    for part in PARTS:
+    for part in PARTS_OF[kind]:
         file = reference / f"bash_fs{part}_{kind}.jsonl.gz"
         with gzip.open(file, "rt", encoding="utf-8") as lines:
             agreement.add(runs[kind, part], map(json.loads, lines))
-    assert agreement.episodes == 200
+    assert agreement.episodes == (200 if PARTS_OF[kind] == PARTS else 80)
     assert agreement.equal_steps >= least_steps * agreement.steps, str(agreement)
     assert agreement.equal_episodes >= least_episodes * agreement.episodes, str(agreement)
     print(agreement)

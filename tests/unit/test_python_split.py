@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.agents.oracle import make_oracle
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.suites.python_expressions import TestError as CannotSplit
@@ -232,3 +233,35 @@ def test_warnings_of_the_compiler_are_no_errors(tmp_path: Path) -> None:
         "  tests: [\"assert f(1) == '\\\\d'\"]\n"
     )
     assert len(load_suite(path).tasks) == 1
+
+
+class Recorder:
+    """Takes what an oracle does."""
+
+    def __init__(self) -> None:
+        self.actions: list[str] = []
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, object]]:
+        self.actions.append(action)
+        return "", 0.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("gold", "entry", "submitted"),
+    [
+        ("def f(n): ...", "", "submit f"),
+        ("class Solution: ...", "Solution.add", "submit Solution"),
+    ],
+)
+def test_the_oracle_submits_the_entry(gold: str, entry: str, submitted: str) -> None:
+    made = task(["assert f(1) == 1"], gold, entry=entry)
+    recorder = Recorder()
+    make_oracle(made).run(made.view(), recorder)
+    assert recorder.actions == [gold, submitted]
+
+
+def test_the_oracle_submits_programs_without_a_name() -> None:
+    program = Task("t", "q", ("print(1)",), "python", "s", "s", tests=(ProgramTest("", "1"),))
+    recorder = Recorder()
+    make_oracle(program).run(program.view(), recorder)
+    assert recorder.actions == ["print(1)", "submit"]

@@ -34,6 +34,8 @@ def same(one: Any, two: Any) -> bool:
         return math.copysign(1, one) == math.copysign(1, two) and (
             one == two or (math.isnan(one) and math.isnan(two))
         )
+    if isinstance(one, dict):
+        return one.keys() == two.keys() and all(same(one[key], two[key]) for key in one)
     if isinstance(one, (list, tuple)):
         return len(one) == len(two) and all(map(same, one, two))
     return bool(one == two)

@@ -95,15 +95,15 @@ def _code(steps: list[tuple[Any, ...]], scope: Scope, names: dict[str, Any]) -> 
     answer = {"values": values, "raises": noted}
     for kind, number, source, *parts in steps:
         try:
-            if kind == "run":
-                exec(source, scope)
-            elif kind == "setup":
-                exec(source, scope)
-                # What setup defines, the agent's code may use where it has no such name itself.
-                for name, value in scope.items():
-                    names.setdefault(name, value)
+            if kind in ("run", "setup"):
+                exec(compile(source, "<tests>", "exec", 0, True), scope)
+                if kind == "setup":
+                    # The agent's code may use what setup defines, where it has no such name.
+                    for name, value in scope.items():
+                        if not name.startswith("__"):
+                            names.setdefault(name, value)
             elif kind == "value" or lost.intersection(parts):
-                objects[number] = eval(source, scope)
+                objects[number] = eval(compile(source, "<tests>", "eval", 0, True), scope)
                 values[number], opaque = encode(objects[number])
                 if opaque:
                     lost.add(number)

@@ -21,6 +21,11 @@ __all__ = ["main", "verdict"]
 
 _NOBODY = 65534
 _MEMORY = 384 * 1024**2
+_WORDS = {
+    "died": "ended the interpreter",
+    "timed out": "timed out",
+    "too long": "gave too large an answer",
+}
 
 
 class _Raised(Exception):
@@ -63,9 +68,7 @@ def verdict(test: tuple[Any, ...], answer: str) -> str:
     except (ValueError, RecursionError):
         return "gave no answer"
     if isinstance(data, str):
-        return {"died": "ended the interpreter", "too long": "gave too large an answer"}.get(
-            data, "timed out"
-        )
+        return _WORDS.get(data, "gave no answer")
     try:
         if test[0] == "code":
             return _code(test[1], test[2], data)
@@ -91,7 +94,7 @@ def _code(source: str, expected: Mapping[int, list[str]], data: Mapping[str, Any
         "__row__": values.row,
     }
     try:
-        exec(source, scope)
+        exec(compile(source, "<tests>", "exec", 0, True), scope)
     except _Raised as error:
         return f"raised {error}" if str(error) else "failed"
     except Exception:

@@ -23,7 +23,7 @@ def execute(code: str) -> dict[str, str]:
     output, errors = io.StringIO(), io.StringIO()
     try:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
-            exec(code, names)
+            exec(compile(code, "<string>", "exec", 0, True), names)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
