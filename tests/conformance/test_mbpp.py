@@ -16,21 +16,21 @@ from pytest_intercode.reporting.results import read_results
 
 LAZY = "def act(observation):\n    return 'submit'\n"
 
-# All 974 take minutes; set INTERCODE_ALL to run them. Else one in six, each time the same.
-EVERY = 1 if os.environ.get("INTERCODE_ALL") else 6
-THINNED = f"""\
+# All of it takes minutes; set INTERCODE_ALL to run it. Else one task in so many, always the same.
+ALL = bool(os.environ.get("INTERCODE_ALL"))
+THINNED = """\
 def pytest_intercode_modify_tasks(config, tasks):
-    tasks[:] = tasks[::{EVERY}]
+    tasks[:] = tasks[::{}]
 """
 
 
-def run(folder: Path, data: Path, *options: str) -> dict[str, dict[str, Any]]:
-    """Run MBPP in a project of its own, two processes side by side; return its rows by task."""
-    folder.mkdir(parents=True, exist_ok=True)
+def run(folder: Path, data: Path, every: int, *options: str) -> dict[str, dict[str, Any]]:
+    """Run one in ``every`` tasks in a project of its own; return its rows by task."""
     (folder / "lazy.py").write_text(LAZY)
+    (folder / "thinned.py").write_text(THINNED.format(every))
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "-p", "no:cacheprovider"),
-        *("-n", "2", "--intercode-dataset=mbpp", f"--intercode-data={data}"),
+        *("-p", "thinned", "--intercode-dataset=mbpp", f"--intercode-data={data}"),
         "--intercode-results=results.jsonl",
         *options,
     ]
@@ -42,16 +42,16 @@ def run(folder: Path, data: Path, *options: str) -> dict[str, dict[str, Any]]:
 
 def test_strict_oracle(tmp_path: Path, data: Path) -> None:
     """Golds pass all of their tests."""
-    (tmp_path / "thinned.py").write_text(THINNED)
-    rows = run(tmp_path, data, "--intercode-agent=oracle", "-p", "thinned")
-    assert len(rows) == len(range(0, 974, EVERY))
+    every = 1 if ALL else 8
+    rows = run(tmp_path, data, every, "--intercode-agent=oracle")
+    assert len(rows) == len(range(0, 974, every))
     assert {name: row["reason"] for name, row in rows.items() if row["outcome"] != "solved"} == {}
     assert {row["reward"] for row in rows.values()} == {1.0}
 
 
 def test_strict_noop(tmp_path: Path, data: Path) -> None:
-    rows = run(tmp_path, data, "--intercode-agent=lazy.py:act", "--intercode-limit=30")
-    assert len(rows) == 30
+    rows = run(tmp_path, data, 100, "--intercode-agent=lazy.py:act")
+    assert len(rows) == 10
     assert {row["reward"] for row in rows.values()} == {0.0}
 
 
@@ -59,13 +59,16 @@ def test_strict_noop(tmp_path: Path, data: Path) -> None:
 def test_paper(model: str, episodes: int, tmp_path: Path, data: Path, recordings: Path) -> None:
     """Every reward that InterCode recorded, after every action; and GPT-4's observations."""
     recording = recordings / f"python_mbpp_{model}.json.gz"
+    every = 1 if ALL else 3
     rows = run(
-        *(tmp_path, data, "--intercode-profile=paper", "--intercode-feedback=reward"),
+        *(tmp_path, data, every, "--intercode-profile=paper", "--intercode-feedback=reward"),
         f"--intercode-agent=replay:{recording}",
     )
     with gzip.open(recording, "rt", encoding="utf-8") as file:
         recorded = list(json.load(file).values())
     assert len(recorded) == episodes
+    recorded = [theirs for theirs in recorded if theirs["task_id"] % every == 0]
+    assert len(recorded) >= episodes / every / 2
     steps = different = 0
     successes = []
     for theirs in recorded:
@@ -79,7 +82,7 @@ def test_paper(model: str, episodes: int, tmp_path: Path, data: Path, recordings
         successes.append((max(rewards) >= 1.0) == (max(history["rewards"]) >= 1.0))
         if model == "gpt-4":  # GPT-3.5's runs were worded by earlier versions
             assert ours["observations"] == history["observations"]
-    assert steps > 400
+    assert steps > 400 / every / 2
     # All of them agree, on Python 3.11; the room is for versions that word their errors otherwise.
     assert different <= 0.02 * steps
-    assert sum(successes) >= 0.98 * episodes
+    assert sum(successes) >= 0.98 * len(successes)

@@ -262,7 +262,7 @@ def test_ic_ctf_shows_a_task_its_own_assets_only(pytester: pytest.Pytester) -> N
     )
     for profile in ("strict", "paper"):
         result = pytester.runpytest(
-            *("-k", "0 or 2 or 3 or 6", "--intercode-agent=agents.py:run", "-rs"),
+            *("-k", "00000 or 00002 or 00003 or 00006", "--intercode-agent=agents.py:run", "-rs"),
             *("--intercode-dataset=ic-ctf", "--intercode-data=data", "--intercode-limit=7"),
             *(f"--intercode-profile={profile}", f"--intercode-results={profile}.jsonl"),
         )
@@ -271,4 +271,4 @@ def test_ic_ctf_shows_a_task_its_own_assets_only(pytester: pytest.Pytester) -> N
             row["task_id"]: set(row["turn_history"]["observations"][0].split())
             for row in results(Path(f"{profile}.jsonl"))
         }
-        assert seen == {n: {f"/ctf/{n}/asset-{n}.txt"} for n in ("0", "2", "3")}
+        assert seen == {f"ic-ctf-{n:05d}": {f"/ctf/{n}/asset-{n}.txt"} for n in (0, 2, 3)}
