@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -23,13 +24,20 @@ NETWORK = {
     *("62", "66", "73", "87", "88", "89", "95"),
 }
 
+# All of it takes a minute; set INTERCODE_ALL to run it. Else one task in three, always the same.
+ALL = bool(os.environ.get("INTERCODE_ALL"))
+EVERY = 1 if ALL else 3
+
 # Runs what is marked as in need of a network without one.
-OFFLINE = """\
+OFFLINE = f"""\
 from dataclasses import replace
 
 
 def pytest_intercode_modify_tasks(config, tasks):
-    tasks[:] = [replace(t, tags=tuple(tag for tag in t.tags if tag != "network")) for t in tasks]
+    tasks[:] = [
+        replace(task, tags=tuple(tag for tag in task.tags if tag != "network"))
+        for task in tasks[::{EVERY}]
+    ]
 """
 
 
@@ -104,6 +112,7 @@ def test_a_recorded_run(tmp_path: Path, data: Path, recordings: Path) -> None:
     agent = f"--intercode-agent=replay:{recordings / 'ctf_gpt-4.json.gz'}"
     rows, printed = run(tmp_path, data, agent, "--intercode-profile=paper", "-p", "conftest")
     theirs = recorded(recordings)
+    theirs = {i: row for i, row in theirs.items() if int(i) % EVERY == 0}
     skipped = {i for i in theirs if not (data / "ctf" / "task_assets" / i).is_dir()}
     assert rows.keys() == theirs.keys() - skipped, printed
     count: Counter[str] = Counter()
@@ -123,8 +132,8 @@ def test_a_recorded_run(tmp_path: Path, data: Path, recordings: Path) -> None:
                 count["actions"] += 1
                 count["observations"] += same
                 count["executed"] += mine["valid_action"][at] == wanted["valid_action"][at]
-    assert count["wrong flags"] == 18
+    assert count["wrong flags"] == 18 or not ALL
     # What differs: puzzles on the network, chance, and tools that InterCode's image has not or has
-    # in another version. 457 and 530 of 557 were equal when this was written.
-    assert count["observations"] >= 0.78 * count["actions"], count
-    assert count["executed"] >= 0.92 * count["actions"], count
+    # in another version. 457 and 530 of all 557 were equal when this was written.
+    assert count["observations"] >= (0.78 if ALL else 0.6) * count["actions"], count
+    assert count["executed"] >= (0.92 if ALL else 0.8) * count["actions"], count
