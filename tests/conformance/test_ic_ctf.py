@@ -108,9 +108,9 @@ def test_what_needs_a_network_is_skipped_without_one(tmp_path: Path, data: Path)
 
 def test_a_recorded_run(tmp_path: Path, data: Path, recordings: Path) -> None:
     """Each flag that GPT-4 submitted is graded as InterCode graded it."""
-    (tmp_path / "conftest.py").write_text(OFFLINE)
+    (tmp_path / "offline.py").write_text(OFFLINE)
     agent = f"--intercode-agent=replay:{recordings / 'ctf_gpt-4.json.gz'}"
-    rows, printed = run(tmp_path, data, agent, "--intercode-profile=paper", "-p", "conftest")
+    rows, printed = run(tmp_path, data, agent, "--intercode-profile=paper", "-p", "offline")
     theirs = recorded(recordings)
     theirs = {i: row for i, row in theirs.items() if int(i) % EVERY == 0}
     skipped = {i for i in theirs if not (data / "ctf" / "task_assets" / i).is_dir()}
