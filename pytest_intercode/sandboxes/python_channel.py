@@ -78,6 +78,8 @@ class PythonChannel(Channel):
                 # Every time anew: os.system() is deaf to it while its command runs.
                 self._send(f"I {nonce}".encode())
                 if self._answered(nonce, output, seconds):
+                    # Once more, for what it started between the signal and its end.
+                    self._send(f"I {nonce}".encode())
                     return False
         self._kill()
         return True
