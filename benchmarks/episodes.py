@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.measuring import seconds, show
 from pytest_intercode.agents.oracle import make_oracle
+from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.bash import BashEnvironment
 from pytest_intercode.episode import run_episode
 from pytest_intercode.sandboxes.docker.container import host_config
@@ -39,14 +40,14 @@ def bare_cycles(api: Any, spec: SandboxSpec, count: int, disabled: bool = False)
         api.remove_container(created["Id"], force=True)
 
 
-def oracle_episodes(provider: SandboxProvider, tasks: list[Task]) -> None:
-    environment = BashEnvironment(provider)
+def oracle_episodes(
+    provider: SandboxProvider, tasks: list[Task], kind: type[Environment] = BashEnvironment
+) -> None:
+    environment = kind(provider)
     for at, task in enumerate(tasks):
         for started in (0, 1):
             upcoming = tasks[at + started : at + started + AHEAD]
-            provider.expect(
-                spec for each in upcoming for spec in BashEnvironment.sandboxes(each, provider)
-            )
+            provider.expect(spec for each in upcoming for spec in kind.sandboxes(each, provider))
             if not started:
                 first, _ = environment.reset(task=task)
         episode = run_episode(make_oracle(task), environment, first)

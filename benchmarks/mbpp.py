@@ -11,34 +11,15 @@ import os
 import statistics
 from pathlib import Path
 
-from benchmarks.episodes import bare_cycles
+from benchmarks.episodes import bare_cycles, oracle_episodes
 from benchmarks.measuring import seconds, show
-from pytest_intercode.agents.oracle import make_oracle
 from pytest_intercode.environments.python import PythonEnvironment
-from pytest_intercode.episode import run_episode
 from pytest_intercode.sandboxes.docker.engine import connect
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.loader import bundled_folder, load_suite
-from pytest_intercode.suites.task import Task
 
 EPISODES = 60
 ROUNDS = 3
-AHEAD = 2
-
-
-def oracle_episodes(provider: SandboxProvider, tasks: list[Task]) -> None:
-    environment = PythonEnvironment(provider)
-    for at, task in enumerate(tasks):
-        for started in (0, 1):
-            upcoming = tasks[at + started : at + started + AHEAD]
-            provider.expect(
-                spec for each in upcoming for spec in PythonEnvironment.sandboxes(each, provider)
-            )
-            if not started:
-                first, _ = environment.reset(task=task)
-        episode = run_episode(make_oracle(task), environment, first)
-        environment.close()
-        assert episode.solved, episode.headline
 
 
 def main() -> None:
@@ -52,11 +33,11 @@ def main() -> None:
     tasks = list(suite.tasks[:EPISODES])
     spec = PythonEnvironment.sandboxes(tasks[0], provider)[0]
     bare_cycles(api, spec, 3)
-    oracle_episodes(provider, tasks[:3])
+    oracle_episodes(provider, tasks[:3], PythonEnvironment)
     bare, fast, ours = [], [], []
     for _ in range(ROUNDS):
         bare.append(seconds(lambda: bare_cycles(api, spec, EPISODES)) / EPISODES)
-        ours.append(seconds(lambda: oracle_episodes(provider, tasks)) / EPISODES)
+        ours.append(seconds(lambda: oracle_episodes(provider, tasks, PythonEnvironment)) / EPISODES)
         fast.append(seconds(lambda: bare_cycles(api, spec, EPISODES, disabled=True)) / EPISODES)
     provider.close()
     reference = statistics.median(bare)

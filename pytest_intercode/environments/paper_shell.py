@@ -10,10 +10,9 @@ import abc
 import shlex
 from typing import Any
 
-from pytest_intercode.environments.base import Observation, StepResult, Turn
+from pytest_intercode.environments.base import Observation
 from pytest_intercode.environments.shell import ShellEnvironment
-from pytest_intercode.errors import BudgetExhausted
-from pytest_intercode.rewards.protocol import Reward
+from pytest_intercode.environments.skipping import SkippingEnvironment
 from pytest_intercode.sandboxes.protocol import Execution, Sandbox
 
 __all__ = ["MALFORMED", "TIMED_OUT", "PaperShell", "resolve_cd", "run_words", "split_words"]
@@ -64,7 +63,7 @@ def run_words(
         return MALFORMED, None
 
 
-class PaperShell(ShellEnvironment):
+class PaperShell(SkippingEnvironment, ShellEnvironment):
     """A shell as InterCode sees it: a process for each action, and a directory for the next."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -75,18 +74,6 @@ class PaperShell(ShellEnvironment):
     @abc.abstractmethod
     def _split(self, action: str) -> list[str] | None:
         """Return the words of the process that an action becomes; None if it is malformed."""
-
-    def step(self, action: str) -> StepResult:
-        """Run one action; ``skip`` ends the episode with a reward of 0."""
-        if action != "skip":
-            return super().step(action)
-        with self._lock:
-            if self._over:
-                raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
-            self.turns.append(Turn(action, "", True))
-            self.final = self._best or Reward(0.0)
-            self._over = "skipped"
-            return Observation(""), 0.0, True, False, {}
 
     def _execute(self, action: str) -> Observation:
         assert self._sandbox is not None

@@ -14,11 +14,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from pytest_intercode.environments.base import Observation, Profile, StepResult, Turn
+from pytest_intercode.environments.base import Observation, Profile, StepResult
 from pytest_intercode.environments.python import PythonEnvironment
 from pytest_intercode.environments.python_asking import Program
 from pytest_intercode.environments.shell import ShellEnvironment
-from pytest_intercode.errors import BudgetExhausted
+from pytest_intercode.environments.skipping import SkippingEnvironment
 from pytest_intercode.rewards.protocol import Reward
 from pytest_intercode.rewards.python_paper import python_paper_reward
 from pytest_intercode.sandboxes.protocol import SandboxSpec
@@ -32,7 +32,7 @@ TIMED_OUT = "Error executing action: timed out"
 _DEFINITION = re.compile(r"def (\w+)\(")
 
 
-class PaperPythonEnvironment(PythonEnvironment):
+class PaperPythonEnvironment(SkippingEnvironment, PythonEnvironment):
     """Python as InterCode sees it."""
 
     name = "python"
@@ -55,18 +55,6 @@ class PaperPythonEnvironment(PythonEnvironment):
         ShellEnvironment._start(self, task)
         assert self._sandbox is not None
         self._program = Program(self._sandbox, "paper")
-
-    def step(self, action: str) -> StepResult:
-        """Run one action; ``skip`` ends the episode with a reward of 0."""
-        if action != "skip":
-            return super().step(action)
-        with self._lock:
-            if self._over:
-                raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
-            self.turns.append(Turn(action, "", True))
-            self.final = self._best or Reward(0.0)
-            self._over = "skipped"
-            return Observation(""), 0.0, True, False, {}
 
     def _submission(self, action: str) -> str | None:
         return action[len("submit") :].strip() if action.startswith("submit") else None

@@ -12,10 +12,11 @@ from functools import partial
 from typing import Any
 
 from pytest_intercode.databases.protocol import Answer, Engine, Session
-from pytest_intercode.environments.base import Observation, Profile, StepResult, Turn
+from pytest_intercode.environments.base import Observation, Profile
+from pytest_intercode.environments.skipping import SkippingEnvironment
 from pytest_intercode.environments.sql import SqlEnvironment
 from pytest_intercode.environments.sql_gold import MAX_BYTES, MAX_ROWS, writes
-from pytest_intercode.errors import BudgetExhausted, SandboxError
+from pytest_intercode.errors import SandboxError
 from pytest_intercode.rewards.protocol import Reward
 from pytest_intercode.rewards.sql_paper import sql_paper_reward
 from pytest_intercode.suites.task import Task
@@ -26,7 +27,7 @@ _SHOWN = 1024**2  # characters of an observation; InterCode has no limit
 _KEPT = 2000  # rows of a side that are kept with the record
 
 
-class PaperSqlEnvironment(SqlEnvironment):
+class PaperSqlEnvironment(SkippingEnvironment, SqlEnvironment):
     """SQL as InterCode sees it."""
 
     name = "sql"
@@ -38,18 +39,6 @@ class PaperSqlEnvironment(SqlEnvironment):
 
     def _submission(self, action: str) -> str | None:
         return "" if action.startswith("submit") else None
-
-    def step(self, action: str) -> StepResult:
-        """Run one action; ``skip`` ends the episode with a reward of 0."""
-        if action != "skip":
-            return super().step(action)
-        with self._lock:
-            if self._over:
-                raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
-            self.turns.append(Turn(action, "", True))
-            self.final = self._best or Reward(0.0)
-            self._over = "skipped"
-            return Observation(""), 0.0, True, False, {}
 
     def _start(self, task: Task) -> None:
         self._rows = None
