@@ -181,12 +181,17 @@ def owned_by(api: docker.APIClient, pids: set[int]) -> list[str]:
     return [row for row, owner in owners.items() if int(owner.split(" ")[2]) in pids]
 
 
-def wait_until_gone(api: docker.APIClient, pids: set[int], seconds: float = 10.0) -> list[str]:
-    """Wait for the last sandbox of the given processes; return those that stay."""
+def wait_until_gone(api: docker.APIClient, pids: set[int], seconds: float = 30.0) -> list[str]:
+    """Wait for the last sandbox of the given processes; describe those that stay."""
     deadline = time.monotonic() + seconds
     while (left := owned_by(api, pids)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return left
+    if not left:
+        return []
+    rows = api.containers(all=True)
+    return [
+        f"{r['Id'][:12]} {r['State']} {r['Status']} {r['Image']}" for r in rows if r["Id"] in left
+    ]
 
 
 # Appended to a conftest: which processes ran, so that their sandboxes can be told from others'.

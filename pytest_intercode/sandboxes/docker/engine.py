@@ -167,22 +167,31 @@ class DockerEngine:
         return removed
 
     def close(self) -> None:
-        """Remove what still runs and send the reaper home."""
+        """Remove what still runs and send the reaper home; it stays if something cannot go yet."""
         if os.getpid() != self._pid:
             return  # a forked child must not end its parent's sandboxes
+        gone = False
         with contextlib.suppress(Exception):
-            for row in self.api.containers(all=True, filters={"label": f"{RUN_LABEL}={self.run}"}):
-                if row.get("State") != "removing":
-                    self._remove(row["Id"])
-        self._reaper.dismiss()
+            rows = self.api.containers(all=True, filters={"label": f"{RUN_LABEL}={self.run}"})
+            gone = all([self._remove(row["Id"]) for row in rows])
+        if gone:
+            self._reaper.dismiss()
+        else:
+            self._reaper.unleash()
         self.api.close()
 
-    def _remove(self, container_id: str) -> None:
+    def _remove(self, container_id: str) -> bool:
+        """Remove a container; return whether it is gone or on its way."""
         from docker.errors import APIError
         from requests.exceptions import RequestException
 
-        with contextlib.suppress(APIError, RequestException):
+        try:
             self.api.remove_container(container_id, force=True, v=True)
+        except APIError as error:
+            return error.status_code == 404 or "already in progress" in str(error)
+        except RequestException:
+            return False
+        return True
 
 
 @contextlib.contextmanager

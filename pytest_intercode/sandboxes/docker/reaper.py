@@ -42,6 +42,12 @@ class Reaper:
             self._process.stdin.close()
         self._process.returncode = 0  # the parent's to wait for
 
+    def unleash(self) -> None:
+        """Let the reaper remove what is left, without waiting for it."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.returncode = 0  # it ends by itself
+
     def dismiss(self) -> None:
         """Tell the reaper that nothing is left for it to do."""
         with contextlib.suppress(OSError):
