@@ -6,9 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pytest_intercode.agents.ledger import Budget, Usage, log, spend, think
     from pytest_intercode.agents.recordings import read_results
+    from pytest_intercode.agents.running import AgentEnvironment
     from pytest_intercode.environments.base import Environment, Observation
-    from pytest_intercode.episode import AgentEnvironment, Episode, run_episode
+    from pytest_intercode.episode import Episode, run_episode
     from pytest_intercode.errors import BudgetExhausted, IntercodeError
     from pytest_intercode.making import make
     from pytest_intercode.suites.loader import load_suite
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentEnvironment",
+    "Budget",
     "BudgetExhausted",
     "Environment",
     "Episode",
@@ -23,15 +26,20 @@ __all__ = [
     "Observation",
     "Task",
     "TaskView",
+    "Usage",
     "load_suite",
+    "log",
     "make",
     "read_results",
     "run_episode",
+    "spend",
+    "think",
 ]
 
 # Imported when first asked for: whoever merely has the plugin installed pays for none of it.
 _HOMES = {
-    "AgentEnvironment": "episode",
+    "AgentEnvironment": "agents.running",
+    "Budget": "agents.ledger",
     "BudgetExhausted": "errors",
     "Environment": "environments.base",
     "Episode": "episode",
@@ -39,10 +47,14 @@ _HOMES = {
     "Observation": "environments.base",
     "Task": "suites.task",
     "TaskView": "suites.task",
+    "Usage": "agents.ledger",
     "load_suite": "suites.loader",
+    "log": "agents.ledger",
     "make": "making",
     "read_results": "agents.recordings",
     "run_episode": "episode",
+    "spend": "agents.ledger",
+    "think": "agents.ledger",
 }
 
 

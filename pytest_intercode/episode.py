@@ -6,22 +6,23 @@ calling thread waits, and so hears Ctrl-C. Nothing here imports pytest or knows 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import inspect
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from pytest_intercode.agents.protocol import Agent
-from pytest_intercode.environments.base import Environment, Observation, StepResult, Turn
-from pytest_intercode.errors import AgentError, BudgetExhausted, InfrastructureError
+from pytest_intercode.agents.ledger import UNSPENT, Budget, Ledger, Usage, current_ledger
+from pytest_intercode.agents.protocol import Agent, QuitRun
+from pytest_intercode.agents.running import AgentEnvironment, AgentRun
+from pytest_intercode.budgets import RunBudget, RunLimits
+from pytest_intercode.environments.base import Environment, Observation, Turn
+from pytest_intercode.errors import AgentError, InfrastructureError
 from pytest_intercode.rewards.protocol import Reward
-from pytest_intercode.suites.task import Task, TaskView
+from pytest_intercode.suites.task import Task
 
 __all__ = ["AgentEnvironment", "Episode", "Outcome", "run_episode"]
 
@@ -30,7 +31,7 @@ Outcome: TypeAlias = Literal[
 ]
 
 _GRACE = 10.0  # seconds for an action to be stopped
-_REFUSALS = 5
+_FAREWELL = 1.0  # seconds for an agent to end by itself, and again once it was told to
 _TRACEBACK_LINES = 12
 
 
@@ -52,6 +53,9 @@ class Episode:
         detail: a traceback of the agent, or the end of a build's log; empty otherwise.
         attempts: reasons of earlier attempts that the infrastructure spoiled.
         state: both end states, for grading again.
+        usage: what the agent used up.
+        log: what the agent printed beside, after its last action.
+        left_behind: what the agent left in its process, a line each.
     """
 
     task: Task
@@ -67,6 +71,9 @@ class Episode:
     detail: str = ""
     attempts: list[str] = field(default_factory=list)
     state: Mapping[str, Any] = field(default_factory=dict)
+    usage: Usage = UNSPENT
+    log: str = ""
+    left_behind: list[str] = field(default_factory=list)
 
     @property
     def solved(self) -> bool:
@@ -91,157 +98,14 @@ class Episode:
         return f"reward {self.reward:.2f} < 1.00 {turns}{how}{why}"
 
 
-class AgentEnvironment:
-    """What a loop-style agent gets: the episode's ``step`` and ``submit``, and nothing else."""
-
-    __slots__ = ("_step", "_submit", "task")
-
-    task: TaskView
-
-    def __init__(
-        self, task: TaskView, step: Callable[[str], StepResult], submit: Callable[[str], StepResult]
-    ) -> None:
-        self.task = task
-        self._step = step
-        self._submit = submit
-
-    def step(self, action: str) -> StepResult:
-        """Run one action.
-
-        Returns:
-            ``observation, reward, terminated, truncated, info``; the reward is 0.0 until the
-            episode ends, unless the run gives rewards as feedback.
-
-        Raises:
-            BudgetExhausted: the episode is over.
-        """
-        return self._step(action)
-
-    def submit(self, answer: str = "") -> StepResult:
-        """End the episode; an ``answer`` is graded in place of the last output."""
-        return self._submit(answer)
-
-
-class _CalledOff(BaseException):
-    """Leaves an agent whose time is up, past its own ``except Exception``."""
-
-
-class _Run:
-    """One agent at work; lives on the agent's thread, and is watched from another."""
-
-    def __init__(self, agent: Agent, environment: Environment, first: Observation) -> None:
-        self.agent = agent
-        self.environment = environment
-        self.first = first
-        self.failure: BaseException | None = None
-        self.done = threading.Event()
-        self.deadline_passed = False
-        self.in_environment = False
-        self._refused = 0
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def __call__(self) -> None:
-        try:
-            self._play()
-        except _CalledOff:
-            pass
-        except BaseException as error:  # an agent's sys.exit must not end our thread unseen
-            if not (isinstance(error, BudgetExhausted) and self.environment.over):
-                self.failure = error
-        finally:
-            try:
-                self._close_loop()
-            finally:
-                self.done.set()
-
-    def _play(self) -> None:
-        task = self.environment.task
-        assert task is not None
-        view = task.view(self.environment.max_turns)
-        try:
-            if self.agent.style == "loop":
-                loop_environment = AgentEnvironment(view, self._step, self._submit)
-                self._await(self.agent.run(view, loop_environment))
-                return
-            self._await(self.agent.reset(view))
-            observation = self.first
-            while not self.environment.over and not self.deadline_passed:
-                action = self._await(self.agent.act(observation))
-                if not isinstance(action, str):
-                    raise AgentError(
-                        f"act() returned {_named(action)} on turn "
-                        f"{len(self.environment.turns) + 1}; an action is a str, and 'submit' ends "
-                        "the episode"
-                    )
-                observation = self._step(action)[0]
-        finally:
-            self._await(self.agent.close())
-
-    def _await(self, value: Any) -> Any:
-        """Finish what an async agent returned, on one event loop for the whole episode."""
-        if not inspect.isawaitable(value):
-            return value
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-        return self._loop.run_until_complete(_finish(value))
-
-    def _close_loop(self) -> None:
-        loop, self._loop = self._loop, None
-        if loop is None:
-            return
-        try:
-            tasks = asyncio.all_tasks(loop)
-            for task in tasks:
-                task.cancel()
-            if tasks:  # gathering nothing would ask for a loop that this thread has not
-                loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            loop.run_until_complete(loop.shutdown_asyncgens())
-        finally:
-            loop.close()
-
-    def _step(self, action: str) -> StepResult:
-        self._check()
-        if not isinstance(action, str):
-            raise AgentError(f"env.step() was called with {_named(action)}; an action is a str")
-        return self._counted(lambda: self.environment.step(action))
-
-    def _submit(self, answer: str = "") -> StepResult:
-        self._check()
-        if not isinstance(answer, str):
-            raise AgentError(f"env.submit() was called with {_named(answer)}; an answer is a str")
-        return self._counted(lambda: self.environment.submit(answer))
-
-    def _counted(self, act: Callable[[], StepResult]) -> StepResult:
-        self.in_environment = True
-        try:
-            return act()
-        except BudgetExhausted:
-            self._refused += 1
-            if self._refused > _REFUSALS:
-                raise _CalledOff from None  # it swallows the exception and would go on for ever
-            raise
-        finally:
-            self.in_environment = False
-
-    def _check(self) -> None:
-        if self.deadline_passed:
-            raise _CalledOff
-
-
-async def _finish(value: Awaitable[Any]) -> Any:
-    return await value
-
-
-def _named(value: object) -> str:
-    return "None" if value is None else f"{value!r:.60} ({type(value).__name__})"
-
-
 def run_episode(
     agent: Agent,
     environment: Environment,
     first: Observation,
     *,
     timeout: float | None = None,
+    budget: Budget | None = None,
+    run_budget: RunBudget | None = None,
 ) -> Episode:
     """Let an agent act in an environment that was just reset, and grade what it leaves.
 
@@ -250,39 +114,50 @@ def run_episode(
         environment: an environment after :meth:`Environment.reset`.
         first: the observation that the reset returned.
         timeout: seconds that the agent has for the whole episode; None for no limit.
+        budget: tokens and money that it has, as far as it reports them.
+        run_budget: what the whole run has left, if that is limited.
 
     Returns:
         The record, whatever the agent did.
 
     Raises:
         InfrastructureError: the sandbox broke; nothing can be said of the agent.
+        QuitRun: the user, who is the agent, wants to end the run.
     """
     task = environment.task
     assert task is not None
-    run = _Run(agent, environment, first)
+    of_run = run_budget or RunBudget(RunLimits())
+    ledger = Ledger(budget, of_run.charge, environment.exhaust)
+    run = AgentRun(agent, environment, first, ledger, of_run)
     context = copy_context()
+    context.run(current_ledger().set, ledger)
     thread = threading.Thread(
         target=lambda: context.run(run), name=f"intercode-agent-{task.id}", daemon=True
     )
+    left = of_run.seconds_left
+    by_run = left is not None and (timeout is None or left < timeout)
     began = time.monotonic()
     thread.start()
     try:
-        timed_out = not run.done.wait(timeout)
+        timed_out = not run.done.wait(left if by_run else timeout)
     except BaseException:
-        run.deadline_passed = True
-        environment.call_off("interrupted")
+        run.call_off("interrupted")
         raise
     if timed_out:
-        run.deadline_passed = True
-        environment.call_off("timed out")
+        run.call_off("timed out")
         until = time.monotonic() + _GRACE
         while run.in_environment and time.monotonic() < until and not run.done.wait(0.02):
             pass  # the action that runs is being stopped
     seconds = time.monotonic() - began
-    if isinstance(run.failure, InfrastructureError):
+    if isinstance(run.failure, (InfrastructureError, QuitRun)):
         raise run.failure
     graded = environment.end("stopped")
+    still_there = timed_out and not (run.done.wait(_FAREWELL) or run.send_away(_FAREWELL))
+    ledger.close()
     outcome, reason, detail = _judge(graded, environment, run.failure, timed_out)
+    if outcome == "out-of-budget" or (outcome == "timed-out" and by_run):
+        spent = ledger.exhausted or (of_run.charge() if outcome == "timed-out" else "")
+        reason = "; ".join(part for part in (spent, reason) if part)
     return Episode(
         task=task,
         outcome=outcome,
@@ -295,6 +170,9 @@ def run_episode(
         reason=reason,
         detail=detail,
         state=environment.end_state(),
+        usage=ledger.usage,
+        log=run.rest(),
+        left_behind=["the agent's own thread, which still runs"] if still_there else [],
     )
 
 

@@ -99,6 +99,10 @@ class BudgetExhausted(IntercodeError):
     """The episode is over: no further action is run."""
 
 
+class LeftBehindWarning(UserWarning):
+    """An agent changed the process that it shares with others, or left threads in it."""
+
+
 def suggestion(value: str, allowed: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the allowed value nearest to ``value``, or nothing."""
     near = difflib.get_close_matches(value, list(allowed), n=1, cutoff=0.5)

@@ -80,6 +80,8 @@ class PendingEpisode:
             keep_episode(self._request.node, self._episode)
             config = self._request.config
             config.hook.pytest_intercode_log_episode(config=config, episode=self._episode)
+            if self._episode.solved:  # else the failing test shows it
+                _warn(self._episode.left_behind)
         return self._episode
 
     @property
@@ -97,21 +99,45 @@ class PendingEpisode:
         """The trajectory."""
         return self.run().turns
 
+    def play(self) -> Episode:
+        """Play the task yourself, in the terminal and on a fresh sandbox: ``pytest --pdb``.
+
+        Returns:
+            The record of your episode. The result of the test stays what it is.
+        """
+        from pytest_intercode.session import session_of
+        from pytest_intercode.terminal import play
+
+        assert self._environment.task is not None
+        return play(session_of(self._request.config), self._environment.task)
+
     def _run(self) -> Episode:
+        from pytest_intercode.agents.protocol import QuitRun
         from pytest_intercode.episode import run_episode
         from pytest_intercode.errors import InfrastructureError, SandboxError
+        from pytest_intercode.isolation import kept_apart
         from pytest_intercode.session import session_of
 
         session = session_of(self._request.config)
         environment, agent = self._environment, self._agent
         task = environment.task
         assert task is not None
-        timeout = task.timeout or session.settings.timeout
         attempts: list[str] = []
         while True:
             try:
-                episode = run_episode(agent, environment, environment.first, timeout=timeout)
+                with session.stage(environment) as tell, kept_apart() as left:
+                    episode = run_episode(
+                        agent,
+                        environment,
+                        environment.first,
+                        timeout=session.timeout(task),
+                        budget=session.settings.budget,
+                        run_budget=session.budget,
+                    )
+                    tell(episode.headline)
                 break
+            except QuitRun as enough:
+                pytest.exit(str(enough))
             except InfrastructureError as error:
                 if attempts or not isinstance(error, SandboxError):
                     raise
@@ -120,7 +146,19 @@ class PendingEpisode:
                 agent = agent.again() if agent.again else agent
         episode.attempts = attempts
         episode.agent = self._name
+        episode.left_behind += left
+        session.stop_if_spent(self._request.session)
         return episode
+
+
+def _warn(left_behind: list[str]) -> None:
+    if left_behind:
+        import warnings
+
+        from pytest_intercode.errors import LeftBehindWarning
+
+        said = LeftBehindWarning(f"the agent left behind {'; '.join(left_behind)}")
+        warnings.warn(said, stacklevel=3)
 
 
 @pytest.fixture
@@ -143,6 +181,9 @@ def intercode_environment(
     with _one_line():
         session = session_of(request.config)
         environment = session.environment(intercode_task)
+    spent = session.stop_if_spent(request.session)
+    if spent:
+        pytest.skip(spent)
     keep_task(request.node, intercode_task)
     refused = ""
     try:

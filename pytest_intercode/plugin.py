@@ -27,10 +27,12 @@ _OPTIONS: tuple[tuple[str, str, bool, str], ...] = (
         "agent",
         "AGENT",
         False,
-        "Agent under test: module:Attr, path/to/file.py:Attr, oracle (plays "
-        "gold) or replay:FILE (plays a recorded run)",
+        "Agent under test: module:Attr, path/to/file.py:Attr, command:CMDLINE (any language), "
+        "mcp:CMDLINE (a coding agent that speaks MCP), single-turn, try-again, react, plan-solve "
+        "or tools (a model behind an OpenAI-compatible API), human, oracle (plays gold), or "
+        "replay:FILE (plays a recorded run)",
     ),
-    ("agent-arg", "KEY=VALUE", True, "Keyword argument for the agent's class (repeatable)"),
+    ("agent-arg", "KEY=VALUE", True, "Argument for the agent, such as model=NAME (repeatable)"),
     (
         "env",
         "ENV",
@@ -64,9 +66,15 @@ _OPTIONS: tuple[tuple[str, str, bool, str], ...] = (
         "feedback",
         "KIND",
         False,
-        "observation (default), or reward: grade after every action, show "
+        "observation (default; reward for try-again), or reward: grade after every action, show "
         "the agent the reward and stop at 1.0 (InterCode's Try Again)",
     ),
+    ("max-tokens", "N", False, "Tokens an episode has, as far as the agent reports them"),
+    ("max-cost", "AMOUNT", False, "Money an episode has, in the currency of the agent's prices"),
+    ("run-max-turns", "N", False, "Actions that all episodes of the run have together"),
+    ("run-max-tokens", "N", False, "Tokens that all episodes of the run have together"),
+    ("run-max-cost", "AMOUNT", False, "Money that all episodes of the run have together"),
+    ("run-timeout", "SECONDS", False, "Seconds that the whole run has"),
     ("limit", "N", False, "Only the first N tasks of each suite, for a quick look"),
     ("results", "FILE.jsonl", False, "Write one line of JSON for each episode, as episodes end"),
     (

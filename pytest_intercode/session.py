@@ -6,13 +6,19 @@ Made when an option, a suite file or a fixture first asks for it.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_intercode.agents.loader import adapt, load_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory
-from pytest_intercode.environments.base import Environment
+from pytest_intercode.budgets import RunBudget
+from pytest_intercode.environments.base import Environment, Feedback
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import (
     AgentError,
@@ -22,7 +28,7 @@ from pytest_intercode.errors import (
 )
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.selection import Selection
-from pytest_intercode.settings import Settings
+from pytest_intercode.settings import TIMEOUT, Settings
 from pytest_intercode.suites.task import Task
 
 __all__ = ["IntercodeSession", "keep_task", "session_of", "task_of"]
@@ -58,6 +64,8 @@ class IntercodeSession:
         )
         self._factory: AgentFactory | None = None
         self._provider: SandboxProvider | None = None
+        self._budget: RunBudget | None = None
+        self._shared: Path | None = None  # the budget's file, for xdist's workers
         self._upcoming: dict[pytest.Item, int] | None = None
         self._next: pytest.Item | None = None
 
@@ -85,8 +93,9 @@ class IntercodeSession:
             self.tasks.bundled()
             if self.config.option.collectonly:
                 return
+            self.budget.charge()  # the run's time begins
             if self.settings.agent:
-                self.factory()
+                self._check(self.factory())
             if self.settings.results and not hasattr(self.config, "workerinput"):
                 from pytest_intercode.reporting.terminal import reporter_of
 
@@ -98,13 +107,83 @@ class IntercodeSession:
         """Say what is run."""
         settings = self.settings
         words = [f"agent {settings.agent or '(none)'}", f"profile {settings.profile}"]
-        if settings.feedback == "reward":
+        if not self.config.option.collectonly and self.feedback == "reward":
             words.append("rewards as feedback")
         if settings.network:
             words.append("with network")
         return [f"intercode: {', '.join(words)}, sandbox docker"]
 
+    def _check(self, factory: AgentFactory) -> None:
+        """Refuse what cannot be kept."""
+        settings = self.settings
+        if factory.terminal:
+            from pytest_intercode.terminal import check_terminal
+
+            check_terminal(self.config, factory.name)
+        if factory.priced is False and (settings.budget.cost or settings.run_limits.cost):
+            option = "max-cost" if settings.budget.cost else "run-max-cost"
+            raise ConfigurationError(
+                f"--intercode-{option}: the agent {factory.name} knows no prices, so money cannot "
+                "be limited: give --intercode-agent-arg input_price=... and output_price=... (per "
+                "million tokens), or limit tokens"
+            )
+
     # -- agents and environments
+
+    @property
+    def feedback(self) -> Feedback:
+        """What agents are given: what the user asked for, else what the agent is made for."""
+        settings = self.settings
+        if settings.feedback is None and settings.agent is not None:
+            return self.factory().feedback or "observation"
+        return settings.feedback or "observation"
+
+    @property
+    def budget(self) -> RunBudget:
+        """What is left for the whole run."""
+        if self._budget is None:
+            given = getattr(self.config, "workerinput", {}).get("intercode_budget")
+            if given is None:
+                self._budget = RunBudget(self.settings.run_limits)
+            else:
+                began, path = given
+                self._budget = RunBudget(self.settings.run_limits, began=began, path=Path(path))
+        return self._budget
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Let an xdist worker draw on the run's one budget."""
+        if not self.settings.run_limits:
+            return
+        if self._shared is None:
+            handle, name = tempfile.mkstemp(prefix="pytest-intercode-budget-")
+            os.close(handle)
+            self._shared = Path(name)
+        node.workerinput["intercode_budget"] = (self.budget.began, str(self._shared))
+
+    def timeout(self, task: Task) -> float | None:
+        """Return the seconds that an episode has; people in front of a terminal take their time."""
+        if task.timeout or self.settings.timeout:
+            return task.timeout or self.settings.timeout
+        at_terminal = self._factory is not None and self._factory.terminal
+        return None if at_terminal else TIMEOUT
+
+    def stage(
+        self, environment: Environment
+    ) -> contextlib.AbstractContextManager[Callable[[str], None]]:
+        """Lend the terminal to an agent that talks to the user; returns what tells them more."""
+        if self._factory is None or not self._factory.terminal:
+            return contextlib.nullcontext(lambda _: None)
+        from pytest_intercode.terminal import lent_terminal
+
+        return lent_terminal(self.config, environment.action_timeout)
+
+    def stop_if_spent(self, session: pytest.Session) -> str:
+        """End the run after this item if its budget is used up; return the reason."""
+        spent = self.budget.charge()
+        if spent:
+            session.shouldstop = f"{spent}: no further episode is begun"
+        return spent
 
     def factory(self) -> AgentFactory:
         """Return the factory of ``--intercode-agent``.
@@ -150,7 +229,7 @@ class IntercodeSession:
         settings = self.settings
         return environment_class(task.env, settings.profile)(
             self.provider,
-            feedback=settings.feedback,
+            feedback=self.feedback,
             max_turns=settings.max_turns,
             action_timeout=settings.action_timeout,
         )
@@ -199,9 +278,15 @@ class IntercodeSession:
         return item.session.items[at : at + 1 + _AHEAD]
 
     def pytest_unconfigure(self) -> None:
-        """End every sandbox, however the run ended."""
-        if self._provider is not None:
-            self._provider.close()
+        """End every sandbox and what the agent holds open, however the run ended."""
+        try:
+            if self._factory is not None:
+                self._factory.close()
+        finally:
+            if self._shared is not None:
+                self._shared.unlink(missing_ok=True)
+            if self._provider is not None:
+                self._provider.close()
 
     def _tell(self, line: str) -> None:
         """Print a line of progress past pytest's capturing."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from pytest_intercode.agents.ledger import Budget
+from pytest_intercode.budgets import RunLimits
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.suites.catalogue import default_data
 from pytest_intercode.suites.task import ENVIRONMENTS
@@ -17,7 +19,10 @@ if TYPE_CHECKING:
 
     from pytest_intercode.environments.base import Feedback, Profile
 
-__all__ = ["Settings"]
+__all__ = ["TIMEOUT", "Settings"]
+
+TIMEOUT = 600.0
+"""Seconds an episode has, where neither the task nor the user says so."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +38,11 @@ class Settings:
             fetch`` fills, if it has; or None.
         profile: ``strict`` or ``paper``.
         max_turns: actions an episode has, or None for each task's own.
-        timeout: seconds an episode has.
+        timeout: seconds an episode has, or None if none were given (:data:`TIMEOUT`, then).
         action_timeout: seconds an action has, or None for each task's own.
-        feedback: ``observation`` or ``reward``.
+        budget: tokens and money an episode has.
+        run_limits: turns, tokens, money and seconds of the whole run.
+        feedback: ``observation`` or ``reward``; None for what the agent is made for.
         limit: the first N tasks only, or None.
         results: where results go, or None.
         base_images: replacements of base images.
@@ -51,9 +58,11 @@ class Settings:
     data: Path | None
     profile: Profile
     max_turns: int | None
-    timeout: float
+    timeout: float | None
     action_timeout: float | None
-    feedback: Feedback
+    budget: Budget
+    run_limits: RunLimits
+    feedback: Feedback | None
     limit: int | None
     results: Path | None
     base_images: Mapping[str, str]
@@ -85,11 +94,23 @@ class Settings:
             environments=_environments(_list(config, "env")),
             datasets=tuple(_list(config, "dataset")),
             data=data,
-            profile=cast("Profile", _choice(config, "profile", ("strict", "paper"))),
+            profile=cast("Profile", _choice(config, "profile", ("strict", "paper"), "strict")),
             max_turns=_number(config, "max-turns", int),
-            timeout=_number(config, "timeout", float) or 600.0,
+            timeout=_number(config, "timeout", float),
             action_timeout=_number(config, "action-timeout", float),
-            feedback=cast("Feedback", _choice(config, "feedback", ("observation", "reward"))),
+            budget=Budget(
+                tokens=_number(config, "max-tokens", int),
+                cost=_number(config, "max-cost", float, "an amount"),
+            ),
+            run_limits=RunLimits(
+                turns=_number(config, "run-max-turns", int),
+                tokens=_number(config, "run-max-tokens", int),
+                cost=_number(config, "run-max-cost", float, "an amount"),
+                seconds=_number(config, "run-timeout", float),
+            ),
+            feedback=cast(
+                "Feedback | None", _choice(config, "feedback", ("observation", "reward"), None)
+            ),
             limit=_number(config, "limit", int),
             results=path("results"),
             base_images=_pairs(config, "base-image", "NAME=REPLACEMENT"),
@@ -146,9 +167,11 @@ def _flag(config: pytest.Config, option: str) -> bool:
     return text in ("true", "1", "yes", "on")
 
 
-def _choice(config: pytest.Config, option: str, allowed: tuple[str, ...]) -> str:
-    value = _value(config, option) or allowed[0]
-    if value not in allowed:
+def _choice(
+    config: pytest.Config, option: str, allowed: tuple[str, ...], default: str | None
+) -> str | None:
+    value = _value(config, option) or default
+    if value is not None and value not in allowed:
         raise ConfigurationError(
             f"--intercode-{option}={value}: allowed are {', '.join(allowed)}."
             + suggestion(value, allowed)
@@ -167,11 +190,16 @@ def _environments(values: list[str]) -> tuple[str, ...]:
     return ENVIRONMENTS if "all" in values else tuple(values)
 
 
-def _number(config: pytest.Config, option: str, kind: Callable[[str], Any]) -> Any:
+def _number(
+    config: pytest.Config,
+    option: str,
+    kind: Callable[[str], Any],
+    what: str = "a number of seconds",
+) -> Any:
     value = _value(config, option)
     if not value:
         return None
-    needed = "a whole number" if kind is int else "a number of seconds"
+    needed = "a whole number" if kind is int else what
     try:
         number = kind(value)
     except ValueError:

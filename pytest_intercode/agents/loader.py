@@ -1,6 +1,7 @@
 """Finds the agent that ``--intercode-agent`` names.
 
-``module:Attr``, ``path/to/file.py:Attr``, ``oracle`` or ``replay:FILE``.
+``module:Attr``, ``path/to/file.py:Attr``, or one that comes with us; those are made by
+``make_factory`` of their modules, which are imported when they are asked for.
 """
 
 from __future__ import annotations
@@ -19,10 +20,24 @@ from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.errors import AgentError, AgentLoadError, suggestion
 from pytest_intercode.suites.task import Task
 
-__all__ = ["adapt", "load_agent"]
+__all__ = ["adapt", "load_agent", "no_arguments"]
 
-_BUILT_IN = ("oracle", "replay")
-_FORMS = "module:Attr, path/to/file.py:Attr, oracle, or replay:FILE"
+# The word, the module that makes it, and how it is written.
+_BUILT_IN = {
+    "oracle": ("oracle", "oracle"),
+    "replay": ("replay", "replay:FILE"),
+    "human": ("human", "human"),
+    "command": ("command", "command:CMDLINE"),
+    "mcp": ("mcp", "mcp:CMDLINE"),
+    "single-turn": ("chat", "single-turn"),
+    "try-again": ("chat", "try-again"),
+    "react": ("chat", "react"),
+    "plan-solve": ("chat", "plan-solve"),
+    "tools": ("chat", "tools"),
+}
+_FORMS = ", ".join(
+    ["module:Attr", "path/to/file.py:Attr", *(form for _, form in _BUILT_IN.values())]
+)
 
 
 def load_agent(
@@ -41,16 +56,13 @@ def load_agent(
     arguments = dict(arguments or {})
     folder = folder or Path.cwd()
     head, colon, rest = name.partition(":")
-    if name == "oracle":
-        from pytest_intercode.agents.oracle import make_oracle
-
-        _no_arguments(name, arguments)
-        return AgentFactory(name, make_oracle)
-    if head == "replay" and colon:
-        from pytest_intercode.agents.replay import make_replayer
-
-        _no_arguments(name, arguments)
-        return AgentFactory(name, make_replayer(folder / Path(rest).expanduser()))
+    if head in _BUILT_IN:
+        home, form = _BUILT_IN[head]
+        if bool(colon) != (":" in form) or (colon and not rest.strip()):
+            raise AgentLoadError(f"--intercode-agent={name}: it is written {form}")
+        made = importlib.import_module(f"pytest_intercode.agents.{home}")
+        factory: AgentFactory = made.make_factory(name, rest, arguments, folder)
+        return factory
     module_name, colon, attribute = name.rpartition(":")
     if not colon or not module_name or not attribute:
         hint = suggestion(head, _BUILT_IN)
@@ -69,7 +81,12 @@ def load_agent(
     return AgentFactory(name, _maker(name, target, arguments))
 
 
-def _no_arguments(name: str, arguments: Mapping[str, str]) -> None:
+def no_arguments(name: str, arguments: Mapping[str, str]) -> None:
+    """Refuse arguments for an agent that takes none.
+
+    Raises:
+        AgentLoadError: there are some.
+    """
     if arguments:
         raise AgentLoadError(
             f"--intercode-agent-arg {next(iter(arguments))}=...: the agent {name!r} takes no "
@@ -157,7 +174,7 @@ def _maker(name: str, target: Any, arguments: Mapping[str, str]) -> Any:
         raise AgentLoadError(
             f"--intercode-agent={name}: {target!r:.60} is neither a class nor a callable"
         )
-    _no_arguments(name, arguments)
+    no_arguments(name, arguments)
     _of_callable(f"--intercode-agent={name}", target)
     return lambda _: _of_callable(name, target)
 
@@ -196,7 +213,7 @@ def adapt(instance: Any) -> Agent:
             )
         return _of_callable(f"the agent {instance!r:.60}", instance)
     more: dict[str, Any] = {"name": type(instance).__name__}
-    for optional in ("reset", "close"):
+    for optional in ("reset", "close", "abort"):
         method = getattr(instance, optional, None)
         if callable(method):
             more[optional] = method

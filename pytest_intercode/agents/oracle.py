@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from pytest_intercode.agents.protocol import Agent
+from pytest_intercode.agents.loader import no_arguments
+from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.suites.python_tests import entry_of
 from pytest_intercode.suites.task import Task, TaskView
 
-__all__ = ["make_oracle"]
+__all__ = ["make_factory", "make_oracle"]
+
+
+def make_factory(name: str, _: str, arguments: Mapping[str, str], __: Path) -> AgentFactory:
+    """Return the factory of ``--intercode-agent=oracle``."""
+    no_arguments(name, arguments)
+    return AgentFactory(name, make_oracle)
 
 
 def make_oracle(task: Task) -> Agent:

@@ -11,7 +11,8 @@ Users write one of these, sync or async::
     def my_agent(observation):              def my_agent(task, env):
         return "ls"                             env.step("ls")
 
-``reset`` and ``close`` are optional.
+``reset`` and ``close`` are optional, and so is ``abort``: it is called from another thread when
+the time is up, and ends what the agent waits for.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, Literal
 
 from pytest_intercode.suites.task import Task, TaskView
 
-__all__ = ["Agent", "AgentFactory", "NoRecording"]
+__all__ = ["Agent", "AgentFactory", "NoRecording", "QuitRun"]
 
 
 def _nothing(*_: object) -> None:
@@ -41,6 +42,8 @@ class Agent:
         close: called when the episode is over.
         name: what to call it where the user gave it no name.
         again: makes a fresh one for the same task, for an episode that has to be run again.
+        abort: ends what the agent waits for, from another thread, when its time is up; quick,
+            and callable at any moment, also twice.
     """
 
     style: Literal["step", "loop"]
@@ -50,10 +53,15 @@ class Agent:
     close: Callable[[], Any] = _nothing
     name: str = ""
     again: Callable[[], Agent] | None = None
+    abort: Callable[[], Any] = _nothing
 
 
 class NoRecording(Exception):
     """The recording that is replayed has no episode of this task; the task is skipped."""
+
+
+class QuitRun(Exception):
+    """The user, who is the agent, has enough of the whole run; the episode does not count."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,17 @@ class AgentFactory:
         name: the agent as the user named it.
         make: task to agent. Only agents of ours that must know gold (the oracle) look at more
             than ``task.view()``.
+        feedback: ``reward`` for an agent that is made for rewards as feedback; it gets them unless
+            ``--intercode-feedback`` says otherwise.
+        terminal: it talks to the user's terminal.
+        priced: False for an agent that reports tokens and no cost, so that money cannot be
+            limited; None where that is not known.
+        close: called once, when the run is over.
     """
 
     name: str
     make: Callable[[Task], Agent]
+    feedback: Literal["", "reward"] = ""
+    terminal: bool = False
+    priced: bool | None = None
+    close: Callable[[], None] = lambda: None

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from pytest_intercode.agents.ledger import UNSPENT, Usage
 from pytest_intercode.environments.order import TaskOrder
 from pytest_intercode.errors import BudgetExhausted, SandboxError
 from pytest_intercode.rewards.protocol import Reward
@@ -70,6 +71,11 @@ class Turn:
         reward: the reward after it, 0.0 where the state was not graded.
         seconds: wall time in the sandbox.
         parts: the reward's parts, where it was graded.
+        passed: nothing was run: the agent sent no action, and the observation told it so.
+        thought: what the agent thought before it.
+        log: what the agent printed beside it.
+        usage: what the agent used up for it.
+        agent_seconds: wall time that the agent took before it.
     """
 
     action: str
@@ -78,6 +84,11 @@ class Turn:
     reward: float = 0.0
     seconds: float = 0.0
     parts: Mapping[str, float] = field(default_factory=dict)
+    passed: bool = False
+    thought: str = ""
+    log: str = ""
+    usage: Usage = UNSPENT
+    agent_seconds: float = 0.0
 
 
 class Environment(abc.ABC):
@@ -224,6 +235,24 @@ class Environment(abc.ABC):
                 return self._submit(action, answer or None)
             return self._turn(action, self._execute)
 
+    def pass_turn(self, action: str, observation: str) -> StepResult:
+        """Take a turn that runs nothing, as what the agent sent holds no action.
+
+        Args:
+            action: what it sent.
+            observation: what it is told.
+
+        Raises:
+            BudgetExhausted: the episode is over.
+        """
+        self._check_process()
+        with self._lock:
+            if self._over:
+                raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
+            result = self._turn(action, lambda _: Observation(observation, executed=False))
+            self.turns[-1].passed = True
+            return result
+
     def submit(self, answer: str = "") -> StepResult:
         """End the episode and grade it; ``answer`` is graded in place of the last output.
 
@@ -244,6 +273,11 @@ class Environment(abc.ABC):
                 self._over = reason
             assert self.final is not None
             return self.final
+
+    def exhaust(self) -> None:
+        """Let no further action run, as a budget that is counted elsewhere is used up."""
+        with self._lock:
+            self._over = self._over or "budget"
 
     def call_off(self, reason: str) -> None:
         """Let no further action run, without waiting for the one that runs."""

@@ -17,6 +17,13 @@ from pytest_intercode.session import session_of, task_of
 __all__ = ["complete", "keep_episode"]
 
 _EPISODE = pytest.StashKey[Episode]()
+_PROPERTIES = frozenset(
+    f"intercode_{name}"
+    for name in (
+        *("reward", "turns", "seconds", "outcome"),
+        *("requests", "input_tokens", "output_tokens", "cost"),
+    )
+)
 _TAIL_TURNS = 5
 _TAIL_CHARACTERS = 1500
 
@@ -82,7 +89,14 @@ def _set_properties(item: pytest.Item, episode: Episode) -> None:
         "intercode_seconds": f"{episode.seconds:.3f}",
         "intercode_outcome": episode.outcome,
     }
-    kept = [pair for pair in item.user_properties if pair[0] not in ours]
+    usage = episode.usage
+    if usage:
+        ours["intercode_requests"] = str(usage.requests)
+        ours["intercode_input_tokens"] = str(usage.input_tokens)
+        ours["intercode_output_tokens"] = str(usage.output_tokens)
+    if usage.cost is not None:
+        ours["intercode_cost"] = f"{usage.cost:.6f}"
+    kept = [pair for pair in item.user_properties if pair[0] not in _PROPERTIES]
     item.user_properties[:] = [*kept, *ours.items()]
 
 
@@ -93,9 +107,16 @@ def trajectory_tail(episode: Episode, results: Any = None) -> str:
     if skipped > 0:
         lines.append(f"[{skipped} earlier turns]")
     for number, turn in list(enumerate(episode.turns, 1))[-_TAIL_TURNS:]:
+        if turn.thought:
+            lines.append(f"{number} thought: {_clipped(turn.thought.strip())}")
+        if turn.log:
+            lines.append(f"{number} printed: {_clipped(turn.log.rstrip())}")
         lines.append(f"{number} > {_clipped(turn.action)}")
         if turn.observation:
             lines.append(_clipped(turn.observation.rstrip("\n")))
+    if episode.log:
+        lines.append(f"printed at the end: {_clipped(episode.log.rstrip())}")
+    lines.extend(f"left behind: {line}" for line in episode.left_behind)
     parts = ", ".join(f"{name} {value:.2f}" for name, value in episode.parts.items())
     lines.append(f"reward {episode.reward:.2f}" + (f" ({parts})" if parts else ""))
     if episode.detail:

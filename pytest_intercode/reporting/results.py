@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from pytest_intercode.agents.ledger import Usage
 from pytest_intercode.agents.recordings import read_results
 from pytest_intercode.episode import Episode
 from pytest_intercode.errors import ConfigurationError
@@ -22,6 +23,9 @@ def episode_row(episode: Episode, *, node_id: str = "") -> dict[str, Any]:
     """Return an episode as builtins, ready for JSON and for pytest's reports."""
     rewards = [float(turn.reward) for turn in episode.turns]
     best = max(range(len(rewards)), key=lambda at: rewards[at], default=0)
+    thoughts = [_plain(turn.thought) for turn in episode.turns]
+    logs = [_plain(turn.log) for turn in episode.turns]
+    passed = [turn.passed for turn in episode.turns]
     return {
         "environment": f"ic_{episode.task.env}",
         "dataset": episode.task.dataset,
@@ -32,6 +36,7 @@ def episode_row(episode: Episode, *, node_id: str = "") -> dict[str, Any]:
             "observations": [_plain(turn.observation) for turn in episode.turns],
             "rewards": rewards,
             "valid_action": [bool(turn.executed) for turn in episode.turns],
+            **({"thoughts": thoughts} if any(thoughts) else {}),
         },
         "summary": {
             "max_reward": max([float(episode.reward), *rewards]),
@@ -47,6 +52,13 @@ def episode_row(episode: Episode, *, node_id: str = "") -> dict[str, Any]:
         "seconds": round(episode.seconds, 3),
         "turn_seconds": [round(turn.seconds, 4) for turn in episode.turns],
         "turn_parts": [_numbers(turn.parts) for turn in episode.turns],
+        "turn_agent_seconds": [round(turn.agent_seconds, 4) for turn in episode.turns],
+        **({"turn_passed": passed} if any(passed) else {}),
+        **({"turn_logs": logs} if any(logs) else {}),
+        **({"turn_usage": [_used(turn.usage) for turn in episode.turns]} if episode.usage else {}),
+        "usage": _used(episode.usage),
+        "log": _plain(episode.log),
+        "left_behind": [_plain(line) for line in episode.left_behind],
         "suite": episode.task.suite,
         "hardness": episode.task.hardness,
         "tags": list(episode.task.tags),
@@ -65,6 +77,15 @@ def _plain(text: str) -> str:
 
 def _numbers(parts: Mapping[str, float]) -> dict[str, float]:
     return {name: float(value) for name, value in parts.items()}
+
+
+def _used(usage: Usage) -> dict[str, Any]:
+    return {
+        "requests": usage.requests,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cost": usage.cost,
+    }
 
 
 class ResultsFile:

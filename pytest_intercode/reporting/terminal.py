@@ -27,6 +27,7 @@ _HEADINGS = (
     "failed actions",
     "seconds",
 )
+_SPENT = ("tokens", "cost")  # shown where an agent reports any
 
 
 @dataclass
@@ -39,10 +40,14 @@ class _Tally:
     turns: int
     failed_actions: int
     seconds: float
+    requests: int = 0
+    tokens: int = 0
+    cost: float | None = None
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> _Tally:
         executed = row["turn_history"]["valid_action"]
+        usage = row.get("usage") or {}
         return cls(
             (row["environment"].removeprefix("ic_"), row["dataset"], row["hardness"] or "-"),
             row["outcome"],
@@ -50,6 +55,9 @@ class _Tally:
             len(executed),
             executed.count(False),
             row["seconds"],
+            usage.get("requests", 0),
+            usage.get("input_tokens", 0) + usage.get("output_tokens", 0),
+            usage.get("cost"),
         )
 
 
@@ -66,7 +74,7 @@ class Reporter:
     """Collects the episodes of a run where pytest reports them: here, or on xdist's controller."""
 
     def __init__(self, config: pytest.Config) -> None:
-        settings = Settings.of(config)
+        settings = self._settings = Settings.of(config)
         self._file = ResultsFile(settings.results) if settings.results else None
         self._tallies: list[_Tally] = []
 
@@ -88,6 +96,17 @@ class Reporter:
         terminalreporter.section("intercode")
         for line in table(self._tallies):
             terminalreporter.write_line(line)
+        budget, limits = self._settings.budget, self._settings.run_limits
+        for limited, what, option in (
+            (budget.tokens or limits.tokens, "tokens", "max-tokens"),
+            (budget.cost or limits.cost, "cost", "max-cost"),
+        ):
+            if limited and not any(getattr(tally, what) for tally in self._tallies):
+                terminalreporter.write_line(
+                    f"--intercode-{option} had no effect: the agent reported no {what} "
+                    "(pytest_intercode.spend does it)",
+                    yellow=True,
+                )
         if self._file is not None:
             terminalreporter.write_line(f"{self._file.rows} episodes in {self._file.path}")
 
@@ -105,17 +124,22 @@ def table(tallies: Iterable[_Tally]) -> list[str]:
     groups: dict[tuple[str, str, str], list[_Tally]] = defaultdict(list)
     for tally in tallies:
         groups[tally.group].append(tally)
-    rows = [_row(group, members) for group, members in sorted(groups.items(), key=_order)]
     everything = [tally for members in groups.values() for tally in members]
+    rows = [_row(group, members) for group, members in sorted(groups.items(), key=_order)]
     if len(rows) > 1:
         rows.append(_row(("all", "", ""), everything))
-    widths = [max(len(row[at]) for row in [_HEADINGS, *rows]) for at in range(len(_HEADINGS))]
-    lines = [_line(_HEADINGS, widths), *(_line(row, widths) for row in rows)]
+    spent = (any(tally.tokens for tally in everything), any(tally.cost for tally in everything))
+    shown = len(_HEADINGS) + (2 if spent[1] else 1 if spent[0] else 0)
+    rows = [row[:shown] for row in [(*_HEADINGS, *_SPENT), *rows]]
+    widths = [max(len(row[at]) for row in rows) for at in range(shown)]
+    lines = [_line(row, widths) for row in rows]
     outcomes: dict[str, int] = defaultdict(int)
     for tally in everything:
         outcomes[tally.outcome] += 1
     counted = ", ".join(f"{n} {name}" for name, n in sorted(outcomes.items(), key=lambda i: -i[1]))
     lines.append(f"outcomes: {counted}")
+    if any(spent):
+        lines.append(_spent(everything))
     return lines
 
 
@@ -143,7 +167,17 @@ def _row(group: tuple[str, str, str], members: list[_Tally]) -> tuple[str, ...]:
         f"{turns / n:.1f}" if n else "-",
         f"{failed / turns:.1%}" if turns else "-",
         f"{sum(tally.seconds for tally in graded) / n:.2f}" if n else "-",
+        f"{sum(tally.tokens for tally in graded) / n:,.0f}" if n else "-",
+        f"{sum(tally.cost or 0.0 for tally in graded) / n:.4f}" if n else "-",
     )
+
+
+def _spent(tallies: list[_Tally]) -> str:
+    requests = sum(tally.requests for tally in tallies)
+    tokens = sum(tally.tokens for tally in tallies)
+    costs = [tally.cost for tally in tallies if tally.cost is not None]
+    cost = f", cost {sum(costs):.4f}" if costs else ""
+    return f"spent: {requests:,} requests, {tokens:,} tokens{cost}"
 
 
 def _line(cells: Iterable[str], widths: Iterable[int]) -> str:

@@ -397,7 +397,10 @@ def test_the_environment_of_an_agent_is_a_facade() -> None:
     play(agent)
     (env,) = found
     assert isinstance(env, AgentEnvironment)
-    assert {name for name in dir(env) if not name.startswith("_")} == {"step", "submit", "task"}
+    assert {name for name in dir(env) if not name.startswith("_")} == {
+        *("step", "submit", "pass_turn", "task"),
+        *("spend", "think", "log"),
+    }
     assert not hasattr(env, "__dict__")
     with pytest.raises(BudgetExhausted, match=r"the episode is over \(stopped\)"):
         env.step("1")

@@ -20,8 +20,11 @@ _PACKAGE = Path(pytest_intercode.__file__).parent
 _LAYERS = (
     ("errors",),
     ("rewards", "sandboxes", "suites", "databases", "fetching"),
-    ("agents", "environments"),
-    ("reporting", "episode", "making", "scheduler", "gym", "cli", "__main__"),
+    ("agents", "environments", "budgets"),
+    (
+        *("reporting", "episode", "isolation", "making", "scheduler", "gym"),
+        *("cli", "__main__"),
+    ),
     # the faces that pytest sees
     (
         "plugin",
@@ -32,6 +35,7 @@ _LAYERS = (
         "session",
         "hookspecs",
         "settings",
+        "terminal",
         "reporting.terminal",
         "reporting.reports",
     ),

@@ -1,0 +1,266 @@
+"""What an agent uses up and what it says beside its actions, written down as the episode goes on.
+
+The turn loop opens one ledger for each episode. Agents write into it through their environment
+(``env.spend(...)``) or, wherever they are on the episode's thread, through the functions here.
+Pure bookkeeping: it knows of budgets, and ends nothing itself but the call that went over one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from pytest_intercode.errors import AgentError, BudgetExhausted
+
+__all__ = [
+    "UNSPENT",
+    "Budget",
+    "Ledger",
+    "Note",
+    "Usage",
+    "current_ledger",
+    "log",
+    "spend",
+    "think",
+]
+
+_LONGEST = 64 * 1024  # characters that one turn keeps of thoughts, and of a log
+_CUT = "\n[... more was not kept ...]\n"
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What was used up; two of them add.
+
+    Attributes:
+        requests: requests to a model.
+        input_tokens: tokens that went in.
+        output_tokens: tokens that came out.
+        cost: in the currency of the user's prices; None where no price is known.
+    """
+
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in and out."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        costs = [cost for cost in (self.cost, other.cost) if cost is not None]
+        return Usage(
+            self.requests + other.requests,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            sum(costs) if costs else None,
+        )
+
+    def __bool__(self) -> bool:
+        return self != UNSPENT
+
+
+UNSPENT = Usage()
+"""Nothing was used up."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What an episode may use up; None for no limit.
+
+    Attributes:
+        tokens: tokens in and out.
+        cost: in the currency of the user's prices.
+    """
+
+    tokens: int | None = None
+    cost: float | None = None
+
+
+@dataclass(frozen=True)
+class Note:
+    """What came with one action.
+
+    Attributes:
+        thought: what the agent thought.
+        log: what it printed beside.
+        usage: what it used up for it.
+    """
+
+    thought: str = ""
+    log: str = ""
+    usage: Usage = UNSPENT
+
+
+class Ledger:
+    """The ledger of one episode; threads may share it.
+
+    Args:
+        budget: what the episode may use up.
+        charge: told of everything that is used up, also when the episode is over; returns why
+            the whole run may go on no further, or the empty string.
+        stop: ends the episode, as a budget is used up.
+
+    Attributes:
+        usage: what was used up so far.
+        exhausted: which budget is used up, in a few words; empty while none is.
+    """
+
+    def __init__(
+        self,
+        budget: Budget | None = None,
+        charge: Callable[[Usage], str] = lambda _: "",
+        stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.usage = UNSPENT
+        self.exhausted = ""
+        self._budget = budget or Budget()
+        self._charge = charge
+        self._stop = stop
+        self._lock = threading.Lock()
+        self._thoughts = self._logged = ""
+        self._since = UNSPENT
+        self._closed = False
+
+    def spend(
+        self,
+        *,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cost: float | None = None,
+        requests: int = 1,
+    ) -> None:
+        """Write down what a request to a model used up.
+
+        Args:
+            input_tokens: tokens that went in.
+            output_tokens: tokens that came out.
+            cost: in the user's currency; None where no price is known.
+            requests: how many requests this was.
+
+        Raises:
+            BudgetExhausted: a budget of the episode's or of the run's is used up. What the answer
+                asked for is not run any more; the state is graded as it is.
+            AgentError: a number is none or below 0, or money is limited and the cost is not known.
+        """
+        used = _checked(requests, input_tokens, output_tokens, cost)
+        with self._lock:
+            spent_by_run = self._charge(used)  # the money is gone, whoever still wants to know
+            if self._closed:
+                raise BudgetExhausted("the episode is over")
+            self.usage += used
+            self._since += used
+            if not self.exhausted:
+                self.exhausted = self._over() or spent_by_run
+            exhausted = self.exhausted
+        if exhausted:
+            self._stop()
+            raise BudgetExhausted(f"the episode is over: {exhausted}")
+        if self._budget.cost is not None and cost is None and used.tokens:
+            raise AgentError(
+                "it reports tokens without their cost, so --intercode-max-cost cannot be kept: "
+                "give it prices, or limit tokens with --intercode-max-tokens"
+            )
+
+    def exhaust(self, reason: str) -> None:
+        """Say that a budget that others count is used up."""
+        with self._lock:
+            self.exhausted = self.exhausted or reason
+        self._stop()
+
+    def think(self, text: str) -> None:
+        """Write down a thought that goes with the next action."""
+        with self._lock:
+            self._thoughts = _joined(self._thoughts, text, "\n")
+
+    def log(self, text: str) -> None:
+        """Write down what the agent printed beside its actions."""
+        with self._lock:
+            self._logged = _joined(self._logged, text, "")
+
+    def take(self) -> Note:
+        """Return what came since the last time."""
+        with self._lock:
+            note = Note(self._thoughts, self._logged, self._since)
+            self._thoughts = self._logged = ""
+            self._since = UNSPENT
+        return note
+
+    def close(self) -> None:
+        """The episode is over: whoever still spends is told so."""
+        with self._lock:
+            self._closed = True
+
+    def _over(self) -> str:
+        budget, usage = self._budget, self.usage
+        if budget.tokens is not None and usage.tokens >= budget.tokens:
+            return f"{usage.tokens:,} of {budget.tokens:,} tokens used"
+        if budget.cost is not None and usage.cost is not None and usage.cost >= budget.cost:
+            return f"{usage.cost:.4g} of {budget.cost:.4g} in cost used"
+        return ""
+
+
+def _checked(requests: int, input_tokens: int, output_tokens: int, cost: float | None) -> Usage:
+    whole = {"requests": requests, "input_tokens": input_tokens, "output_tokens": output_tokens}
+    for name, value in whole.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise AgentError(f"spend({name}={value!r:.40}): a whole number from 0 up is needed")
+    number = isinstance(cost, (int, float)) and not isinstance(cost, bool)
+    if cost is not None and not (number and 0 <= cost < float("inf")):
+        raise AgentError(f"spend(cost={cost!r:.40}): a number from 0 up is needed, or None")
+    return Usage(requests, input_tokens, output_tokens, None if cost is None else float(cost))
+
+
+def _joined(before: str, text: str, between: str) -> str:
+    if len(before) >= _LONGEST or not text:
+        return before
+    after = f"{before}{between}{text}" if before else str(text)
+    return after if len(after) < _LONGEST else after[:_LONGEST] + _CUT
+
+
+_current: ContextVar[Ledger | None] = ContextVar("intercode_ledger", default=None)
+
+
+def current_ledger() -> ContextVar[Ledger | None]:
+    """Return the variable that holds the ledger of the episode that this code is part of."""
+    return _current
+
+
+def spend(
+    *,
+    input_tokens: int = 0,
+    output_tokens: int = 0,
+    cost: float | None = None,
+    requests: int = 1,
+) -> None:
+    """Write down what a request to a model used up; see :meth:`Ledger.spend`.
+
+    Outside of an episode there is nothing to write it into, and nothing happens.
+
+    Raises:
+        BudgetExhausted: a budget is used up.
+        AgentError: a number is none or below 0.
+    """
+    ledger = _current.get()
+    if ledger is not None:
+        ledger.spend(
+            input_tokens=input_tokens, output_tokens=output_tokens, cost=cost, requests=requests
+        )
+
+
+def think(text: str) -> None:
+    """Write down a thought that goes with the next action; outside of an episode, nothing."""
+    ledger = _current.get()
+    if ledger is not None:
+        ledger.think(text)
+
+
+def log(text: str) -> None:
+    """Write down what the agent printed beside; outside of an episode, nothing."""
+    ledger = _current.get()
+    if ledger is not None:
+        ledger.log(text)

@@ -1,0 +1,324 @@
+"""One agent at work on a thread of its own, and the ways to make it stop.
+
+The turn loop (``episode.py``) starts it and watches it from another thread. Python cannot end a
+thread, so an agent is asked in turn: its environment refuses, its own ``abort`` is called, its
+event loop is cancelled, an exception is raised in its thread. One that is deaf to all of that
+waits in code that is not Python, and is left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import inspect
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pytest_intercode.agents.ledger import Ledger
+from pytest_intercode.agents.protocol import Agent
+from pytest_intercode.budgets import RunBudget
+from pytest_intercode.environments.base import Environment, Observation, StepResult
+from pytest_intercode.errors import AgentError, BudgetExhausted
+from pytest_intercode.suites.task import TaskView
+
+__all__ = ["AgentEnvironment", "AgentRun"]
+
+_REFUSALS = 5
+
+
+class AgentEnvironment:
+    """What a loop-style agent gets: the episode's ``step`` and ``submit``, and its ledger.
+
+    Attributes:
+        task: what the agent may know of its task.
+    """
+
+    __slots__ = ("_ledger", "_pass_turn", "_step", "_submit", "task")
+
+    task: TaskView
+
+    def __init__(
+        self,
+        task: TaskView,
+        step: Callable[[str], StepResult],
+        submit: Callable[[str], StepResult],
+        pass_turn: Callable[[str, str], StepResult],
+        ledger: Ledger,
+    ) -> None:
+        self.task = task
+        self._step = step
+        self._submit = submit
+        self._pass_turn = pass_turn
+        self._ledger = ledger
+
+    def step(self, action: str) -> StepResult:
+        """Run one action.
+
+        Returns:
+            ``observation, reward, terminated, truncated, info``; the reward is 0.0 until the
+            episode ends, unless the run gives rewards as feedback.
+
+        Raises:
+            BudgetExhausted: the episode is over.
+        """
+        return self._step(action)
+
+    def submit(self, answer: str = "") -> StepResult:
+        """End the episode; an ``answer`` is graded in place of the last output."""
+        return self._submit(answer)
+
+    def pass_turn(self, action: str, observation: str) -> StepResult:
+        """Take a turn that runs nothing, as what the agent's model said holds no action.
+
+        Args:
+            action: what it said, for the trajectory.
+            observation: what it is told.
+
+        Raises:
+            BudgetExhausted: the episode is over.
+        """
+        return self._pass_turn(action, observation)
+
+    def spend(
+        self,
+        *,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cost: float | None = None,
+        requests: int = 1,
+    ) -> None:
+        """Write down what a request to a model used up.
+
+        Args:
+            input_tokens: tokens that went in.
+            output_tokens: tokens that came out.
+            cost: in the user's currency; None where no price is known.
+            requests: how many requests this was.
+
+        Raises:
+            BudgetExhausted: that was the last that the budget allows.
+        """
+        self._ledger.spend(
+            input_tokens=input_tokens, output_tokens=output_tokens, cost=cost, requests=requests
+        )
+
+    def think(self, text: str) -> None:
+        """Write down a thought that goes with the next action."""
+        self._ledger.think(text)
+
+    def log(self, text: str) -> None:
+        """Write down what the agent printed beside its actions."""
+        self._ledger.log(text)
+
+
+class _CalledOff(BaseException):
+    """Leaves an agent whose time is up, past its own ``except Exception``."""
+
+
+class AgentRun:
+    """One agent at work; lives on the agent's thread, and is watched from another.
+
+    Attributes:
+        failure: what the agent raised, if it did.
+        done: set when the agent has ended.
+        in_environment: whether an action of it runs.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        environment: Environment,
+        first: Observation,
+        ledger: Ledger,
+        run_budget: RunBudget,
+    ) -> None:
+        self.failure: BaseException | None = None
+        self.done = threading.Event()
+        self.in_environment = False
+        self._agent = agent
+        self._environment = environment
+        self._first = first
+        self._ledger = ledger
+        self._run_budget = run_budget
+        self._called_off = False
+        self._gate = threading.Lock()  # nothing is raised in the thread while an action runs
+        self._turnstile = threading.RLock()  # an agent's threads take turns
+        self._thread_id = 0
+        self._deaf = False
+        self._refused = 0
+        self._since = time.monotonic()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._awaited: asyncio.Task[Any] | None = None
+
+    def __call__(self) -> None:
+        """Play the episode, to its end or to the agent's."""
+        self._thread_id = threading.get_ident()
+        try:
+            try:
+                self._play()
+            except _CalledOff:
+                pass
+            except BaseException as error:  # an agent's sys.exit must not end our thread unseen
+                ended_well = isinstance(error, BudgetExhausted) and self._environment.over
+                if not (ended_well or self._called_off):
+                    self.failure = error
+            finally:
+                self._close_loop()
+        except _CalledOff:  # it may come anywhere
+            pass
+        except BaseException as error:
+            if not self._called_off:
+                self.failure = self.failure or error
+        finally:
+            self._deaf = True
+            self.done.set()
+
+    # -- what the watching thread calls
+
+    def call_off(self, reason: str) -> None:
+        """Let no further action run, stop the one that runs, and ask the agent to end."""
+        self._called_off = True
+        self._environment.call_off(reason)
+        with contextlib.suppress(Exception):
+            self._agent.abort()
+        loop, awaited = self._loop, self._awaited
+        if loop is not None and awaited is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has just been closed
+                loop.call_soon_threadsafe(awaited.cancel)
+
+    def send_away(self, patience: float) -> bool:
+        """Raise an exception in the agent's thread; return whether it has ended.
+
+        It is heard at the next instruction of Python, so not by whoever waits in C.
+
+        Args:
+            patience: seconds to wait for the end.
+        """
+        with self._gate:
+            if not self.in_environment and not self._deaf:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(self._thread_id), ctypes.py_object(_CalledOff)
+                )
+        return self.done.wait(patience)
+
+    def rest(self) -> str:
+        """Return what the agent said after its last action."""
+        note = self._ledger.take()
+        return "\n".join(part for part in (note.thought, note.log) if part)
+
+    # -- the agent's thread
+
+    def _play(self) -> None:
+        task = self._environment.task
+        assert task is not None
+        agent, environment = self._agent, self._environment
+        view = task.view(environment.max_turns)
+        try:
+            self._since = time.monotonic()
+            if agent.style == "loop":
+                self._await(
+                    agent.run(
+                        view,
+                        AgentEnvironment(
+                            view, self._step, self._submit, self._pass_turn, self._ledger
+                        ),
+                    )
+                )
+                return
+            self._await(agent.reset(view))
+            observation = self._first
+            while not environment.over and not self._called_off:
+                action = self._await(agent.act(observation))
+                if not isinstance(action, str):
+                    raise AgentError(
+                        f"act() returned {_named(action)} on turn {len(environment.turns) + 1}; "
+                        "an action is a str, and 'submit' ends the episode"
+                    )
+                observation = self._step(action)[0]
+        finally:
+            self._await(agent.close())
+
+    def _await(self, value: Any) -> Any:
+        """Finish what an async agent returned, on one event loop for the whole episode."""
+        if not inspect.isawaitable(value):
+            return value
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        self._awaited = self._loop.create_task(_finish(value))
+        try:
+            return self._loop.run_until_complete(self._awaited)
+        finally:
+            self._awaited = None
+
+    def _close_loop(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        try:
+            tasks = asyncio.all_tasks(loop)
+            for task in tasks:
+                task.cancel()
+            if tasks:  # gathering nothing would ask for a loop that this thread has not
+                loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            if not self._called_off:  # waits for what runs in its threads
+                loop.run_until_complete(loop.shutdown_default_executor())
+        finally:
+            loop.close()
+
+    def _step(self, action: str) -> StepResult:
+        if not isinstance(action, str):
+            raise AgentError(f"env.step() was called with {_named(action)}; an action is a str")
+        return self._counted(lambda: self._environment.step(action))
+
+    def _submit(self, answer: str = "") -> StepResult:
+        if not isinstance(answer, str):
+            raise AgentError(f"env.submit() was called with {_named(answer)}; an answer is a str")
+        return self._counted(lambda: self._environment.submit(answer))
+
+    def _pass_turn(self, action: str, observation: str) -> StepResult:
+        for given in (action, observation):
+            if not isinstance(given, str):
+                raise AgentError(f"env.pass_turn() was called with {_named(given)}; it takes texts")
+        return self._counted(lambda: self._environment.pass_turn(action, observation))
+
+    def _counted(self, act: Callable[[], StepResult]) -> StepResult:
+        with self._turnstile:
+            with self._gate:
+                if self._called_off:
+                    raise _CalledOff
+                self.in_environment = True
+            before = len(self._environment.turns)
+            took = time.monotonic() - self._since
+            try:
+                return act()
+            except BudgetExhausted:
+                self._refused += 1
+                if self._refused > _REFUSALS:
+                    raise _CalledOff from None  # it swallows the exception and would go on for ever
+                raise
+            finally:
+                self._write_down(before, took)
+                self._since = time.monotonic()
+                self.in_environment = False
+
+    def _write_down(self, before: int, took: float) -> None:
+        """Put on the turn that was just taken what belongs to it, and count it."""
+        for turn in self._environment.turns[before : before + 1]:
+            note = self._ledger.take()
+            turn.thought, turn.log, turn.usage = note.thought, note.log, note.usage
+            turn.agent_seconds = took
+            spent = self._run_budget.charge(turns=1)
+            if spent:
+                self._ledger.exhaust(spent)
+
+
+async def _finish(value: Awaitable[Any]) -> Any:
+    return await value
+
+
+def _named(value: object) -> str:
+    return "None" if value is None else f"{value!r:.60} ({type(value).__name__})"
