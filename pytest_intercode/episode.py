@@ -97,6 +97,9 @@ class Episode:
         }.get(self.outcome, "")
         return f"reward {self.reward:.2f} < 1.00 {turns}{how}{why}"
 
+    def __repr__(self) -> str:  # a debugger's prompt shows it, and the record holds gold
+        return f"<Episode of {self.task.id}: {self.headline}>"
+
 
 def run_episode(
     agent: Agent,
@@ -188,10 +191,10 @@ def _judge(
         return "agent-error", reason[:300], _short_traceback(failure)
     if graded.value >= 1.0:
         return "solved", "", ""
-    if timed_out:
-        return "timed-out", graded.reason, ""
     if environment.over == "budget":
         return "out-of-budget", graded.reason, ""
+    if timed_out and environment.over != "submitted":  # one that only lingers has had its say
+        return "timed-out", graded.reason, ""
     return "failed", graded.reason, ""
 
 

@@ -1,0 +1,222 @@
+"""The process between pytest and a program that it runs: it ends the program with all it started.
+
+Run as a script, by ``python -I -S supervisor.py FD PROGRAM WORD...``; it imports nothing of ours
+and little else, as every episode waits for its start. ``FD`` is one end of a pair of sockets. It
+says ``started`` or ``failed ERRNO``, then ``exit STATUS LEFT`` when the program and all its
+descendants have ended; ``LEFT`` counts those that could not be killed. When the other end is shut,
+also by the death of pytest, everything is killed.
+
+Linux gives orphans to the nearest ancestor that asked for them, which is this process. So its
+descendants are all that the program ever started, in whatever session or group they are, and once
+it has no child left, nothing is left.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import select
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # neither typing nor collections is there at the start, and each takes its time
+    from collections.abc import Callable
+
+__all__ = ["end_marked", "end_tree", "main"]
+
+_SET_CHILD_SUBREAPER = 36  # from <linux/prctl.h>
+_KILL, _CHILD, _STOP = 9, 17, 19
+_IGNORED_BY_PYTHON = (13, 25)  # SIGPIPE and SIGXFSZ, which a program expects as they are by default
+_PATIENCE = 5.0  # seconds in which killed processes should be gone
+_ROUNDS = 100
+
+
+def main() -> None:
+    """Start the program, wait for its end or for the word to end it, and leave nothing behind."""
+    control, parent, file = int(sys.argv[1]), os.getppid(), sys.argv[2]
+    os.set_inheritable(control, False)
+    try:
+        _adopt_orphans()
+        program = os.posix_spawn(
+            file,
+            sys.argv[3:],
+            os.environ,
+            setpgroup=0,  # `kill 0` is for itself
+            setsigmask=(),
+            setsigdef=_IGNORED_BY_PYTHON,
+        )
+    except OSError as error:
+        os.write(control, b"failed %d\n" % (error.errno or 0))
+        return
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):  # the program's pipes are its own, so that their ends are seen
+        os.dup2(nowhere, stream)
+    os.write(control, b"started\n")
+    lock = _thread.allocate_lock()
+    _thread.start_new_thread(_watch, (control, parent, lock))
+    while True:
+        # Only seen, not yet reaped: no number of ours may be given anew while somebody kills.
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        with lock:
+            ended, status = os.waitpid(-1, os.WNOHANG)
+        if ended == program:
+            break
+    left = _end_all(lock)
+    message = b"exit %d %d\n" % (os.waitstatus_to_exitcode(status), left)
+    try:
+        os.write(control, message)
+    except OSError:
+        pass  # nobody is there to hear it
+    os._exit(0)
+
+
+def _adopt_orphans() -> None:
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+    libc.signal(_CHILD, None)  # where it is ignored, children cannot be waited for
+
+
+def _watch(control: int, parent: int, lock: _thread.LockType) -> None:
+    """Kill everything once the other side is gone; the main thread sees the program's end."""
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    # A fork of pytest may hold the other end open; it is not our parent.
+    while not poll.poll(1000) and os.getppid() == parent:
+        pass
+    while True:
+        with lock:
+            end_tree(os.getpid())
+        time.sleep(0.02)
+
+
+def _end_all(lock: _thread.LockType) -> int:
+    """Kill and reap all children until none is left; return how many are all the same."""
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        with lock:
+            try:
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            except ChildProcessError:
+                return 0
+            left = end_tree(os.getpid())
+        if time.monotonic() > deadline:
+            return left
+        time.sleep(0.002)
+
+
+def end_tree(root: int) -> int:
+    """Kill all descendants of a process, but not the process; return how many were not dead."""
+
+    def find() -> set[int]:
+        return _stop_children(root) | _below({root}, _parents())
+
+    return _end(find)
+
+
+def _stop_children(root: int) -> set[int]:
+    """Stop the children of a process at once; return which.
+
+    One that forks and exits, and its child again, is gone before the list of all processes has
+    been read. As an orphan it is a child of ours, and the last in their list.
+    """
+    found: set[int] = set()
+    for _ in range(_ROUNDS):
+        new = [int(pid) for pid in _read(f"/proc/{root}/task/{root}/children").split()]
+        new = [pid for pid in reversed(new) if pid not in found]
+        if not new:
+            break
+        for pid in new:
+            _signal(pid, _STOP)
+        found.update(new)
+    return found
+
+
+def end_marked(mark: bytes, patience: float = _PATIENCE) -> int:
+    """Kill all processes that have a mark in their environment, and their descendants.
+
+    Args:
+        mark: bytes that occur in nobody else's environment.
+        patience: seconds in which they should be gone.
+
+    Returns:
+        How many are left.
+    """
+
+    def find() -> set[int]:
+        parents = _parents()
+        marked = {pid for pid in parents if mark in _read(f"/proc/{pid}/environ")}
+        return marked | _below(marked, parents)
+
+    deadline = time.monotonic() + patience
+    while (left := _end(find)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return left
+
+
+def _end(find: Callable[[], set[int]]) -> int:
+    """Stop what is found until nothing new is, so that nothing can fork away; then kill it."""
+    seen: set[int] = set()
+    for _ in range(_ROUNDS):
+        new = find() - seen
+        if not new:
+            break
+        seen |= new
+        for pid in new:
+            _signal(pid, _STOP)
+    for pid in seen:
+        _signal(pid, _KILL)
+    return sum(_fields(str(pid))[:1] not in ([], [b"Z"], [b"X"]) for pid in seen)
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError:
+        pass  # it has ended, or is another user's
+
+
+def _below(roots: set[int], parents: dict[int, int]) -> set[int]:
+    children: dict[int, list[int]] = {}
+    for pid, parent in parents.items():
+        children.setdefault(parent, []).append(pid)
+    found: set[int] = set()
+    left = list(roots)
+    while left:
+        for child in children.get(left.pop(), ()):
+            if child not in found:
+                found.add(child)
+                left.append(child)
+    return found - roots
+
+
+def _parents() -> dict[int, int]:
+    """Return the parent of every process that is there."""
+    found = {}
+    for name in os.listdir("/proc"):  # noqa: PTH208  pathlib takes its time
+        if name.isdigit():
+            fields = _fields(name)
+            if fields:
+                found[int(name)] = int(fields[1])
+    return found
+
+
+def _fields(pid: str) -> list[bytes]:
+    """Return what Linux says of a process, from its state on; nothing if it has ended."""
+    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123  pathlib takes its time
+            return file.read()
+    except OSError:
+        return b""  # the process has ended, or is another user's
+
+
+if __name__ == "__main__":
+    main()
