@@ -21,6 +21,7 @@ from pytest_intercode.agents.running import AgentEnvironment, AgentRun
 from pytest_intercode.budgets import RunBudget, RunLimits
 from pytest_intercode.environments.base import Environment, Observation, Turn
 from pytest_intercode.errors import AgentError, InfrastructureError
+from pytest_intercode.escaping import harmless
 from pytest_intercode.rewards.protocol import Reward
 from pytest_intercode.suites.task import Task
 
@@ -82,7 +83,10 @@ class Episode:
 
     @property
     def headline(self) -> str:
-        """One line that says how it ended, for a failing test."""
+        """One line that says how it ended, for a failing test; it drives no terminal."""
+        return harmless(self._headline())
+
+    def _headline(self) -> str:
         if self.outcome == "solved":
             return f"reward {self.reward:.2f} after {len(self.turns)}/{self.max_turns} turns"
         why = f": {self.reason}" if self.reason else ""

@@ -11,6 +11,7 @@ import pytest
 
 from pytest_intercode.episode import Episode
 from pytest_intercode.errors import EngineUnavailable, InfrastructureError
+from pytest_intercode.escaping import harmless
 from pytest_intercode.reporting.results import episode_row
 from pytest_intercode.session import session_of, task_of
 
@@ -123,7 +124,7 @@ def trajectory_tail(episode: Episode, results: Any = None) -> str:
         lines.append(episode.detail)
     if results is not None:
         lines.append(f"the whole trajectory is in {results}")
-    return "\n".join(lines)
+    return harmless("\n".join(lines))
 
 
 def _clipped(text: str) -> str:

@@ -632,3 +632,29 @@ def test_a_killed_run_leaves_no_sandbox(
     process.communicate(timeout=20)
     assert outcomes() == {"prints": "solved"}
     assert wait_until_gone(docker_api, pids_of(pytester.path), 10) == []
+
+
+@pytest.mark.usefixtures("pretend")
+def test_what_is_shown_drives_no_terminal(pytester: pytest.Pytester) -> None:
+    """Neither an agent's words nor a sandbox's."""
+    pytester.makepyfile(
+        hostile=r"""
+        def hostile(task, env):
+            env.think("\x1b]0;thought\x07")
+            env.log("\x1b[2Jlog")
+            env.pass_turn("\x1b[31maction", "\x1b]52;c;eA==\x07")
+            raise ValueError("\x1b[5nraised")
+        """
+    )
+    result = run(pytester, "hostile:hostile", "--color=no")
+    result.assert_outcomes(failed=3)
+    assert "\x1b" not in result.stdout.str()
+    result.stdout.fnmatch_lines(
+        [
+            r"agent error after 1/10 turns: ValueError: \x1b[[]5nraised",
+            r"1 thought: \x1b]0;thought\x07",
+            r"1 printed: \x1b[[]2Jlog",
+            r"1 > \x1b[[]31maction",
+            r"\x1b]52;c;eA==\x07",
+        ]
+    )

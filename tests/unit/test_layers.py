@@ -18,11 +18,11 @@ import pytest_intercode
 _PACKAGE = Path(pytest_intercode.__file__).parent
 
 _LAYERS = (
-    ("errors",),
+    ("errors", "escaping"),
     ("rewards", "sandboxes", "suites", "databases", "fetching"),
     ("agents", "environments", "budgets"),
     (
-        *("reporting", "episode", "isolation", "making", "scheduler", "gym"),
+        *("reporting", "episode", "isolation", "making", "rescoring", "scheduler", "gym"),
         *("cli", "__main__"),
     ),
     # the faces that pytest sees

@@ -1,0 +1,254 @@
+"""The user's terminal: reads what the human types, with a line editor, and shows texts.
+
+It lives on the agent's thread. Only :meth:`Console.abort` is called from another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from prompt_toolkit import PromptSession, print_formatted_text
+from prompt_toolkit.application import create_app_session, run_in_terminal
+from prompt_toolkit.application.current import get_app
+from prompt_toolkit.enums import DEFAULT_BUFFER, EditingMode
+from prompt_toolkit.filters import has_focus
+from prompt_toolkit.formatted_text import FormattedText
+from prompt_toolkit.history import History
+from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.input.typeahead import clear_typeahead
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.key_binding.key_processor import KeyPressEvent
+from prompt_toolkit.lexers import Lexer, PygmentsLexer
+from prompt_toolkit.output import Output, create_output
+
+from pytest_intercode.agents.human.completeness import missing
+from pytest_intercode.escaping import fragments
+
+__all__ = ["Aborted", "Cleared", "Console", "EndOfInput"]
+
+_PATIENCE = 2.0  # seconds for a prompt that is called off to put the terminal right
+_STOPPING = 0.5  # seconds until a signal to stop is heard
+_INDENT = "    "
+
+
+class Aborted(Exception):
+    """The episode is called off."""
+
+
+class Cleared(Exception):
+    """Ctrl-C: what was typed does not count."""
+
+
+class EndOfInput(Exception):
+    """Ctrl-D on an empty line, or a terminal that has gone.
+
+    Attributes:
+        for_good: nothing more will come.
+    """
+
+    def __init__(self, *, for_good: bool) -> None:
+        super().__init__()
+        self.for_good = for_good
+
+
+class Console:
+    """The terminal, for one episode.
+
+    Args:
+        vi: the keys of vi instead of those of emacs.
+        source: where keys come from; by default the terminal on standard input.
+        sink: where texts go; by default the terminal on standard output.
+    """
+
+    def __init__(
+        self, *, vi: bool = False, source: Input | None = None, sink: Output | None = None
+    ) -> None:
+        self._mode = EditingMode.VI if vi else EditingMode.EMACS
+        self._source = source
+        self._sink = sink
+        self._lock = threading.Lock()
+        self._idle = threading.Event()
+        self._idle.set()
+        self._aborted = False
+        self._waiting: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
+        self._editor: PromptSession[str] | None = None
+        self._lacks = ""
+
+    @contextlib.contextmanager
+    def open(self, env: str, engine: str, history: History) -> Iterator[None]:
+        """Read actions of an environment from the terminal, and write to it.
+
+        What was typed before does not count: it was meant for something else.
+        """
+        # The streams of the process, as sys.stdin and sys.stdout may be anybody's.
+        source = self._source or create_input(sys.__stdin__)
+        sink = self._sink or create_output(sys.__stdout__)
+        clear_typeahead(source)
+        if self._source is None:
+            with contextlib.suppress(termios.error):
+                termios.tcflush(source.fileno(), termios.TCIFLUSH)
+        with create_app_session(input=source, output=sink):
+            self._editor = PromptSession(
+                multiline=True,
+                editing_mode=self._mode,
+                history=history,
+                lexer=_lexer(env),
+                key_bindings=self._bindings(env, engine),
+                bottom_toolbar=self._toolbar,
+                prompt_continuation=lambda width, line, wraps: "... ".rjust(width),
+                enable_open_in_editor=True,
+                tempfile_suffix=_SUFFIXES[env],
+            )
+            yield
+
+    def show(self, text: str, style: str = "") -> None:
+        """Write a text and the end of its line; what could drive the terminal is escaped."""
+        text = text.removesuffix("\n")
+        print_formatted_text(FormattedText(fragments(text, style)))
+
+    def read(self, prompt: str) -> str:
+        """Return what the human typed; it is complete, or they say so.
+
+        Raises:
+            Aborted: the episode is called off.
+            Cleared: they pressed Ctrl-C.
+            EndOfInput: they pressed Ctrl-D on an empty line.
+        """
+        assert self._editor is not None
+        self._lacks = ""
+        return re.sub(r"(\n[ \t]*)+$", "", self._wait(self._editor, prompt))
+
+    def confirms(self, question: str) -> bool:
+        """Ask a question; Enter alone means no, and Ctrl-D yes.
+
+        Raises:
+            Aborted: the episode is called off.
+        """
+        line: PromptSession[str] = PromptSession(key_bindings=_clearing())
+        try:
+            answer = self._wait(line, f"{question} [y/N] ")
+        except Cleared:
+            return False
+        except EndOfInput:
+            return True
+        return answer.strip().lower() in ("y", "yes")
+
+    def abort(self) -> None:
+        """End the prompt that waits, and let no other wait; from any thread, at any moment."""
+        with self._lock:
+            self._aborted = True
+            if self._waiting is not None:
+                loop, task = self._waiting
+                loop.call_soon_threadsafe(task.cancel)
+        self._idle.wait(_PATIENCE)
+
+    # -- waiting
+
+    def _wait(self, editor: PromptSession[str], prompt: str) -> str:
+        self._idle.clear()
+        try:
+            return asyncio.run(self._ask(editor, prompt))
+        except asyncio.CancelledError:
+            raise Aborted from None
+        except EOFError:
+            raise EndOfInput(for_good=editor.app.input.closed) from None
+        finally:
+            self._idle.set()
+
+    async def _ask(self, editor: PromptSession[str], prompt: str) -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        with self._lock:
+            if self._aborted:
+                raise Aborted
+            self._waiting = asyncio.get_running_loop(), task
+        try:
+            return await editor.prompt_async(
+                prompt,
+                handle_sigint=False,  # signals belong to the main thread
+                set_exception_handler=False,  # which would wait for Enter
+            )
+        finally:
+            with self._lock:
+                self._waiting = None
+
+    # -- the line editor
+
+    def _bindings(self, env: str, engine: str) -> KeyBindings:
+        bindings = _clearing()
+        typing = has_focus(DEFAULT_BUFFER)
+        indented = env == "python"  # elsewhere blanks would come into here-documents
+
+        @bindings.add("enter", filter=typing)
+        def run_or_go_on(event: KeyPressEvent) -> None:
+            buffer = event.current_buffer
+            self._lacks = missing(buffer.text, env, engine)
+            if not self._lacks:
+                buffer.validate_and_handle()
+                return
+            before = buffer.document.current_line_before_cursor
+            buffer.newline(copy_margin=indented)
+            if indented and before.rstrip().endswith(":"):
+                buffer.insert_text(_INDENT)
+
+        @bindings.add("escape", "enter", filter=typing)
+        def go_on(event: KeyPressEvent) -> None:
+            event.current_buffer.newline(copy_margin=indented)
+
+        @bindings.add("c-x", "enter", filter=typing)
+        def run(event: KeyPressEvent) -> None:
+            event.current_buffer.validate_and_handle()
+
+        @bindings.add("tab", filter=typing)
+        def indent(event: KeyPressEvent) -> None:
+            buffer = event.current_buffer
+            if not buffer.document.current_line_before_cursor.strip():
+                buffer.insert_text(_INDENT if indented else "\t")
+
+        @bindings.add("c-z", filter=typing)
+        def suspend(event: KeyPressEvent) -> None:
+            run_in_terminal(_stop_the_job)
+
+        return bindings
+
+    def _toolbar(self) -> str:
+        if self._lacks and "\n" in get_app().current_buffer.text:
+            return f" Still to come: {self._lacks}. Ctrl-X Enter runs it as it is. "
+        return " Enter runs it, Alt-Enter begins a new line. :help  :task  :give-up  :quit "
+
+
+def _stop_the_job() -> None:
+    """Stop, as after Ctrl-Z, until the user's shell lets us go on."""
+    os.kill(0, signal.SIGTSTP)
+    time.sleep(_STOPPING)  # the main thread takes the signal; until then this one would go on
+
+
+def _clearing() -> KeyBindings:
+    bindings = KeyBindings()
+
+    @bindings.add("c-c", filter=has_focus(DEFAULT_BUFFER))
+    def clear(event: KeyPressEvent) -> None:
+        event.app.exit(exception=Cleared(), style="class:aborting")
+
+    return bindings
+
+
+_SUFFIXES = {"bash": ".sh", "ctf": ".sh", "sql": ".sql", "python": ".py"}
+
+
+def _lexer(env: str) -> Lexer | None:
+    """Return what colours the environment's language, if Pygments is there."""
+    try:
+        return PygmentsLexer.from_filename("typed" + _SUFFIXES[env])
+    except ImportError:
+        return None
