@@ -84,7 +84,8 @@ def test_wheel_holds_the_data(wheel: Path) -> None:
     assert {"tasks/bash.yaml", "tasks/datasets/nl2bash.yaml"} <= data
     assert {"dockerfiles/bash.Dockerfile", "dockerfiles/nl2bash.Dockerfile"} <= data
     assert {f"pytest_intercode/_data/{name}" for name in data} <= names
-    assert _files("pytest_intercode/**/*.py", "pytest_intercode/**/*.sh") <= names
+    ours = ("pytest_intercode/**/*.py", "pytest_intercode/**/*.sh", "pytest_intercode/**/*.txt")
+    assert _files(*ours) <= names
     assert {"pytest_intercode/py.typed", "pytest_intercode/sandboxes/keeper.sh"} <= names
     assert "pytest_intercode/fetching/upstream.txt" in names
 

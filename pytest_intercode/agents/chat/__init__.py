@@ -1,0 +1,67 @@
+"""The chat baselines: a model behind any server that speaks OpenAI's chat completions API.
+
+``single-turn``, ``try-again``, ``react``, ``plan-solve`` and ``tools``. They reach the environment
+as a loop-style agent does, and know nothing that another agent could not. The openai client is
+imported before the first episode begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pytest_intercode.agents.chat.arguments import read_arguments
+from pytest_intercode.agents.chat.templates import load_templates
+from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.errors import AgentLoadError
+from pytest_intercode.suites.task import Task, TaskView
+
+__all__ = ["make_factory"]
+
+
+def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Path) -> AgentFactory:
+    """Return the factory of a chat baseline.
+
+    Args:
+        name: which one.
+        rest: nothing; these agents take arguments.
+        arguments: those of ``--intercode-agent-arg``.
+        folder: where a relative path starts.
+
+    Raises:
+        AgentLoadError: an argument is wrong, or the openai client is not installed.
+    """
+    if find_spec("openai") is None:
+        raise AgentLoadError(
+            f"--intercode-agent={name} needs the openai client: "
+            "pip install 'pytest-intercode[chat]'"
+        )
+    told = read_arguments(name, arguments, folder)
+    templates = load_templates(told.prompts)
+
+    from pytest_intercode.agents.chat.client import Caller, ChatClient
+    from pytest_intercode.agents.chat.dialogue import Dialogue, Kit
+    from pytest_intercode.agents.chat.strategies import STRATEGIES
+
+    kit = Kit(name, told, templates)
+    client = ChatClient(told)
+    play = STRATEGIES[name]
+
+    def make(_: Task) -> Agent:
+        client.start()
+        caller = Caller(client)
+
+        def run(task: TaskView, env: Any) -> None:
+            play(Dialogue(kit, caller, task, env), task.env, told.refine)
+
+        return Agent("loop", run=run, name=name, abort=caller.abort)
+
+    return AgentFactory(
+        name,
+        make,
+        feedback="reward" if name == "try-again" else "",
+        priced=told.prices is not None,
+        close=client.close,
+    )

@@ -1,0 +1,51 @@
+"""``pytest-intercode prompts``: copies the chat agents' templates into a folder, to be changed."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pytest_intercode.agents.chat.templates import FOLDER, PLACEHOLDERS
+from pytest_intercode.errors import ConfigurationError, suggestion
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "copy the prompts of the chat agents into a folder"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument("folder", metavar="DIR", type=Path, help="where to copy them to")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"which ones (default: all): {', '.join(PLACEHOLDERS)}",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Copy what is asked for; nothing is overwritten.
+
+    Raises:
+        ConfigurationError: there is no such template, or the folder cannot be written.
+    """
+    folder: Path = options.folder.expanduser()
+    names = options.names or list(PLACEHOLDERS)
+    for name in names:
+        if name not in PLACEHOLDERS:
+            raise ConfigurationError(
+                f"there is no template {name!r}; known are {', '.join(PLACEHOLDERS)}."
+                + suggestion(name, PLACEHOLDERS)
+            )
+        if (folder / f"{name}.txt").exists():
+            raise ConfigurationError(f"{folder / name}.txt is there already, and is left as it is")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (folder / f"{name}.txt").write_bytes((FOLDER / f"{name}.txt").read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"{folder}: {error.strerror or error}") from None
+    print(f"{len(names)} template{'s' * (len(names) != 1)} in {folder}; keep those that you change")
+    print(f"use them: --intercode-agent-arg prompts={folder}")
+    return 0

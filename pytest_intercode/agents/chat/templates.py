@@ -1,0 +1,125 @@
+"""The texts that models are given: template files that a user can copy and override.
+
+A template is ``string.Template`` text: ``$name`` or ``${name}`` stands for a value, ``$$`` for a
+dollar sign. Each has its own list of placeholders, which is checked when it is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from string import Template
+
+from pytest_intercode.errors import AgentLoadError, suggestion
+
+__all__ = ["FOLDER", "PLACEHOLDERS", "Templates", "load_templates"]
+
+FOLDER = Path(__file__).with_name("prompts")
+"""Our own templates."""
+
+_SUFFIX = ".txt"
+_SETTING = ("workdir", "engine", "database", "language", "fence", "example", "submit", "turns")
+_ACTED = ("observation", "turns_left")
+
+PLACEHOLDERS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("bash", "sql", "python", "ctf"), _SETTING),
+    **dict.fromkeys(
+        ("single-turn", "try-again", "react", "plan-solve", "tools"), ("setting", *_SETTING)
+    ),
+    "task": ("query", *_SETTING),
+    "plan": ("query", *_SETTING),
+    "step": ("step", "number", "total", "turns_left", "submit"),
+    "refine": ("turns_left", "submit"),
+    "observation": _ACTED,
+    "reward": (*_ACTED, "reward"),
+    "no-action": ("problem", "form"),
+    "tool-execute": ("language",),
+    "tool-submit": ("answer",),
+}
+"""What each template may hold."""
+
+# Without these a model would not know its task, or what it did.
+_NEEDED = {"task": "query", "plan": "query", "step": "step"}
+_NEEDED |= dict.fromkeys(("observation", "reward"), "observation")
+
+
+@dataclass(frozen=True)
+class Templates:
+    """All templates of a run.
+
+    Attributes:
+        texts: by name.
+        own: names of those that are the user's.
+    """
+
+    texts: Mapping[str, Template]
+    own: tuple[str, ...] = ()
+
+    def fill(self, name: str, **values: object) -> str:
+        """Return a template's text with its values."""
+        wanted = {key: values[key] for key in PLACEHOLDERS[name] if key in values}
+        return self.texts[name].substitute(wanted)
+
+
+def load_templates(folder: Path | None = None) -> Templates:
+    """Return our templates, each replaced by the one of its name in the user's folder.
+
+    Raises:
+        AgentLoadError: there is no such folder, or one of its templates is wrong.
+    """
+    if folder is None:
+        return Templates(_ours())
+    what = f"--intercode-agent-arg prompts={folder}"
+    if not folder.is_dir():
+        raise AgentLoadError(f"{what}: there is no such folder")
+    found = sorted(path for path in folder.iterdir() if path.suffix == _SUFFIX)
+    if not found:
+        raise AgentLoadError(
+            f"{what}: there is no template in it; copy what you want to change from {FOLDER}"
+        )
+    for path in found:
+        if path.stem not in PLACEHOLDERS:
+            raise AgentLoadError(
+                f"{path}: there is no template of this name; known are "
+                f"{', '.join(PLACEHOLDERS)}.{suggestion(path.stem, PLACEHOLDERS)}"
+            )
+    own = {path.stem: _read(path) for path in found}
+    return Templates({**_ours(), **own}, tuple(own))
+
+
+@cache
+def _ours() -> Mapping[str, Template]:
+    return {name: _read(FOLDER / f"{name}{_SUFFIX}") for name in PLACEHOLDERS}
+
+
+def _read(path: Path) -> Template:
+    """Read one template and check its placeholders.
+
+    Raises:
+        AgentLoadError: it cannot be read, or has a placeholder that it may not have.
+    """
+    try:
+        text = path.read_text(encoding="utf-8").strip("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise AgentLoadError(f"{path}: cannot be read: {error}") from None
+    allowed = PLACEHOLDERS[path.stem]
+    used = set()
+    for match in Template.pattern.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        if match["invalid"] is not None:
+            raise AgentLoadError(
+                f"{path}:{line}: a $ without a placeholder; a dollar sign is written $$"
+            )
+        name = match["named"] or match["braced"]
+        if name is not None and name not in allowed:
+            raise AgentLoadError(
+                f"{path}:{line}: there is no placeholder ${name} here; allowed are "
+                f"{', '.join(f'${n}' for n in allowed)}.{suggestion(name, allowed)}"
+            )
+        used.add(name)
+    needed = _NEEDED.get(path.stem)
+    if needed is not None and needed not in used:
+        raise AgentLoadError(f"{path}: it has no ${needed}, without which a model cannot work")
+    return Template(text)
