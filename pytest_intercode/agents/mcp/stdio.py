@@ -1,0 +1,59 @@
+"""The stdio server's process: passes bytes between its standard streams and a socket of pytest's.
+
+Agents start it from the configuration that they are given. It is run by its path and imports a few
+modules of the standard library only, so it starts in milliseconds and needs nothing of the
+environment that the agent gives it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+
+__all__ = ["main"]
+
+_CHUNK = 65536
+
+
+def main(path: str) -> int:
+    """Connect to the socket and pass bytes both ways until either side ends.
+
+    Args:
+        path: the socket of the episode.
+
+    Returns:
+        The exit status.
+    """
+    server = socket.socket(socket.AF_UNIX)
+    try:
+        server.connect(path)
+    except OSError as error:
+        print(f"pytest-intercode: the episode is over ({error.strerror})", file=sys.stderr)
+        return 1
+    threading.Thread(target=_out, args=(server,), daemon=True).start()
+    try:
+        while data := os.read(0, _CHUNK):
+            server.sendall(data)
+        server.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+    # The answers to what was sent last are still to come; the server ends the connection.
+    threading.Event().wait()
+    return 0
+
+
+def _out(server: socket.socket) -> None:
+    """Pass on what the server says; when it has said all, end the process."""
+    try:
+        while data := server.recv(_CHUNK):
+            while data:
+                data = data[os.write(1, data) :]
+    except OSError:
+        pass
+    os._exit(0)  # the other thread may wait for an agent that says nothing more
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
