@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from pytest_intercode.episode import Episode, run_episode
     from pytest_intercode.errors import BudgetExhausted, IntercodeError
     from pytest_intercode.making import make
+    from pytest_intercode.rescoring.rescored import rescore
+    from pytest_intercode.rewards.protocol import Reward
     from pytest_intercode.suites.loader import load_suite
     from pytest_intercode.suites.task import Task, TaskView
 
@@ -24,6 +26,7 @@ __all__ = [
     "Episode",
     "IntercodeError",
     "Observation",
+    "Reward",
     "Task",
     "TaskView",
     "Usage",
@@ -31,6 +34,7 @@ __all__ = [
     "log",
     "make",
     "read_results",
+    "rescore",
     "run_episode",
     "spend",
     "think",
@@ -45,6 +49,7 @@ _HOMES = {
     "Episode": "episode",
     "IntercodeError": "errors",
     "Observation": "environments.base",
+    "Reward": "rewards.protocol",
     "Task": "suites.task",
     "TaskView": "suites.task",
     "Usage": "agents.ledger",
@@ -52,6 +57,7 @@ _HOMES = {
     "log": "agents.ledger",
     "make": "making",
     "read_results": "agents.recordings",
+    "rescore": "rescoring.rescored",
     "run_episode": "episode",
     "spend": "agents.ledger",
     "think": "agents.ledger",

@@ -17,7 +17,11 @@ from pytest_intercode.errors import IntercodeError
 
 __all__ = ["main"]
 
-_COMMANDS = {"fetch": "pytest_intercode.fetching.command"}
+_COMMANDS = {
+    "fetch": "pytest_intercode.fetching.command",
+    "prompts": "pytest_intercode.agents.chat.command",
+    "rescore": "pytest_intercode.rescoring.command",
+}
 _FAILED, _INTERRUPTED = 1, 130
 
 

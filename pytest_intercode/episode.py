@@ -176,7 +176,7 @@ def run_episode(
         parts=dict(graded.parts),
         reason=reason,
         detail=detail,
-        state=environment.end_state(),
+        state=environment.recorded_state(),
         usage=ledger.usage,
         log=run.rest(),
         left_behind=["the agent's own thread, which still runs"] if still_there else [],

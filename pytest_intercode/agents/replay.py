@@ -1,77 +1,111 @@
 """Replay: plays the actions of a recorded run, our own or one published by InterCode.
 
-A recorded episode belongs to a task when the ids are equal, or, as InterCode numbers tasks by
-their place in a file, when the queries are. Where a query occurs twice, the number decides; where
-a query has been reworded since, file and number do.
+Thoughts are handed over with their actions, and a turn that ran nothing is taken so again. What
+an agent used up is not.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from pytest_intercode.agents.protocol import Agent, NoRecording
-from pytest_intercode.agents.recordings import read_results
+from pytest_intercode.agents.ledger import think
+from pytest_intercode.agents.loader import no_arguments
+from pytest_intercode.agents.protocol import Agent, AgentFactory, NoRecording
+from pytest_intercode.agents.recordings import (
+    RecordedRun,
+    Row,
+    is_ours,
+    of_try_again,
+    read_results,
+)
+from pytest_intercode.errors import AgentLoadError, ConfigurationError
 from pytest_intercode.suites.task import Task, TaskView
 
-__all__ = ["make_replayer"]
+__all__ = ["actions_of", "make_factory"]
 
 
-def make_replayer(path: Path) -> Callable[[Task], Agent]:
-    """Read a recorded run and return the maker of agents that play it.
+def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Path) -> AgentFactory:
+    """Return the factory of ``--intercode-agent=replay:FILE``.
 
     Raises:
-        ConfigurationError: the file cannot be read as results.
+        AgentLoadError: the file cannot be read as results, or holds none.
     """
-    by_id: dict[str, Mapping[str, Any]] = {}
-    by_query: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    by_place: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for row in read_results(path):
-        if row.get("superseded") or row.get("outcome") == "infrastructure-error":
-            continue  # not what the agent would have done
-        by_id[str(row["task_id"])] = row
-        by_query[_plain(row.get("query", ""))].append(row)
-        by_place[Path(row.get("dataset", "")).name, str(row["task_id"])] = row
+    no_arguments(name, arguments)
+    path = folder / Path(rest.strip()).expanduser()
+    try:
+        rows = read_results(path)
+    except ConfigurationError as error:
+        raise AgentLoadError(f"--intercode-agent=replay: {error}") from None
+    if not rows:
+        raise AgentLoadError(f"--intercode-agent=replay: {path}: holds no recorded episode")
+    # What else there is, is not what the agent would have done.
+    played = [
+        row
+        for row in rows
+        if not row.get("superseded") and row.get("outcome") != "infrastructure-error"
+    ]
+    feedback = any(map(of_try_again, played))
+    return AgentFactory(name, _maker(path, RecordedRun(played)), "reward" if feedback else "")
 
+
+def _maker(path: Path, run: RecordedRun) -> Callable[[Task], Agent]:
     def make(task: Task) -> Agent:
-        row = by_id.get(task.id) or _by_query(by_query, task) or by_place.get(_place(task))
+        row = run.row_of(task)
         if row is None:
             raise NoRecording(f"{path.name} holds no episode of task {task.id}")
-        history = row["turn_history"]
-        unwrap = "thoughts" in history
-        actions = [_unwrapped(action) if unwrap else action for action in history["actions"]]
-
-        def run(_: TaskView, env: Any) -> None:
-            for action in actions:
-                *_rest, terminated, truncated, _info = env.step(action)
-                if terminated or truncated:
-                    return
-
-        return Agent("loop", run=run)
+        return Agent("loop", run=lambda _, env: _play(row, _, env))
 
     return make
 
 
-def _by_query(
-    by_query: Mapping[str, list[Mapping[str, Any]]], task: Task
-) -> Mapping[str, Any] | None:
-    rows = by_query.get(_plain(task.query), [])
-    if len(rows) <= 1:
-        return rows[0] if rows else None
-    number = task.id.rpartition("-")[2].lstrip("0") or "0"
-    return next((row for row in rows if str(row["task_id"]) == number), rows[0])
+class _Turn(NamedTuple):
+    """A turn to take again."""
+
+    action: str
+    observation: str
+    thought: str
+    passed: bool
+    answer: str | None
 
 
-def _place(task: Task) -> tuple[str, str]:
-    """Return the name of the file that a task is a row of, and the row's number."""
-    path, _, number = task.source.rpartition(", row ")
-    return Path(path).name, number
+def _turns(row: Row) -> list[_Turn]:
+    history = row["turn_history"]
+    actions = actions_of(row)
+    columns = zip_longest(
+        actions,
+        (history.get("observations") or [])[: len(actions)],
+        (history.get("thoughts") or [])[: len(actions)],
+        (row.get("turn_passed") or [])[: len(actions)],
+        (row.get("turn_answers") or [])[: len(actions)],
+    )
+    return [
+        _Turn(action, seen or "", thought or "", bool(passed), answer)
+        for action, seen, thought, passed, answer in columns
+    ]
 
 
-def _plain(query: str) -> str:
-    return " ".join(query.split())
+def _play(row: Row, _: TaskView, env: Any) -> None:
+    for turn in _turns(row):
+        think(turn.thought)
+        if turn.passed:
+            result = env.pass_turn(turn.action, turn.observation)
+        elif turn.answer is not None:
+            result = env.submit(turn.answer)
+        else:
+            result = env.step(turn.action)
+        _observation, _reward, terminated, truncated, _info = result
+        if terminated or truncated:
+            return
+
+
+def actions_of(row: Row) -> list[str]:
+    """Return the actions of a row, as an environment takes them."""
+    history = row["turn_history"]
+    wrapped = "thoughts" in history and not is_ours(row)
+    return [_unwrapped(action) if wrapped else action for action in history["actions"]]
 
 
 def _unwrapped(action: str) -> str:

@@ -76,6 +76,7 @@ class Turn:
         log: what the agent printed beside it.
         usage: what the agent used up for it.
         agent_seconds: wall time that the agent took before it.
+        answer: what was submitted, where the action's text does not say it exactly.
     """
 
     action: str
@@ -89,6 +90,7 @@ class Turn:
     log: str = ""
     usage: Usage = UNSPENT
     agent_seconds: float = 0.0
+    answer: str | None = None
 
 
 class Environment(abc.ABC):
@@ -131,6 +133,7 @@ class Environment(abc.ABC):
         self.tasks = TaskOrder(())
         self._over = ""
         self._best: Reward | None = None
+        self._best_state: dict[str, Any] = {}
         self._latest: Reward | None = None  # of the present state, if it was graded
         self._lock = threading.RLock()
         self._pid = os.getpid()
@@ -165,6 +168,15 @@ class Environment(abc.ABC):
     def end_state(self) -> dict[str, Any]:
         """Return what the last grading compared, as builtins; it can be graded again from it."""
         return {}
+
+    def recorded_state(self) -> dict[str, Any]:
+        """Return what the grading compared that gave the episode's reward, as builtins.
+
+        With rewards as feedback that is the best try's, and ``turn`` says which one it was.
+        """
+        if self._best is not None and self.final is self._best:
+            return self._best_state
+        return self.end_state()
 
     # -- what agents and loops use
 
@@ -262,7 +274,11 @@ class Environment(abc.ABC):
         with self._lock:
             if self._over:
                 raise BudgetExhausted(f"the episode is over ({self._over}); nothing to submit")
-            return self._submit(f"submit {answer}".rstrip(), answer or None)
+            action = f"submit {answer}".rstrip()
+            result = self._submit(action, answer or None)
+            if answer and self._submission(action) != answer:
+                self.turns[-1].answer = answer  # white space around it, which the text loses
+            return result
 
     def end(self, reason: str) -> Reward:
         """End the episode for a reason of ours and grade the state as it is."""
@@ -325,6 +341,7 @@ class Environment(abc.ABC):
             observation.reward = graded.value
             if self._best is None or graded.value > self._best.value:
                 self._best = graded
+                self._best_state = {**self.end_state(), "turn": len(self.turns)}
             if graded.value >= 1.0:
                 self.final, self._over = graded, "solved"
         if not self._over and len(self.turns) >= self.max_turns:

@@ -7,14 +7,17 @@ agent's.
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from typing import Any
 
 from pytest_intercode.environments.base import Profile
 from pytest_intercode.environments.gold import Gold, GoldRun
 from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.errors import GoldError
-from pytest_intercode.rewards.bash_strict import BashState, bash_strict_reward
+from pytest_intercode.rewards.bash_strict import (
+    BashState,
+    bash_strict_reward,
+    bash_strict_state,
+)
 from pytest_intercode.rewards.protocol import Reward
 from pytest_intercode.sandboxes.protocol import Changes, Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -90,9 +93,9 @@ class BashEnvironment(ShellEnvironment):
 
     def end_state(self) -> dict[str, Any]:
         """Return both end states as builtins."""
-        if self._states is None:
+        if self._states is None or self.task is None:
             return {}
-        return {side: _builtins(s) for side, s in zip(("agent", "gold"), self._states, strict=True)}
+        return bash_strict_state(*self._states, self.task.reward, self.task.workdir)
 
     def _stop(self) -> None:
         super()._stop()
@@ -113,16 +116,3 @@ def _state(
         before=changes.before,
         touched=frozenset(changes.entries),
     )
-
-
-def _builtins(state: BashState) -> dict[str, Any]:
-    def entries(mapping: Any) -> dict[str, Any]:
-        return {path: None if e is None else asdict(e) for path, e in mapping.items()}
-
-    return {
-        "output": state.output,
-        "digest": state.digest,
-        "entries": entries(state.entries),
-        "before": entries(state.before),
-        "touched": sorted(state.touched),
-    }

@@ -19,7 +19,12 @@ from pytest_intercode.environments.paper_shell import PaperShell, run_words, spl
 from pytest_intercode.environments.restored_times import RestoredTimes, Side
 from pytest_intercode.environments.shell import prepare
 from pytest_intercode.errors import GoldError, InfrastructureError
-from pytest_intercode.rewards.bash_paper import PaperState, bash_paper_reward, parse_status
+from pytest_intercode.rewards.bash_paper import (
+    PaperState,
+    bash_paper_reward,
+    bash_paper_state,
+    parse_status,
+)
 from pytest_intercode.rewards.protocol import Reward
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -139,14 +144,7 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         """Return both end states as builtins."""
         if self._graded is None:
             return {}
-        return {
-            side: {
-                "output": state.output,
-                "status": [list(pair) for pair in state.status],
-                "sums": dict(state.sums),
-            }
-            for side, state in zip(("agent", "gold"), self._graded, strict=True)
-        }
+        return bash_paper_state(*self._graded)
 
 
 def _status(sandbox: Sandbox) -> tuple[tuple[str, str], ...]:

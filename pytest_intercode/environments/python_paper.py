@@ -20,7 +20,11 @@ from pytest_intercode.environments.python_asking import Program
 from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.environments.skipping import SkippingEnvironment
 from pytest_intercode.rewards.protocol import Reward
-from pytest_intercode.rewards.python_paper import python_paper_reward
+from pytest_intercode.rewards.python_paper import (
+    python_paper_reward,
+    python_paper_state,
+    texts_of,
+)
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.task import CodeTest, Task
@@ -90,6 +94,7 @@ class PaperPythonEnvironment(SkippingEnvironment, PythonEnvironment):
             # Whoever defines a function in Try Again submits it.
             found = _DEFINITION.match(self._action)
             name = found[1] if found else ""
+        self._results = []
         if not name:
             return python_paper_reward({}, {})
         tests = [test.code for test in self.task.tests if isinstance(test, CodeTest)]
@@ -100,8 +105,7 @@ class PaperPythonEnvironment(SkippingEnvironment, PythonEnvironment):
         if answer_ is None:
             return Reward(0.0, {"tests": 0.0}, "the tests took too long")
         self._results = [dict(zip(tests, results, strict=True)) for results in answer_]
-        mine, theirs = ({k: str(v) for k, v in side.items()} for side in self._results)
-        return python_paper_reward(mine, theirs)
+        return python_paper_reward(*map(texts_of, self._results))
 
     def _ask(self, request: dict[str, Any], timeout: float) -> Any:
         assert self._program is not None
@@ -113,4 +117,5 @@ class PaperPythonEnvironment(SkippingEnvironment, PythonEnvironment):
 
     def end_state(self) -> dict[str, Any]:
         """Return what each test did, as builtins."""
-        return dict(zip(("agent", "gold"), self._results, strict=False))
+        agent, gold = self._results or ({}, {})
+        return python_paper_state(agent, gold)

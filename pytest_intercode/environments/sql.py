@@ -15,6 +15,7 @@ from typing import Any
 from pytest_intercode.databases.protocol import Answer, Engine, Session
 from pytest_intercode.databases.scan import Dialect, split
 from pytest_intercode.environments.base import Environment, Observation, Profile
+from pytest_intercode.environments.sql_alike import LONGEST, LastAlike, compare_action
 from pytest_intercode.environments.sql_gold import (
     MAX_BYTES,
     MAX_ROWS,
@@ -24,17 +25,18 @@ from pytest_intercode.environments.sql_gold import (
     writes,
 )
 from pytest_intercode.environments.sql_text import NOTHING, not_run, show, translate
+from pytest_intercode.rewards.options import options_state
 from pytest_intercode.rewards.protocol import Reward
 from pytest_intercode.rewards.sql_cells import canonical_rows
 from pytest_intercode.rewards.sql_changes import changes_between, changes_state, sql_changes_reward
+from pytest_intercode.rewards.sql_paper import paper_rows_state
 from pytest_intercode.rewards.sql_strict import Rows, Run, rows_state, sql_rows_reward
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.task import Database, Task
 
-__all__ = ["SqlEnvironment"]
+__all__ = ["SqlEnvironment", "gold_problem", "rows_of", "texts_of"]
 
-_LONGEST = 1024**2  # characters of an action
 _LEAST_ROOM = 200  # bytes that each of many statements in one action is shown with
 
 
@@ -49,6 +51,7 @@ class SqlEnvironment(Environment):
         self._session: Session | None = None
         self._gold: Any = None
         self._last: Answer | None = None
+        self._alike = LastAlike("sqlite")
         self._graded: Callable[[], dict[str, Any]] = dict
 
     @classmethod
@@ -78,6 +81,7 @@ class SqlEnvironment(Environment):
         assert task.database is not None
         engine = self._engine(task.database)
         self._last = None
+        self._alike = LastAlike(task.database.engine)
         self._graded = dict
         self._gold = self._play_gold(engine, task)
         self._session = engine.session(task.database, writes=writes(task), limits=task.limits)
@@ -99,6 +103,7 @@ class SqlEnvironment(Environment):
     def _execute(self, action: str) -> Observation:
         """Run an action's statements until the first error, and show each."""
         texts, executed = self._run(action)
+        self._alike.note(action, self._last)
         return Observation("\n".join(texts), executed=executed)
 
     def _run(self, action: str) -> tuple[list[str], bool]:
@@ -109,9 +114,9 @@ class SqlEnvironment(Environment):
         """
         assert self._session is not None
         assert self.task is not None
-        if len(action) > _LONGEST:
+        if len(action) > LONGEST:
             self._last = Answer(error="the action is too long")
-            return [f"[not run: an action has at most {_LONGEST} characters]"], False
+            return [f"[not run: an action has at most {LONGEST} characters]"], False
         statements = split(translate(action, self._dialect), self._dialect)
         until = time.monotonic() + self.action_timeout
         room = self.task.limits.output
@@ -145,27 +150,32 @@ class SqlEnvironment(Environment):
         gold: Gold = self._gold
         if gold.before is not None and gold.changes is not None:
             changes = changes_between(gold.before, self._session.state())
-            self._graded = partial(changes_state, changes, gold.changes)
+            self._graded = self._recorded(partial(changes_state, changes, gold.changes))
             return sql_changes_reward(changes, gold.changes)
         assert gold.rows is not None
-        mine = self._answer()
+        mine = rows_of(self._last)
         options = self.task.reward
-        self._graded = partial(rows_state, mine, gold.rows, options, exact=gold.exact)
+        self._graded = self._recorded(
+            partial(rows_state, mine, gold.rows, options, exact=gold.exact)
+        )
         return sql_rows_reward(mine, gold.rows, options)
 
-    def _answer(self) -> Rows:
-        """Return the last statement's result as it is compared."""
-        last = self._last
-        if last is None:
-            return Rows(problem="no statement was run")
-        if last.ended != "itself":
-            return Rows(problem="the last statement was stopped before it ended")
-        if last.error:
-            return Rows(problem=f"the last statement failed: {last.error}")
-        if last.result is None:
-            return Rows(problem="the last statement gives no rows")
-        rows = canonical_rows(last.result.rows)
-        return Rows(len(last.result.columns), (Run(rows),), truncated=last.result.truncated)
+    def _recorded(self, compared: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+        """Add to a record what the paper profile would have compared."""
+        assert self.task is not None
+        options, alike = self.task.reward, self._alike
+        # InterCode's driver finds no rows in nothing, where ours keeps the result before.
+        unlike = alike.unlike_for_good if alike.nothing else alike.problem
+        problem = unlike or gold_problem(self.task)
+        answer, nothing, last = alike.answer, alike.nothing, self._gold.last
+
+        def state() -> dict[str, Any]:
+            paper: dict[str, Any] = {"problem": problem}
+            if not problem:
+                paper = paper_rows_state([] if nothing else texts_of(answer), texts_of(last) or [])
+            return {**compared(), "options": options_state(options), "paper": paper}
+
+        return state
 
     def end_state(self) -> dict[str, Any]:
         """Return what was compared as builtins."""
@@ -176,3 +186,32 @@ class SqlEnvironment(Environment):
         self._gold = None
         if session is not None:
             session.close()
+
+
+def rows_of(last: Answer | None) -> Rows:
+    """Return the last statement's result as it is compared."""
+    if last is None:
+        return Rows(problem="no statement was run")
+    if last.ended != "itself":
+        return Rows(problem="the last statement was stopped before it ended")
+    if last.error:
+        return Rows(problem=f"the last statement failed: {last.error}")
+    if last.result is None:
+        return Rows(problem="the last statement gives no rows")
+    rows = canonical_rows(last.result.rows)
+    return Rows(len(last.result.columns), (Run(rows),), truncated=last.result.truncated)
+
+
+def texts_of(answer: Answer | None) -> list[str] | None:
+    """Return the text of an answer's rows, as InterCode compares them; None if it has no result."""
+    if answer is None or answer.error or answer.result is None:
+        return None
+    return [str(row) for row in answer.result.rows]
+
+
+def gold_problem(task: Task) -> str:
+    """Say why the two profiles do not run a task's gold alike; return nothing if they do."""
+    assert task.database is not None
+    if all(compare_action(text, task.database.engine) == "alike" for text in task.gold):
+        return ""
+    return "a statement of gold is not the same in both profiles"

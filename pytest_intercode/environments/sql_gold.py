@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 
 from pytest_intercode.databases.ordering import Ordered, show_order
 from pytest_intercode.databases.protocol import Answer, Engine, ResultSet, Session, State
 from pytest_intercode.databases.scan import Statement, split
+from pytest_intercode.environments.sql_alike import STATELESS
 from pytest_intercode.errors import GoldError, GoldRefused, SandboxError
 from pytest_intercode.rewards.sql_cells import Row, canonical_rows
 from pytest_intercode.rewards.sql_changes import Changes, changes_between
@@ -27,6 +28,7 @@ __all__ = [
     "Gold",
     "KeptSessions",
     "gold_statements",
+    "grouped_answer",
     "play_gold",
     "writes",
 ]
@@ -41,7 +43,6 @@ _KEPT_SESSIONS = {"sqlite": 8, "mysql": 64}  # a process each, or a connection
 _KEPT_STATES = 8
 _KEPT_ROWS = 100_000  # of a database whose first state is kept
 _BEYOND = 200  # rows after gold's LIMIT that are looked at for ties, before all are
-_STATELESS = ("SELECT", "WITH", "VALUES", "TABLE", "EXPLAIN", "SHOW", "DESCRIBE", "DESC")
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,14 @@ class Gold:
             order could not be found.
         before: the state that both sides start from, where the task changes the database.
         changes: what gold changed in it.
+        last: the answer to its last statement.
     """
 
     rows: Rows | None = None
     exact: bool = False
     before: State | None = None
     changes: Changes | None = None
+    last: Answer = field(default_factory=Answer)
 
 
 def gold_statements(task: Task) -> list[Statement]:
@@ -177,15 +180,16 @@ def play_gold(kept: KeptSessions, engine: Engine, task: Task, timeout: float) ->
         raise GoldError(f"{task.source}: task {task.id!r}: gold holds no statement")
     if writes(task):
         return _play_changes(kept, engine, task, statements, timeout)
-    keep = all(statement.keyword in _STATELESS for statement in statements)
+    keep = all(statement.keyword in STATELESS for statement in statements)
     with kept.session(engine, task.database, task.limits, keep=keep) as session:
-        result = _run(session, task, statements, timeout, writing=False).result
-        if result is None:
+        last = _run(session, task, statements, timeout, writing=False)
+        if last.result is None:
             raise GoldError(
                 f"{task.source}: task {task.id!r}: gold's last statement gives no rows, and the "
                 "task does not say database.writes: true"
             )
-        return _answer(session, task, statements[-1], result, timeout)
+        rows, exact = grouped_answer(session, task, statements[-1], last.result, timeout)
+        return Gold(rows, exact, last=last)
 
 
 def _run(
@@ -217,7 +221,7 @@ def _play_changes(
     session = engine.session(task.database, writes=True, limits=task.limits)
     try:
         before = kept.before(task.database, session)
-        _run(session, task, statements, timeout, writing=True)
+        last = _run(session, task, statements, timeout, writing=True)
         after = session.state()
     finally:
         session.close()
@@ -231,13 +235,17 @@ def _play_changes(
         problem = "changes more rows, or a larger database, than can be compared"
     if problem:
         raise GoldError(f"{task.source}: task {task.id!r}: gold {problem}")
-    return Gold(before=before, changes=changes)
+    return Gold(before=before, changes=changes, last=last)
 
 
-def _answer(
+def grouped_answer(
     session: Session, task: Task, statement: Statement, result: ResultSet, timeout: float
-) -> Gold:
-    """Return gold's rows, grouped as far as its order leaves them open."""
+) -> tuple[Rows, bool]:
+    """Return gold's rows, grouped as far as its order leaves them open.
+
+    Returns:
+        The rows, and whether the ties in gold's order could not be found.
+    """
     width, rows = len(result.columns), canonical_rows(result.rows)
     each = tuple(Run((row,)) for row in rows)
     wanted = task.reward.rows
@@ -248,7 +256,7 @@ def _answer(
     ordered = wanted == "in-order" or (wanted == "when-gold-orders" and statement.orders)
     if runs is None:
         runs = each if ordered else (Run(rows),)
-    return Gold(Rows(width, runs, ordered, result.truncated), exact)
+    return Rows(width, runs, ordered, result.truncated), exact
 
 
 def _runs(

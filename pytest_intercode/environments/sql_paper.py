@@ -8,23 +8,40 @@ and nothing crosses from one episode to the next.
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 from pytest_intercode.databases.protocol import Answer, Engine, Session
 from pytest_intercode.environments.base import Observation, Profile
 from pytest_intercode.environments.skipping import SkippingEnvironment
-from pytest_intercode.environments.sql import SqlEnvironment
-from pytest_intercode.environments.sql_gold import MAX_BYTES, MAX_ROWS, writes
+from pytest_intercode.environments.sql import SqlEnvironment, gold_problem, rows_of, texts_of
+from pytest_intercode.environments.sql_gold import (
+    MAX_BYTES,
+    MAX_ROWS,
+    gold_statements,
+    grouped_answer,
+    writes,
+)
 from pytest_intercode.errors import SandboxError
+from pytest_intercode.rewards.options import options_state
 from pytest_intercode.rewards.protocol import Reward
-from pytest_intercode.rewards.sql_paper import sql_paper_reward
+from pytest_intercode.rewards.sql_paper import paper_rows_state, sql_paper_reward
+from pytest_intercode.rewards.sql_strict import Rows, rows_state
 from pytest_intercode.suites.task import Task
 
 __all__ = ["PaperSqlEnvironment"]
 
 _SHOWN = 1024**2  # characters of an observation; InterCode has no limit
-_KEPT = 2000  # rows of a side that are kept with the record
+_WRITES = "the task changes its database, which a paper run does not compare"
+
+
+@dataclass(frozen=True)
+class _Gold:
+    """Gold's rows, and those that the strict profile compares with or why they are not known."""
+
+    rows: list[str]
+    strict: Rows | None
+    problem: str
 
 
 class PaperSqlEnvironment(SkippingEnvironment, SqlEnvironment):
@@ -44,20 +61,30 @@ class PaperSqlEnvironment(SkippingEnvironment, SqlEnvironment):
         self._rows = None
         super()._start(task)
 
-    def _play_gold(self, engine: Engine, task: Task) -> list[str]:
+    def _play_gold(self, engine: Engine, task: Task) -> _Gold:
         """Return gold's rows; a gold that fails, or does not end, has none."""
         assert task.database is not None
         session = engine.session(task.database, writes=writes(task), limits=task.limits)
         try:
-            rows: list[str] | None = None
+            answer = _NOTHING
             for statement in task.gold:
                 answer = self._ask(session, statement)
                 if answer.lost and answer.ended == "itself":
                     raise SandboxError("gold's session was lost")
-                rows = _rows(answer)
-            return rows or []
+            return _Gold(_rows(answer) or [], *self._strict_gold(session, task, answer))
         finally:
             session.close()
+
+    def _strict_gold(self, session: Session, task: Task, last: Answer) -> tuple[Rows | None, str]:
+        """Return what the strict profile would compare with, or why that is not known."""
+        if writes(task):
+            return None, _WRITES
+        problem = gold_problem(task)
+        if problem or last.result is None:
+            return None, problem or "gold gives no rows"
+        statement = gold_statements(task)[-1]
+        rows, _ = grouped_answer(session, task, statement, last.result, self.action_timeout)
+        return rows, ""
 
     def _ask(self, session: Session, statement: str) -> Answer:
         if not statement.strip():
@@ -70,6 +97,7 @@ class PaperSqlEnvironment(SkippingEnvironment, SqlEnvironment):
         assert self._session is not None
         answer = self._ask(self._session, action)
         self._rows = _rows(answer)
+        self._alike.note(action, answer)
         text = str(None)
         if answer.error:
             text = f"Error executing query: {answer.error}"
@@ -80,9 +108,21 @@ class PaperSqlEnvironment(SkippingEnvironment, SqlEnvironment):
         return Observation(text, executed=not answer.error)
 
     def _grade(self, answer: str | None) -> Reward:
-        gold: list[str] = self._gold
-        self._graded = partial(_both, self._rows, gold)
-        return sql_paper_reward(self._rows, gold)
+        assert self.task is not None
+        gold: _Gold = self._gold
+        rows, options, strict = self._rows, self.task.reward, gold.strict
+        problem = self._alike.unlike_for_good or self._alike.problem or gold.problem
+        last = self._alike.answer
+
+        def state() -> dict[str, Any]:
+            other: dict[str, Any] = {"problem": problem}
+            if strict is not None and not problem:
+                other = rows_state(rows_of(last), strict, options)
+                other["options"] = options_state(options)
+            return {**paper_rows_state(rows, gold.rows), "strict": other}
+
+        self._graded = state
+        return sql_paper_reward(rows, gold.rows)
 
 
 _NOTHING = Answer()
@@ -90,18 +130,6 @@ _NOTHING = Answer()
 
 def _rows(answer: Answer) -> list[str] | None:
     """Return the text of an answer's rows; None if it has no result."""
-    if answer.error:
-        return None
     if answer is _NOTHING:
         return []  # InterCode's driver runs nothing, and finds no rows
-    return None if answer.result is None else [str(row) for row in answer.result.rows]
-
-
-def _both(agent: list[str] | None, gold: list[str]) -> dict[str, Any]:
-    return {"agent": _kept(agent), "gold": _kept(gold)}
-
-
-def _kept(rows: list[str] | None) -> dict[str, Any]:
-    if rows is None:
-        return {"rows": None}
-    return {"rows": rows[:_KEPT], "count": len(rows)}
+    return texts_of(answer)

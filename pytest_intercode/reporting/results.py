@@ -26,6 +26,7 @@ def episode_row(episode: Episode, *, node_id: str = "") -> dict[str, Any]:
     thoughts = [_plain(turn.thought) for turn in episode.turns]
     logs = [_plain(turn.log) for turn in episode.turns]
     passed = [turn.passed for turn in episode.turns]
+    answers = [turn.answer and _plain(turn.answer) for turn in episode.turns]
     return {
         "environment": f"ic_{episode.task.env}",
         "dataset": episode.task.dataset,
@@ -54,6 +55,7 @@ def episode_row(episode: Episode, *, node_id: str = "") -> dict[str, Any]:
         "turn_parts": [_numbers(turn.parts) for turn in episode.turns],
         "turn_agent_seconds": [round(turn.agent_seconds, 4) for turn in episode.turns],
         **({"turn_passed": passed} if any(passed) else {}),
+        **({"turn_answers": answers} if any(answers) else {}),
         **({"turn_logs": logs} if any(logs) else {}),
         **({"turn_usage": [_used(turn.usage) for turn in episode.turns]} if episode.usage else {}),
         "usage": _used(episode.usage),

@@ -7,14 +7,26 @@ published numbers cannot be had without them.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pytest_intercode.rewards.protocol import Reward
 from pytest_intercode.rewards.text import tfidf_similarity
 
-__all__ = ["PaperState", "bash_paper_reward"]
+__all__ = [
+    "PaperState",
+    "bash_paper_reward",
+    "bash_paper_reward_again",
+    "bash_paper_state",
+    "parse_status",
+]
+
+_KEPT_PATHS = 5000
+_ENOUGH = 10  # paths of one side, from which on that part of the reward is 0.00
+_LONG = 200  # characters of a sum, above which a digest stands for it
 
 _WEIGHT = 0.33
 _CREATED = ("??", "A", "C")
@@ -70,3 +82,41 @@ def _reason(
         return f"{len(missing)} paths not changed that gold changes"
     worst = min(parts, key=lambda name: parts[name])
     return f"{worst} {parts[worst]:.2f} of {_WEIGHT}"
+
+
+# -- the record, from which a reward can be given again
+
+
+def bash_paper_state(agent: PaperState, gold: PaperState) -> dict[str, Any]:
+    """Return both sides as builtins; where very many paths changed, as many as the reward needs.
+
+    ``cut`` says that not even those are all there, so that it cannot be given again.
+    """
+    mine, theirs = set(agent.status), set(gold.status)
+    many = len(mine | theirs) > _KEPT_PATHS
+    shared = sorted(pair for pair in mine & theirs if pair[1] in _CREATED)[:_KEPT_PATHS]
+    sides: dict[str, Any] = {}
+    for side, state, own in (("agent", agent, mine - theirs), ("gold", gold, theirs - mine)):
+        status = [*shared, *sorted(own)[:_ENOUGH]] if many else state.status
+        sums = {path: _short(state.sums[path]) for path, _ in status if path in state.sums}
+        sides[side] = {"output": state.output, "status": [list(p) for p in status], "sums": sums}
+    return {**sides, "cut": many and len(shared) == _KEPT_PATHS}
+
+
+def _short(text: str) -> str:
+    if len(text) <= _LONG:
+        return text
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def bash_paper_reward_again(state: Mapping[str, Any]) -> Reward:
+    """Return the reward from a record that :func:`bash_paper_state` made."""
+    agent, gold = (
+        PaperState(
+            state[side]["output"],
+            tuple((path, code) for path, code in state[side]["status"]),
+            state[side]["sums"],
+        )
+        for side in ("agent", "gold")
+    )
+    return bash_paper_reward(agent, gold)

@@ -20,14 +20,24 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal, InvalidOperation
+from typing import Any
 
+from pytest_intercode.rewards.options import options_again, options_state
 from pytest_intercode.rewards.protocol import Reward
 from pytest_intercode.sandboxes.protocol import Entry
 from pytest_intercode.suites.task import Normaliser, RewardOptions
 
-__all__ = ["BashState", "bash_strict_reward", "normalise"]
+__all__ = [
+    "BashState",
+    "bash_strict_reward",
+    "bash_strict_reward_again",
+    "bash_strict_state",
+    "normalise",
+]
+
+_KEPT_PATHS = 2000
 
 _MOST_BELOW_ONE = 0.99
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?![\w.])")
@@ -58,25 +68,44 @@ def bash_strict_reward(
 ) -> Reward:
     """Return the strict reward with its parts ``output`` and ``files``, those that count."""
     effects = _effects(agent, gold, options, workdir)
-    equal = {path for path in effects if agent.entries.get(path) == gold.entries.get(path)}
+    equal = _equal(effects, agent, gold)
+    count = _Count(len(effects), len(equal), any(effects.values()))
+    graded = _graded(agent, gold, options, count)
+    if graded.value == 1.0:
+        return graded
+    return replace(graded, reason=_reason(agent, list(effects), equal, graded.parts))
+
+
+@dataclass(frozen=True)
+class _Count:
+    """How many effects there are, how many of them are equal, and whether gold has any."""
+
+    effects: int
+    equal: int
+    by_gold: bool
+
+
+def _graded(agent: BashState, gold: BashState, options: RewardOptions, count: _Count) -> Reward:
     gold_prints = gold.output != "" or gold.digest != ""
-    gold_changes = any(effects.values())
     compare_output = (
         options.output == "always"
         or (options.output == "when-gold-prints" and gold_prints)
-        or not gold_changes  # nothing else could tell a right run from one that does nothing
+        or not count.by_gold  # nothing else could tell a right run from one that does nothing
     )
     parts: dict[str, float] = {}
     if compare_output:
         parts["output"] = _output_part(agent, gold, options.normalise)
-    if effects:
-        parts["files"] = len(equal) / len(effects)
+    if count.effects:
+        parts["files"] = count.equal / count.effects
     if all(part == 1.0 for part in parts.values()):
         return Reward(1.0, parts)
     # An empty output that equals gold's empty output earns nothing: it may only be wrong.
     earned = [part for name, part in parts.items() if name == "files" or gold_prints or part < 1]
-    value = min(sum(earned) / len(earned), _MOST_BELOW_ONE)
-    return Reward(value, parts, _reason(agent, list(effects), equal, parts))
+    return Reward(min(sum(earned) / len(earned), _MOST_BELOW_ONE), parts)
+
+
+def _equal(effects: Mapping[str, bool], agent: BashState, gold: BashState) -> set[str]:
+    return {path for path in effects if agent.entries.get(path) == gold.entries.get(path)}
 
 
 def _effects(
@@ -172,3 +201,76 @@ def _reason(
     if parts.get("output", 1.0) < 1.0:
         said.append("the output is not gold's")
     return " and ".join(said)
+
+
+# -- the record, from which a reward can be given again
+
+
+def bash_strict_state(
+    agent: BashState, gold: BashState, options: RewardOptions, workdir: str = "/"
+) -> dict[str, Any]:
+    """Return both sides as builtins; where very many paths were touched, how many count."""
+    paths = len(agent.touched | gold.touched)
+    state: dict[str, Any] = {
+        side: {
+            "output": each.output,
+            "digest": each.digest,
+            **(_entries(each) if paths <= _KEPT_PATHS else {}),
+        }
+        for side, each in (("agent", agent), ("gold", gold))
+    }
+    state["options"] = options_state(options)
+    state["workdir"] = workdir
+    if paths > _KEPT_PATHS:
+        effects = _effects(agent, gold, options, workdir)
+        equal = _equal(effects, agent, gold)
+        state["counted"] = asdict(_Count(len(effects), len(equal), any(effects.values())))
+    return state
+
+
+def _entries(state: BashState) -> dict[str, Any]:
+    def written(entries: Mapping[str, Entry | None]) -> dict[str, Any]:
+        return {path: None if e is None else asdict(e) for path, e in entries.items()}
+
+    return {
+        "entries": written(state.entries),
+        "before": written(state.before),
+        "touched": sorted(state.touched),
+    }
+
+
+def bash_strict_reward_again(
+    state: Mapping[str, Any], options: RewardOptions | None = None
+) -> Reward:
+    """Return the reward from a record that :func:`bash_strict_state` made.
+
+    Args:
+        state: the record.
+        options: the task's options of today, in place of those of then. A record that only counts
+            paths does not allow it: KeyError is raised.
+    """
+    agent, gold = (_from_builtins(state[side]) for side in ("agent", "gold"))
+    if options is None and "counted" in state:
+        then = options_again(state["options"])
+        graded = _graded(agent, gold, then, _Count(**state["counted"]))
+        return graded if graded.value == 1.0 else replace(graded, reason=_MANY)
+    if "counted" in state:
+        raise KeyError("entries")
+    options = options or options_again(state["options"])
+    return bash_strict_reward(agent, gold, options, state["workdir"])
+
+
+_MANY = "the end state is not gold's; very many paths were touched"
+
+
+def _from_builtins(state: Mapping[str, Any]) -> BashState:
+    def read(entries: Mapping[str, Any]) -> dict[str, Entry | None]:
+        return {path: None if e is None else Entry(**e) for path, e in entries.items()}
+
+    return BashState(
+        output=state["output"],
+        digest=state["digest"],
+        entries=read(state.get("entries", {})),
+        before=read(state.get("before", {})),
+        touched=frozenset(state.get("touched", ())),
+    )

@@ -5,11 +5,20 @@ Doing the same includes failing with the same message, which its published numbe
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from typing import Any
 
 from pytest_intercode.rewards.protocol import Reward
 
-__all__ = ["python_paper_reward"]
+__all__ = [
+    "python_paper_reward",
+    "python_paper_reward_again",
+    "python_paper_state",
+    "texts_of",
+]
+
+_LONG = 2000  # characters of what a test gave, above which a digest stands for it
 
 
 def python_paper_reward(agent: Mapping[str, str], gold: Mapping[str, str]) -> Reward:
@@ -25,3 +34,31 @@ def python_paper_reward(agent: Mapping[str, str], gold: Mapping[str, str]) -> Re
     share = equal / len(agent)
     reason = "" if equal == len(agent) else f"{equal} of {len(agent)} tests do what they do to gold"
     return Reward(share, {"tests": share}, reason)
+
+
+def texts_of(results: Mapping[str, Any]) -> dict[str, str]:
+    """Return what each test gave as InterCode compares it, as the text of a dictionary."""
+    return {test: str(result) for test, result in results.items()}
+
+
+# -- the record, from which a reward can be given again
+
+
+def python_paper_state(agent: Mapping[str, Any], gold: Mapping[str, Any]) -> dict[str, Any]:
+    """Return both sides as builtins; a digest stands for what is long."""
+    return {"agent": _short(agent), "gold": _short(gold)}
+
+
+def _short(results: Mapping[str, Any]) -> dict[str, Any]:
+    kept = dict(results)
+    for test, text in texts_of(results).items():
+        if len(text) > _LONG:
+            kept[test] = {
+                "sha256": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+            }
+    return kept
+
+
+def python_paper_reward_again(state: Mapping[str, Any]) -> Reward:
+    """Return the reward from a record that :func:`python_paper_state` made."""
+    return python_paper_reward(texts_of(state["agent"]), texts_of(state["gold"]))

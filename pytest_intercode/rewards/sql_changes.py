@@ -131,12 +131,14 @@ def changes_state(agent: Changes, gold: Changes) -> dict[str, Any]:
     """Return both sides as builtins; facts that are many or long are digests."""
     size = sum(len(fact) for side in (agent, gold) for fact in (*side.added, *side.removed))
 
+    digested = size > _KEPT_SIZE
+
     def written(facts: Mapping[str, int]) -> dict[str, int]:
-        if size <= _KEPT_SIZE:
+        if not digested:
             return dict(facts)
         return {hashlib.sha256(f.encode()).hexdigest()[:16]: n for f, n in facts.items()}
 
-    return {
+    sides = {
         name: {
             "added": written(side.added),
             "removed": written(side.removed),
@@ -144,6 +146,7 @@ def changes_state(agent: Changes, gold: Changes) -> dict[str, Any]:
         }
         for name, side in (("agent", agent), ("gold", gold))
     }
+    return {**sides, "digested": digested}
 
 
 def sql_changes_reward_again(state: Mapping[str, Any]) -> Reward:

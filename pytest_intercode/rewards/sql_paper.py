@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pytest_intercode.rewards.protocol import Reward
 
-__all__ = ["kendall_tau_b", "sql_paper_reward"]
+__all__ = ["kendall_tau_b", "paper_rows_state", "sql_paper_reward", "sql_paper_reward_again"]
+
+_KEPT_SIZE = 256 * 1024  # characters of both sides' rows
 
 
 def sql_paper_reward(agent: Sequence[str] | None, gold: Sequence[str]) -> Reward:
@@ -106,3 +109,35 @@ def _inversions(values: list[int]) -> int:
         values = merged
         width *= 2
     return found
+
+
+# -- the record, from which a reward can be given again
+
+
+def paper_rows_state(agent: Sequence[str] | None, gold: Sequence[str]) -> dict[str, Any]:
+    """Return both sides as builtins.
+
+    Where rows are many or long, each is its rank among all of them: the reward asks which are
+    equal and which come first, and no more.
+    """
+    rows = [*(agent or ()), *gold]
+    ranked = sum(map(len, rows)) > _KEPT_SIZE
+    ranks = {row: rank for rank, row in enumerate(sorted(set(rows)))} if ranked else {}
+
+    def side(rows: Sequence[str] | None) -> dict[str, Any]:
+        if rows is None:
+            return {"rows": None}
+        return {"rows": [ranks[row] for row in rows] if ranked else list(rows), "count": len(rows)}
+
+    return {"agent": side(agent), "gold": side(gold), "ranked": ranked}
+
+
+def sql_paper_reward_again(state: Mapping[str, Any]) -> Reward:
+    """Return the reward from a record that :func:`paper_rows_state` made."""
+
+    def rows(side: Mapping[str, Any]) -> list[str] | None:
+        if side["rows"] is None:
+            return None
+        return [f"{row:012}" if state["ranked"] else row for row in side["rows"]]
+
+    return sql_paper_reward(rows(state["agent"]), rows(state["gold"]) or [])

@@ -12,8 +12,6 @@ of pairs that are in order. An agent without a result gets 0.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from bisect import bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
@@ -203,7 +201,7 @@ def _inversions(numbers: Sequence[int]) -> int:
 def rows_state(
     answer: Rows, gold: Rows, options: RewardOptions, *, exact: bool = False
 ) -> dict[str, Any]:
-    """Return both sides as builtins; rows that are many or long are digests.
+    """Return both sides as builtins; where rows are many or long, equal numbers are equal rows.
 
     Args:
         answer: the agent's result.
@@ -215,13 +213,16 @@ def rows_state(
     digest = _size(answer) + _size(gold) > _KEPT_SIZE
     if digest and options.columns == "any-order" and answer.width == gold.width:
         universe = [row for run in gold.runs for row in (*run.rows, *run.others)]
-        moved = (
-            [tuple([row[at] for at in order]) for row in rows]
-            for order in column_orders(rows, universe, gold.width)
-        )
-        found = next((each for each in moved if accepts(each, gold)), rows)
-        answer = Rows(answer.width, (Run(tuple(found)),), truncated=answer.truncated)
-    sides = {"agent": _builtins(answer, digest), "gold": _builtins(gold, digest)}
+        tried = [answer]
+        for order in column_orders(rows, universe, gold.width):
+            moved = tuple(tuple([row[at] for at in order]) for row in rows)
+            tried.append(replace(answer, runs=(Run(moved),)))
+            if accepts(moved, gold):
+                break
+        as_it_is = replace(options, columns="in-order")
+        answer = max(tried, key=lambda each: sql_rows_reward(each, gold, as_it_is).value)
+    numbers: dict[Row, int] | None = {} if digest else None
+    sides = {"agent": _builtins(answer, numbers), "gold": _builtins(gold, numbers)}
     return {**sides, "digested": digest, "exact": exact}
 
 
@@ -241,11 +242,9 @@ def _size(result: Rows) -> int:
     )
 
 
-def _builtins(result: Rows, digest: bool) -> dict[str, Any]:
+def _builtins(result: Rows, numbers: dict[Row, int] | None) -> dict[str, Any]:
     def written(row: Row) -> list[Any]:
-        if not digest:
-            return list(row)
-        return [hashlib.sha256(json.dumps(row).encode()).hexdigest()[:16]]
+        return list(row) if numbers is None else [numbers.setdefault(row, len(numbers))]
 
     runs = [
         [[written(row) for row in rows] for rows in (run.rows, run.others)] for run in result.runs

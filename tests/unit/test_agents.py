@@ -385,7 +385,7 @@ def test_replay_without_a_recording(tmp_path: Path) -> None:
         factory.make(_TASK)
 
 
-@pytest.mark.parametrize("name", ["replay:", "replay:nope.jsonl"])
+@pytest.mark.parametrize("name", ["replay:.", "replay:nope.jsonl"])
 def test_replay_of_what_cannot_be_read(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(str(tmp_path))):
         load_agent(name, None, tmp_path)

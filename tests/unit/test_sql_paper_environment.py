@@ -84,10 +84,9 @@ def test_the_last_observation_is_graded(start: Start) -> None:
     environment.step(NAMES)
     observation, reward, terminated, *_ = environment.step("submitted, I think")
     assert (observation, reward, terminated) == ("", 1.0, True)
-    assert environment.end_state() == {
-        "agent": {"rows": ["('pen',)", "('ink',)", "('cap',)"], "count": 3},
-        "gold": {"rows": ["('pen',)", "('ink',)", "('cap',)"], "count": 3},
-    }
+    state = environment.end_state()
+    for side in ("agent", "gold"):
+        assert state[side] == {"rows": ["('pen',)", "('ink',)", "('cap',)"], "count": 3}
     again = start(NAMES)
     again.step(NAMES)
     again.step("SELECT absent")

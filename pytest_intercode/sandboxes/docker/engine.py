@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import secrets
 import socket
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +39,7 @@ def connect() -> APIClient:
     from docker.errors import DockerException
     from requests.exceptions import RequestException
 
+    _refuse_recorder()
     address = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     try:
         if address.startswith("unix://"):
@@ -54,6 +57,15 @@ def connect() -> APIClient:
             f"no Docker engine answers at {address}. Start it (scripts/docker-up in our "
             "repository installs and starts one), or set DOCKER_HOST"
         ) from None
+
+
+def _refuse_recorder() -> None:
+    """Refuse to talk to the engine through vcrpy, whose stand-in for a connection never answers."""
+    if "vcr" in sys.modules and http.client.HTTPConnection.__module__.startswith("vcr"):
+        raise EngineUnavailable(
+            "vcrpy records the Docker engine's own connections too. Give vcr_config "
+            '"skip_patchers": ["httplib", "requests", "urllib3"], as in docs/rescoring.md'
+        )
 
 
 def _is_denied(error: BaseException | None) -> bool:
@@ -113,7 +125,9 @@ class DockerEngine:
 
         Raises:
             SandboxError: the engine refused, or the keeper did not answer.
+            EngineUnavailable: vcrpy stands between us and the engine.
         """
+        _refuse_recorder()
         container_id = None
         with _engine_errors(f"a container of {spec.image}"):
             config = self.api.create_container_config(

@@ -1,0 +1,1 @@
+"""Recorded runs scored again, by another profile or function: no agent, no sandbox, no database."""

@@ -1,0 +1,175 @@
+"""A user's own reward function: how it is found, called, and what it may return.
+
+::
+
+    def reward(task, agent, gold):
+        return agent["reward"] * 0.9 ** (len(agent["actions"]) - 1)
+
+``agent`` and ``gold`` are what the row records of the end states; docs/rescoring.md has their keys.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pytest_intercode.agents.recordings import Row, env_of
+from pytest_intercode.agents.replay import actions_of
+from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.rescoring.scoring import NotRecorded
+from pytest_intercode.rewards.protocol import Reward
+from pytest_intercode.suites.task import Task
+
+__all__ = ["RewardFunction", "load_function"]
+
+
+@dataclass(frozen=True)
+class RewardFunction:
+    """A reward function with the name that the user gave it.
+
+    Attributes:
+        name: as it was named.
+        call: task, agent's end state and gold's to a number in [0, 1] or a ``Reward``.
+    """
+
+    name: str
+    call: Callable[[Task, dict[str, Any], dict[str, Any]], Any]
+
+    def score(self, task: Task, row: Row, state: Mapping[str, Any]) -> Reward:
+        """Call it for a recorded episode.
+
+        Raises:
+            NotRecorded: it raised or returned something else, or the end state was cut.
+        """
+        if is_cut(state):
+            raise NotRecorded(
+                f"{env_of(row)}: long outputs and results are cut or digests in the row, which a "
+                "function of your own is not given"
+            )
+        agent, gold = _sides(row, state)
+        try:
+            value = self.call(task, agent, gold)
+        except Exception as error:
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            raise NotRecorded(f"{self.name} raised {said:.200} ({_place(error)})") from None
+        if isinstance(value, Reward):
+            reward = value
+        elif isinstance(value, Real):
+            reward = Reward(float(value))
+        else:
+            raise NotRecorded(f"{self.name} returned {value!r:.60}: {_NEEDED}")
+        if not (isinstance(reward.value, Real) and 0.0 <= reward.value <= 1.0):
+            raise NotRecorded(f"{self.name} returned {reward.value!r:.60}: {_NEEDED}")
+        return reward
+
+
+_NEEDED = "a number in [0, 1] or a pytest_intercode.rewards.protocol.Reward is needed"
+
+
+def is_cut(state: Mapping[str, Any]) -> bool:
+    """Whether a recorded end state is less than there was."""
+    sides = [state.get(side) or {} for side in ("agent", "gold")]
+    return (
+        any(state.get(mark) for mark in ("digested", "ranked", "counted", "cut"))
+        or any(side.get("digest") for side in sides)
+        or any(
+            isinstance(each, Mapping) and "sha256" in each
+            for side in sides
+            for each in side.values()
+        )
+    )
+
+
+def _sides(row: Row, state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    history = row["turn_history"]
+    more = {
+        "actions": actions_of(row),
+        "observations": history.get("observations", []),
+        "executed": history.get("valid_action", []),
+        "reward": row.get("reward", row.get("summary", {}).get("max_reward", 0.0)),
+        "parts": row.get("reward_parts", {}),
+        "outcome": row.get("outcome", ""),
+    }
+    tests = {"tests": state["tests"]} if "tests" in state else {}
+    agent = {**tests, **state.get("agent", {}), **more}
+    return copy.deepcopy(agent), copy.deepcopy(dict(state.get("gold", {})))
+
+
+def load_function(name: str, folder: Path) -> RewardFunction:
+    """Return the function that ``--reward`` names.
+
+    Args:
+        name: ``module:function`` or ``path/to/file.py:function``.
+        folder: where relative paths and modules are looked for.
+
+    Raises:
+        ConfigurationError: it cannot be found, imported or called.
+    """
+    module_name, _, attribute = name.rpartition(":")
+    if not module_name or not attribute:
+        raise ConfigurationError(
+            f"--reward={name}: the form is module:function or path/to/file.py:function"
+        )
+    module = _import(name, module_name, folder)
+    function = getattr(module, attribute, None)
+    if function is None:
+        names = [n for n, value in vars(module).items() if callable(value)]
+        raise ConfigurationError(
+            f"--reward={name}: {module_name} has no {attribute!r}.{suggestion(attribute, names)}"
+        )
+    try:
+        inspect.signature(function).bind(None, {}, {})
+    except ValueError:
+        pass  # no signature to look at
+    except TypeError:
+        raise ConfigurationError(
+            f"--reward={name}: it cannot be called as {attribute}(task, agent, gold)"
+        ) from None
+    return RewardFunction(name, function)
+
+
+def _import(name: str, module_name: str, folder: Path) -> ModuleType:
+    path = folder / Path(module_name).expanduser()
+    file = module_name.endswith(".py")
+    if file and not path.is_file():
+        raise ConfigurationError(f"--reward={name}: there is no file {path}")
+    beside = str(path.parent if file else folder)
+    if beside not in sys.path:
+        sys.path.insert(0, beside)  # so that it can import what lies beside it
+    try:
+        if not file:
+            return importlib.import_module(module_name)
+        spec = importlib.util.spec_from_file_location(f"_intercode_reward_{path.stem}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        return module
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == module_name:
+            raise ConfigurationError(
+                f"--reward={name}: there is no module {module_name!r} in {folder} or on the "
+                "import path"
+            ) from None
+        raise ConfigurationError(
+            f"--reward={name}: importing {module_name} raised {type(error).__name__}: {error} "
+            f"({_place(error)})"
+        ) from None
+
+
+def _place(error: BaseException) -> str:
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "no place"

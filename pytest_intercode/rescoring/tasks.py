@@ -1,0 +1,112 @@
+"""Finds the tasks of recorded episodes: named suites, the suites that ids name, our own, data sets.
+
+Reads suites and data sets, each once and only when a row needs it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from pytest_intercode.agents.recordings import RecordedRun, Row, env_of, is_ours
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.suites.catalogue import (
+    bundled_tasks,
+    dataset_of,
+    dataset_tasks,
+    default_data,
+)
+from pytest_intercode.suites.loader import is_row_file, load_rows, load_suite
+from pytest_intercode.suites.task import ENVIRONMENTS, Task
+
+__all__ = ["TaskFinder", "task_among"]
+
+
+class TaskFinder:
+    """Finds the task of a row.
+
+    Args:
+        suites: files of suites or rows that the user named; these are looked in first.
+        data: a folder laid out as InterCode's ``data/``; by default INTERCODE_DATA, else what
+            ``pytest-intercode fetch`` got.
+        folder: where the paths in node ids start.
+    """
+
+    def __init__(
+        self, suites: Sequence[Path] = (), data: Path | None = None, folder: Path | None = None
+    ) -> None:
+        self._suites = suites
+        self._data = data
+        self._folder = folder or Path.cwd()
+        self._read: dict[tuple[str, str], Sequence[Task]] = {}
+
+    def __call__(self, row: Row) -> Task | None:
+        """Return the task of a row, or None.
+
+        Raises:
+            SuiteError: a named suite is wrong, or not there.
+        """
+        for tasks in self._candidates(row):
+            found = task_among(tasks, row)
+            if found is not None:
+                return found
+        return None
+
+    def _candidates(self, row: Row) -> Iterator[Sequence[Task]]:
+        env = env_of(row)
+        for path in self._suites:
+            yield self._file(path, env)
+        if env not in ENVIRONMENTS:
+            return
+        path = self._folder / str(row.get("node_id", "")).partition("::")[0]
+        if path.suffix in (".yaml", ".yml") and path.is_file():
+            yield self._once("file", str(path), lambda: load_suite(path).tasks)
+        if row.get("suite") == env:
+            yield self._once("bundled", env, lambda: bundled_tasks(env, env))
+        dataset = dataset_of(str(row.get("dataset", "")))
+        if not is_ours(row) and env == "ctf":
+            dataset = "ic-ctf"
+        if dataset is not None:
+            yield self._once("dataset", dataset, lambda: self._dataset(dataset))
+
+    def _file(self, path: Path, env: str) -> Sequence[Task]:
+        if is_row_file(path):
+            return self._once("rows", f"{env} {path}", lambda: load_rows(path, env).tasks)
+        return self._once("file", str(path), lambda: load_suite(path).tasks)
+
+    def _once(self, kind: str, name: str, read: Callable[[], Sequence[Task]]) -> Sequence[Task]:
+        key = kind, name
+        if key not in self._read:
+            self._read[key] = read()
+        return self._read[key]
+
+    def _dataset(self, name: str) -> Sequence[Task]:
+        try:
+            return dataset_tasks(name, self._folder_of_data(), f"the data set {name}")
+        except ConfigurationError:
+            if self._data is not None:
+                raise
+            return ()  # nobody named its data; the row's message says what can be named
+
+    def _folder_of_data(self) -> Path | None:
+        given = os.environ.get("INTERCODE_DATA")
+        if self._data is not None:
+            return self._data
+        if given:
+            return Path(given).expanduser()
+        return default_data() if default_data().is_dir() else None
+
+
+def task_among(tasks: Iterable[Task], row: Row) -> Task | None:
+    """Return the task of a row; an id alone does not make it, as two suites may share one."""
+    run = RecordedRun([row])
+    for task in tasks:
+        if run.row_of(task) is None:
+            continue
+        if not is_ours(row):
+            return task
+        same_query = " ".join(task.query.split()) == " ".join(str(row.get("query", "")).split())
+        if task.id == row["task_id"] and (task.suite == row.get("suite") or same_query):
+            return task
+    return None

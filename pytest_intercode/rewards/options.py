@@ -1,0 +1,28 @@
+"""A task's options of its reward as they are recorded with an end state, and read again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from pytest_intercode.suites.task import Normaliser, RewardOptions
+
+__all__ = ["options_again", "options_state"]
+
+
+def options_state(options: RewardOptions) -> dict[str, Any]:
+    """Return the options as builtins; what is as it always is, is left out."""
+    usual = asdict(RewardOptions())
+    given = {name: value for name, value in asdict(options).items() if value != usual[name]}
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in given.items()}
+
+
+def options_again(state: Mapping[str, Any]) -> RewardOptions:
+    """Return the options from a record that :func:`options_state` made."""
+    given = dict(state)
+    if "normalise" in given:
+        given["normalise"] = tuple(Normaliser(**each) for each in given["normalise"])
+    if "scratch" in given:
+        given["scratch"] = tuple(given["scratch"])
+    return RewardOptions(**given)
