@@ -187,7 +187,8 @@ class DockerEngine:
         gone = False
         with contextlib.suppress(Exception):
             rows = self.api.containers(all=True, filters={"label": f"{RUN_LABEL}={self.run}"})
-            gone = all([self._remove(row["Id"]) for row in rows])
+            stay = [row for row in rows if not self._remove(row["Id"])]
+            gone = not stay
         if gone:
             self._reaper.dismiss()
         else:
