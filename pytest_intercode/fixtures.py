@@ -132,7 +132,7 @@ class PendingEpisode:
                         environment.first,
                         timeout=session.timeout(task),
                         budget=session.settings.budget,
-                        run_budget=session.budget,
+                        run_budget=session.spending.budget,
                     )
                     tell(episode.headline)
                 break
@@ -147,7 +147,7 @@ class PendingEpisode:
         episode.attempts = attempts
         episode.agent = self._name
         episode.left_behind += left
-        session.stop_if_spent(self._request.session)
+        session.spending.stop_if_spent(self._request.session)
         return episode
 
 
@@ -181,7 +181,7 @@ def intercode_environment(
     with _one_line():
         session = session_of(request.config)
         environment = session.environment(intercode_task)
-    spent = session.stop_if_spent(request.session)
+    spent = session.spending.stop_if_spent(request.session)
     if spent:
         pytest.skip(spent)
     keep_task(request.node, intercode_task)

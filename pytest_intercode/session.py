@@ -6,18 +6,13 @@ Made when an option, a suite file or a fixture first asks for it.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pytest_intercode.agents.loader import adapt, load_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory
-from pytest_intercode.budgets import RunBudget
 from pytest_intercode.environments.base import Environment, Feedback
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import (
@@ -29,6 +24,7 @@ from pytest_intercode.errors import (
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.selection import Selection
 from pytest_intercode.settings import TIMEOUT, Settings
+from pytest_intercode.spending import Spending
 from pytest_intercode.suites.task import Task
 
 __all__ = ["IntercodeSession", "keep_task", "session_of", "task_of"]
@@ -64,8 +60,8 @@ class IntercodeSession:
         )
         self._factory: AgentFactory | None = None
         self._provider: SandboxProvider | None = None
-        self._budget: RunBudget | None = None
-        self._shared: Path | None = None  # the budget's file, for xdist's workers
+        self.spending = Spending(config, self.settings.run_limits)
+        config.pluginmanager.register(self.spending, "intercode-spending")
         self._upcoming: dict[pytest.Item, int] | None = None
         self._next: pytest.Item | None = None
 
@@ -93,7 +89,6 @@ class IntercodeSession:
             self.tasks.bundled()
             if self.config.option.collectonly:
                 return
-            self.budget.charge()  # the run's time begins
             if self.settings.agent:
                 self._check(self.factory())
             if self.settings.results and not hasattr(self.config, "workerinput"):
@@ -138,29 +133,6 @@ class IntercodeSession:
             return self.factory().feedback or "observation"
         return settings.feedback or "observation"
 
-    @property
-    def budget(self) -> RunBudget:
-        """What is left for the whole run."""
-        if self._budget is None:
-            given = getattr(self.config, "workerinput", {}).get("intercode_budget")
-            if given is None:
-                self._budget = RunBudget(self.settings.run_limits)
-            else:
-                began, path = given
-                self._budget = RunBudget(self.settings.run_limits, began=began, path=Path(path))
-        return self._budget
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_configure_node(self, node: Any) -> None:
-        """Let an xdist worker draw on the run's one budget."""
-        if not self.settings.run_limits:
-            return
-        if self._shared is None:
-            handle, name = tempfile.mkstemp(prefix="pytest-intercode-budget-")
-            os.close(handle)
-            self._shared = Path(name)
-        node.workerinput["intercode_budget"] = (self.budget.began, str(self._shared))
-
     def timeout(self, task: Task) -> float | None:
         """Return the seconds that an episode has; people in front of a terminal take their time."""
         if task.timeout or self.settings.timeout:
@@ -177,13 +149,6 @@ class IntercodeSession:
         from pytest_intercode.terminal import lent_terminal
 
         return lent_terminal(self.config, environment.action_timeout)
-
-    def stop_if_spent(self, session: pytest.Session) -> str:
-        """End the run after this item if its budget is used up; return the reason."""
-        spent = self.budget.charge()
-        if spent:
-            session.shouldstop = f"{spent}: no further episode is begun"
-        return spent
 
     def factory(self) -> AgentFactory:
         """Return the factory of ``--intercode-agent``.
@@ -283,8 +248,6 @@ class IntercodeSession:
             if self._factory is not None:
                 self._factory.close()
         finally:
-            if self._shared is not None:
-                self._shared.unlink(missing_ok=True)
             if self._provider is not None:
                 self._provider.close()
 

@@ -35,6 +35,7 @@ _LAYERS = (
         "session",
         "hookspecs",
         "settings",
+        "spending",
         "terminal",
         "reporting.terminal",
         "reporting.reports",
