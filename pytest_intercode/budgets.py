@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pytest_intercode.agents.ledger import UNSPENT, Usage
+from pytest_intercode.agents.ledger import UNSPENT, Usage, reached
 
 __all__ = ["RunBudget", "RunLimits"]
 
@@ -93,7 +93,7 @@ class RunBudget:
                 return f"the run's {limits.turns:,} turns are used up"
             if limits.tokens is not None and sums.tokens >= limits.tokens:
                 return f"the run's {limits.tokens:,} tokens are used up"
-            if limits.cost is not None and sums.cost >= limits.cost:
+            if limits.cost is not None and reached(sums.cost, limits.cost):
                 return f"the run's budget of {limits.cost:.4g} in cost is used up"
         if self.seconds_left == 0.0:
             return f"the run's {limits.seconds:.4g} seconds are used up"

@@ -156,10 +156,12 @@ def run_episode(
         while run.in_environment and time.monotonic() < until and not run.done.wait(0.02):
             pass  # the action that runs is being stopped
     seconds = time.monotonic() - began
-    if isinstance(run.failure, (InfrastructureError, QuitRun)):
-        raise run.failure
+    broken = run.spoiled or run.failure
+    if isinstance(broken, (InfrastructureError, QuitRun)):
+        raise broken
     graded = environment.end("stopped")
-    still_there = timed_out and not (run.done.wait(_FAREWELL) or run.send_away(_FAREWELL))
+    gone = not timed_out or run.done.wait(_FAREWELL) or run.send_away(_FAREWELL)
+    still_there = run.parked or not gone
     ledger.close()
     outcome, reason, detail = _judge(graded, environment, run.failure, timed_out)
     if outcome == "out-of-budget" or (outcome == "timed-out" and by_run):
@@ -189,7 +191,7 @@ def _judge(
     """Name the outcome, and say why in a few words and at length."""
     if failure is not None:
         if isinstance(failure, AgentError):
-            return "agent-error", str(failure), ""
+            return "agent-error", " ".join(str(failure).splitlines()), ""
         said = " ".join(str(failure).split())
         reason = f"{type(failure).__name__}: {said}" if said else type(failure).__name__
         return "agent-error", reason[:300], _short_traceback(failure)

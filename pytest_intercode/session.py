@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -111,6 +112,13 @@ class IntercodeSession:
     def _check(self, factory: AgentFactory) -> None:
         """Refuse what cannot be kept."""
         settings = self.settings
+        head, _, played = factory.name.partition(":")
+        if head == "replay" and settings.results is not None and settings.results.exists():
+            if settings.results.samefile(settings.agent_folder / Path(played.strip()).expanduser()):
+                raise ConfigurationError(
+                    f"--intercode-results={settings.results}: this is the run that is replayed, "
+                    "and would be lost; name another file"
+                )
         if factory.terminal:
             from pytest_intercode.terminal import check_terminal
 

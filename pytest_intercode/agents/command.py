@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -139,7 +140,8 @@ class _CommandRun:
             if truncated:
                 return "budget"
             if terminated:
-                return "submitted" if _submits(said) else "solved"
+                solved = observation.reward == 1.0 and not _submits(said)
+                return "solved" if solved else "submitted"
             lines.send(
                 {
                     "type": "observation",
@@ -154,9 +156,10 @@ class _CommandRun:
 
     def _see_off(self, program: Program, lines: JsonLines, env: Any, reason: str) -> None:
         """Tell the program that the episode is over, and let it exit by itself."""
-        lines.send({"type": "end", "reason": reason})
+        until = time.monotonic() + _GRACE
+        lines.send({"type": "end", "reason": reason}, _GRACE)
         lines.close()
-        status = program.wait(_GRACE)
+        status = program.wait(max(0.0, until - time.monotonic()))
         if status is None:
             program.kill()
             env.log(f"[killed: it still ran {_GRACE:g} s after the end of its input]\n")

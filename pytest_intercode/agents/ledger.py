@@ -7,6 +7,7 @@ Pure bookkeeping: it knows of budgets, and ends nothing itself but the call that
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -22,6 +23,7 @@ __all__ = [
     "Usage",
     "current_ledger",
     "log",
+    "reached",
     "spend",
     "think",
 ]
@@ -199,9 +201,15 @@ class Ledger:
         budget, usage = self._budget, self.usage
         if budget.tokens is not None and usage.tokens >= budget.tokens:
             return f"{usage.tokens:,} of {budget.tokens:,} tokens used"
-        if budget.cost is not None and usage.cost is not None and usage.cost >= budget.cost:
-            return f"{usage.cost:.4g} of {budget.cost:.4g} in cost used"
+        cost = usage.cost
+        if budget.cost is not None and cost is not None and reached(cost, budget.cost):
+            return f"{cost:.4g} of {budget.cost:.4g} in cost used"
         return ""
+
+
+def reached(cost: float, limit: float) -> bool:
+    """Whether a sum of costs comes up to a limit; ten times 0.1 do to 1, of which they fall short."""
+    return cost >= limit or math.isclose(cost, limit)
 
 
 def _checked(requests: int, input_tokens: int, output_tokens: int, cost: float | None) -> Usage:

@@ -116,7 +116,7 @@ def _import(name: str, module_name: str, folder: Path) -> ModuleType:
             ) from None
         raise AgentLoadError(
             f"--intercode-agent={name}: importing {module_name} raised "
-            f"{type(error).__name__}: {error} ({_place(error)})"
+            f"{type(error).__name__}: {_said(error)} ({_place(error)})"
         ) from None
 
 
@@ -137,6 +137,10 @@ def _import_file(name: str, path: Path) -> ModuleType:
         del sys.modules[module_name]
         raise
     return module
+
+
+def _said(error: BaseException) -> str:
+    return " ".join(str(error).split())
 
 
 def _place(error: BaseException) -> str:
@@ -160,7 +164,8 @@ def _maker(name: str, target: Any, arguments: Mapping[str, str]) -> Any:
                 instance = target(**arguments)
             except (Exception, SystemExit) as error:
                 raise AgentError(
-                    f"{target.__name__}() raised {type(error).__name__}: {error} ({_place(error)})"
+                    f"{target.__name__}() raised {type(error).__name__}: {_said(error)} "
+                    f"({_place(error)})"
                 ) from error
             return adapt(instance)
 

@@ -15,18 +15,19 @@ import inspect
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from pytest_intercode.agents.ledger import Ledger
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.budgets import RunBudget
 from pytest_intercode.environments.base import Environment, Observation, StepResult
-from pytest_intercode.errors import AgentError, BudgetExhausted
+from pytest_intercode.errors import AgentError, BudgetExhausted, InfrastructureError
 from pytest_intercode.suites.task import TaskView
 
 __all__ = ["AgentEnvironment", "AgentRun"]
 
 _REFUSALS = 5
+_DEAF = 100  # refusals after which an agent is not taken for one that ends
 
 
 class AgentEnvironment:
@@ -123,8 +124,10 @@ class AgentRun:
 
     Attributes:
         failure: what the agent raised, if it did.
+        spoiled: what broke under an action, whatever the agent has made of it.
         done: set when the agent has ended.
         in_environment: whether an action of it runs.
+        parked: it swallowed whatever it was refused with, and waits for ever.
     """
 
     def __init__(
@@ -136,8 +139,10 @@ class AgentRun:
         run_budget: RunBudget,
     ) -> None:
         self.failure: BaseException | None = None
+        self.spoiled: InfrastructureError | None = None
         self.done = threading.Event()
         self.in_environment = False
+        self.parked = False
         self._agent = agent
         self._environment = environment
         self._first = first
@@ -162,7 +167,7 @@ class AgentRun:
             except _CalledOff:
                 pass
             except BaseException as error:  # an agent's sys.exit must not end our thread unseen
-                ended_well = isinstance(error, BudgetExhausted) and self._environment.over
+                ended_well = self._environment.over and _only_of_the_end(error)
                 if not (ended_well or self._called_off):
                     self.failure = error
             finally:
@@ -288,22 +293,38 @@ class AgentRun:
     def _counted(self, act: Callable[[], StepResult]) -> StepResult:
         with self._turnstile:
             with self._gate:
-                if self._called_off:
-                    raise _CalledOff
-                self.in_environment = True
+                called_off = self._called_off
+                self.in_environment = not called_off
+            if called_off:
+                self._send_off()
             before = len(self._environment.turns)
             took = time.monotonic() - self._since
             try:
                 return act()
             except BudgetExhausted:
+                if self._refused >= _REFUSALS:  # it swallows that, and would go on for ever
+                    self.in_environment = False
+                    self._send_off()
                 self._refused += 1
-                if self._refused > _REFUSALS:
-                    raise _CalledOff from None  # it swallows the exception and would go on for ever
+                raise
+            except InfrastructureError as error:
+                if not self._called_off:
+                    self.spoiled = error
                 raise
             finally:
                 self._write_down(before, took)
                 self._since = time.monotonic()
                 self.in_environment = False
+
+    def _send_off(self) -> NoReturn:
+        """Take the agent out of its loop; one that does not let itself be taken is held there."""
+        self._refused += 1
+        if self._refused > _DEAF:
+            if threading.get_ident() == self._thread_id:
+                self.parked = self._deaf = True
+                self.done.set()
+            threading.Event().wait()
+        raise _CalledOff from None
 
     def _write_down(self, before: int, took: float) -> None:
         """Put on the turn that was just taken what belongs to it, and count it."""
@@ -314,6 +335,14 @@ class AgentRun:
             spent = self._run_budget.charge(turns=1)
             if spent:
                 self._ledger.exhaust(spent)
+
+
+def _only_of_the_end(error: BaseException) -> bool:
+    """Whether an agent raised nothing but that its episode is over, be it from several tasks."""
+    inner = getattr(error, "exceptions", None)
+    if isinstance(inner, tuple) and inner:  # an exception group, which Python 3.10 has not
+        return all(map(_only_of_the_end, inner))
+    return isinstance(error, (BudgetExhausted, _CalledOff))
 
 
 async def _finish(value: Awaitable[Any]) -> Any:

@@ -135,6 +135,7 @@ class Environment(abc.ABC):
         self._best: Reward | None = None
         self._best_state: dict[str, Any] = {}
         self._latest: Reward | None = None  # of the present state, if it was graded
+        self._acting = False  # an action runs, and nothing is graded
         self._lock = threading.RLock()
         self._pid = os.getpid()
 
@@ -261,7 +262,13 @@ class Environment(abc.ABC):
         with self._lock:
             if self._over:
                 raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
-            result = self._turn(action, lambda _: Observation(observation, executed=False))
+            latest = self._latest
+
+            def tell(_: str) -> Observation:
+                self._latest = latest  # nothing is run, so this is still the state's
+                return Observation(observation, executed=False)
+
+            result = self._turn(action, tell)
             self.turns[-1].passed = True
             return result
 
@@ -296,9 +303,13 @@ class Environment(abc.ABC):
             self._over = self._over or "budget"
 
     def call_off(self, reason: str) -> None:
-        """Let no further action run, without waiting for the one that runs."""
+        """Let no further action run, without waiting for the one that runs.
+
+        What is being graded was done in time, and grading may need the sandbox.
+        """
         self._over = self._over or reason
-        self.interrupt()
+        if self._acting:
+            self.interrupt()
 
     def close(self) -> None:
         """End the episode's sandboxes; may be called twice. Does nothing in a forked child."""
@@ -330,13 +341,19 @@ class Environment(abc.ABC):
         """Take a turn that does not end the episode by itself, and count it."""
         began = time.monotonic()
         self._latest = None
-        observation = execute(action)
+        self._acting = True
+        try:
+            if self._over:  # called off since somebody looked
+                raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
+            observation = execute(action)
+        finally:
+            self._acting = False
         turn = Turn(action, str(observation), observation.executed)
         turn.seconds = time.monotonic() - began
         self.turns.append(turn)
         observation.turns_left = self.max_turns - len(self.turns)
         if self.feedback == "reward":
-            graded = self._latest = self._grade(None)
+            graded = self._latest = self._grade(None) if self._latest is None else self._latest
             turn.reward, turn.parts = graded.value, graded.parts
             observation.reward = graded.value
             if self._best is None or graded.value > self._best.value:

@@ -73,9 +73,10 @@ class PaperPythonEnvironment(SkippingEnvironment, PythonEnvironment):
 
     def _turn(self, action: str, execute: Callable[[str], Observation]) -> StepResult:
         """In Try Again, an agent whose tests erred is told that alone."""
-        self._results = []
+        before = self._results
         observation, *rest = super()._turn(action, execute)
-        results = self._results[0].values() if self._results else ()
+        graded = bool(self._results) and self._results is not before
+        results = self._results[0].values() if graded else ()
         if self.feedback == "reward" and any(result["error"] for result in results):
             self.turns[-1].observation = TRY_AGAIN
             observation = Observation(

@@ -98,8 +98,10 @@ class Reporter:
             terminalreporter.write_line(line)
         budget, limits = self._settings.budget, self._settings.run_limits
         for limited, what, option in (
-            (budget.tokens or limits.tokens, "tokens", "max-tokens"),
-            (budget.cost or limits.cost, "cost", "max-cost"),
+            (budget.tokens, "tokens", "max-tokens"),
+            (limits.tokens, "tokens", "run-max-tokens"),
+            (budget.cost, "cost", "max-cost"),
+            (limits.cost, "cost", "run-max-cost"),
         ):
             if limited and not any(getattr(tally, what) for tally in self._tallies):
                 terminalreporter.write_line(

@@ -150,7 +150,7 @@ def _tell_changes(done: Rescored) -> None:
     if not changed and done.changes:
         print("no reward changed")
     if done.left:
-        print(f"left as they are: {done.left}, which the infrastructure spoiled")
+        print(f"left as they are: {done.left}, spoiled by the infrastructure or run again")
 
 
 def _write(path: Path, done: Rescored) -> None:

@@ -162,8 +162,9 @@ def _import(name: str, module_name: str, folder: Path) -> ModuleType:
                 f"--reward={name}: there is no module {module_name!r} in {folder} or on the "
                 "import path"
             ) from None
+        said = " ".join(str(error).split())
         raise ConfigurationError(
-            f"--reward={name}: importing {module_name} raised {type(error).__name__}: {error} "
+            f"--reward={name}: importing {module_name} raised {type(error).__name__}: {said} "
             f"({_place(error)})"
         ) from None
 

@@ -55,7 +55,8 @@ class Rescored:
     Attributes:
         rows: the rows that could be scored, and those that nothing is to be said of, in order.
         changes: each scored episode before and after, changed or not.
-        left: how many rows are as they were: episodes that the infrastructure spoiled.
+        left: how many rows are as they were: episodes that the infrastructure spoiled, and those
+            that were run again.
         problems: why others could not be scored, with the ids of their tasks.
     """
 

@@ -111,7 +111,8 @@ def state_of(row: Row, task: Task | None = None) -> Mapping[str, Any]:
 def unsubmitted(row: Row) -> bool:
     """Whether a recorded episode ended without a submission, by what its last action says."""
     actions = row["turn_history"]["actions"]
-    return not actions or not actions[-1].strip().startswith("submit")
+    taken = _taken(actions[-1:], {"turn_passed": row.get("turn_passed", [])[-1:]})
+    return not taken or not taken[-1].strip().startswith("submit")
 
 
 # -- each environment

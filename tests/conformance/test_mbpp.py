@@ -35,8 +35,9 @@ def run(folder: Path, data: Path, every: int, *options: str) -> dict[str, dict[s
         *options,
     ]
     done = subprocess.run(command, cwd=folder, text=True, capture_output=True, check=False)
+    print(done.stdout[-5000:], done.stderr)  # shown where the test fails
     path = folder / "results.jsonl"
-    assert path.exists(), done.stdout + done.stderr
+    assert path.exists()
     return {row["task_id"]: row for row in read_results(path)}
 
 

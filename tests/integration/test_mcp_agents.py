@@ -318,7 +318,8 @@ def test_a_hostile_query_is_one_word(pytester: pytest.Pytester) -> None:
     assert prompt.endswith(task)
     assert not prompt.startswith("-")
     assert task in given["hello"]["instructions"]
-    assert given["variables"] == {
+    ours = {name: v for name, v in given["variables"].items() if name not in os.environ}
+    assert ours == {
         "INTERCODE_QUERY": task,
         "INTERCODE_PROMPT": prompt,
         "INTERCODE_TASK_ID": "prints",

@@ -410,6 +410,7 @@ def test_inert_without_an_option(pytester: pytest.Pytester) -> None:
         """
     )
     pytester.path.joinpath("some.yaml").write_text("a: 1\n")
-    result = pytester.run(sys.executable, "-m", "pytest", "-p", "no:xdist")
+    others = ("-p", "no:xdist", "-p", "no:anyio", "-p", "no:recording")
+    result = pytester.run(sys.executable, "-m", "pytest", *others)
     result.assert_outcomes(passed=1)
     result.stdout.no_fnmatch_line("intercode:*")

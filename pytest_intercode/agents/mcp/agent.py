@@ -234,7 +234,7 @@ class _Episode:
                 }
                 if not self._over:
                     reply = wording.reply(observation, **said)
-                elif terminated and (call.tool == "submit" or call.text.split()[:1] == ["submit"]):
+                elif terminated and (_submits(call) or observation.reward != 1.0):
                     reply = wording.submitted()
                 else:
                     reply = wording.over(observation, **said)
@@ -264,6 +264,10 @@ class _Episode:
                 "the program ended without a word to the MCP server: is {config} or the like in "
                 f"its command line?{last}"
             )
+
+
+def _submits(call: Call) -> bool:
+    return call.tool == "submit" or call.text.split()[:1] == ["submit"]
 
 
 def _last(printed: str) -> str:
