@@ -113,12 +113,13 @@ class IntercodeSession:
         """Refuse what cannot be kept."""
         settings = self.settings
         head, _, played = factory.name.partition(":")
-        if head == "replay" and settings.results is not None and settings.results.exists():
-            if settings.results.samefile(settings.agent_folder / Path(played.strip()).expanduser()):
-                raise ConfigurationError(
-                    f"--intercode-results={settings.results}: this is the run that is replayed, "
-                    "and would be lost; name another file"
-                )
+        path = settings.agent_folder / Path(played.strip()).expanduser()
+        results = settings.results
+        if head == "replay" and results is not None and results.exists() and results.samefile(path):
+            raise ConfigurationError(
+                f"--intercode-results={results}: this is the run that is replayed, and it would "
+                "be lost; name another file"
+            )
         if factory.terminal:
             from pytest_intercode.terminal import check_terminal
 

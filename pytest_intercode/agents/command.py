@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -156,10 +155,9 @@ class _CommandRun:
 
     def _see_off(self, program: Program, lines: JsonLines, env: Any, reason: str) -> None:
         """Tell the program that the episode is over, and let it exit by itself."""
-        until = time.monotonic() + _GRACE
-        lines.send({"type": "end", "reason": reason}, _GRACE)
+        lines.send({"type": "end", "reason": reason})
         lines.close()
-        status = program.wait(max(0.0, until - time.monotonic()))
+        status = program.wait(_GRACE)
         if status is None:
             program.kill()
             env.log(f"[killed: it still ran {_GRACE:g} s after the end of its input]\n")

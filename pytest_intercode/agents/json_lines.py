@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,20 +46,12 @@ class JsonLines:
         self._deaf = False  # it reads no more
         self._ended = False  # it writes no more
 
-    def send(self, message: Mapping[str, Any], patience: float | None = None) -> None:
-        """Write a line; nothing happens where the program reads no more.
-
-        Args:
-            message: the line.
-            patience: seconds that the program has to read it; None for as long as it takes.
-        """
-        until = None if patience is None else time.monotonic() + patience
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Write a line; nothing happens where the program reads no more."""
         # Characters beyond ASCII are escaped: no language can get them wrong.
         self._outgoing = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         while self._outgoing and not self._deaf:
             self._move()
-            if until is not None and time.monotonic() > until:
-                return
 
     def close(self) -> None:
         """Write no more; the program reads the end of its input."""

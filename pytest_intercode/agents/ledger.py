@@ -208,7 +208,7 @@ class Ledger:
 
 
 def reached(cost: float, limit: float) -> bool:
-    """Whether a sum of costs comes up to a limit; ten times 0.1 do to 1, of which they fall short."""
+    """Whether a sum of costs comes up to a limit, as ten times 0.1 do to 1 but for rounding."""
     return cost >= limit or math.isclose(cost, limit)
 
 

@@ -27,7 +27,7 @@ from pytest_intercode.suites.task import TaskView
 __all__ = ["AgentEnvironment", "AgentRun"]
 
 _REFUSALS = 5
-_DEAF = 100  # refusals after which an agent is not taken for one that ends
+_DEAF = 10_000  # times after which an agent that is sent off is not taken for one that goes
 
 
 class AgentEnvironment:
@@ -153,7 +153,7 @@ class AgentRun:
         self._turnstile = threading.RLock()  # an agent's threads take turns
         self._thread_id = 0
         self._deaf = False
-        self._refused = 0
+        self._refused = self._sent_off = 0
         self._since = time.monotonic()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._awaited: asyncio.Task[Any] | None = None
@@ -318,11 +318,10 @@ class AgentRun:
 
     def _send_off(self) -> NoReturn:
         """Take the agent out of its loop; one that does not let itself be taken is held there."""
-        self._refused += 1
-        if self._refused > _DEAF:
-            if threading.get_ident() == self._thread_id:
-                self.parked = self._deaf = True
-                self.done.set()
+        self._sent_off += threading.get_ident() == self._thread_id
+        if self._sent_off > _DEAF:
+            self.parked = self._deaf = True
+            self.done.set()
             threading.Event().wait()
         raise _CalledOff from None
 

@@ -136,6 +136,10 @@ def _check(row: Row, where: str) -> None:
     numbers = (row.get("reward", 0.0), row.get("summary", {}).get("max_reward", 0.0))
     if not all(isinstance(n, (int, float)) for n in numbers):
         raise ConfigurationError(f"{where}: its reward is not a number")
+    if not isinstance(row.get("turn_parts") or [], list):
+        raise ConfigurationError(f"{where}: turn_parts is not a list")
+    if of_try_again(row) and not (row["turn_history"].get("rewards") and "reward" in row):
+        raise ConfigurationError(f"{where}: its rewards are missing")
     if is_ours(row) and played_profile(row) not in ("strict", "paper"):
         raise ConfigurationError(f"{where}: its profile is neither strict nor paper")
 

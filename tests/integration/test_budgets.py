@@ -137,12 +137,15 @@ def test_money_without_prices(spend: Any) -> None:
     result.stdout.fnmatch_lines(["*agent error after 0/10 turns: it reports tokens without*"])
 
 
-def test_a_budget_that_nobody_reports_to(spend: Any, pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize("option", ["max-tokens", "run-max-tokens"])
+def test_a_budget_that_nobody_reports_to(
+    spend: Any, pytester: pytest.Pytester, option: str
+) -> None:
     result = pytester.runpytest(
-        "suite.yaml", "--intercode-agent=agents:Solver", "--intercode-max-tokens=5"
+        "suite.yaml", "--intercode-agent=agents:Solver", f"--intercode-{option}=5"
     )
     result.stdout.fnmatch_lines(
-        ["--intercode-max-tokens had no effect: the agent reported no tokens*"]
+        [f"--intercode-{option} had no effect: the agent reported no tokens*"]
     )
 
 

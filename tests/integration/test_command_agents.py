@@ -144,6 +144,21 @@ def test_how_an_episode_ends(
     assert heard()[-1] == {"type": "end", "reason": end}
 
 
+@pytest.mark.parametrize(("profile", "action"), [("strict", "submit;"), ("paper", "skip")])
+def test_other_words_for_the_end(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, profile: str, action: str
+) -> None:
+    (pytester.path / "scripted.py").write_text(_SCRIPTED)
+    monkeypatch.setenv("SENDS", json.dumps({"action": action}))
+    pytester.runpytest(
+        "--intercode-env=sql",
+        "--intercode-limit=1",
+        f"--intercode-profile={profile}",
+        f"--intercode-agent=command:{_SCRIPT}",
+    ).assert_outcomes(failed=1)
+    assert heard()[-1] == {"type": "end", "reason": "submitted"}
+
+
 def test_rewards_as_feedback(play: Play, pytester: pytest.Pytester) -> None:
     change(pytester, "Pretend(None, ", "Pretend(None, feedback='reward', ")
     play(_SCRIPT, "--intercode-feedback=reward", sends='{"action": "ls"}|{"submit": ""}')

@@ -242,6 +242,18 @@ def test_submit_as_code_submits(pytester: pytest.Pytester) -> None:
     assert row["log"] == "submitted: the episode is over, stop now\n"
 
 
+def test_other_words_for_the_end(pytester: pytest.Pytester) -> None:
+    body = "print(call('execute', code='submit;'))\n"
+    pytester.runpytest(
+        "--intercode-env=sql",
+        "--intercode-limit=1",
+        f"--intercode-agent={write(pytester.path, body)}",
+        "--intercode-results=r.jsonl",
+    ).assert_outcomes(failed=1)
+    [row] = results(pytester.path / "r.jsonl")
+    assert row["log"] == "submitted: the episode is over, stop now\n"
+
+
 HANG = """
 child = subprocess.Popen(["sleep", "300"], start_new_session=True)
 Path({pids!r}).write_text(f"{{os.getpid()}} {{child.pid}} {{process.pid}}")

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.python import PythonEnvironment
+from pytest_intercode.environments.python_paper import PaperPythonEnvironment
 from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.sandboxes.docker.engine import connect
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -577,3 +578,29 @@ def test_closing_stops_grading(provider: SandboxProvider) -> None:
     environment.close()
     thread.join()
     assert time.monotonic() - began < 5
+
+
+# -- the paper profile, in which gold stays in the namespace once it was graded
+
+
+def test_paper_a_passed_turn_does_not_come_upon_gold(provider: SandboxProvider) -> None:
+    environment = PaperPythonEnvironment(provider, feedback="reward")
+    try:
+        environment.reset(task=task())
+        assert environment.step("def secret(n):\n    return 0")[0].reward == 0.0
+        observation, *_ = environment.pass_turn("I think.", "there is no action")
+        assert (observation, observation.reward) == ("there is no action", 0.0)
+        assert environment.end("stopped").value == 0.0
+    finally:
+        environment.close()
+
+
+def test_paper_time_that_is_up_between_actions_changes_nothing(provider: SandboxProvider) -> None:
+    environment = PaperPythonEnvironment(provider)
+    try:
+        environment.reset(task=task())
+        environment.step(GOLD)
+        environment.call_off("timed out")
+        assert environment.end("timed out").value == 1.0
+    finally:
+        environment.close()

@@ -160,6 +160,19 @@ def test_what_cannot_be_replayed(
     assert len(result.errlines) <= 2
 
 
+def test_a_run_is_not_replayed_into_its_own_file(
+    pytester: pytest.Pytester, suites: tuple[str, str]
+) -> None:
+    path = pytester.path / "run.jsonl"
+    path.write_text('{"task_id": 1, "turn_history": {"actions": []}}\n')
+    result = pytester.runpytest_inprocess(
+        "left.yaml", "--intercode-agent=replay:run.jsonl", "--intercode-results=./run.jsonl"
+    )
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --intercode-results=*: this is the run that is replayed*"])
+    assert path.read_text()
+
+
 def test_a_folder_cannot_be_replayed(pytester: pytest.Pytester, suites: tuple[str, str]) -> None:
     result = pytester.runpytest_inprocess("left.yaml", "--intercode-agent=replay:.")
     result.stderr.fnmatch_lines(["*: cannot be read: it is a folder, a file is needed"])

@@ -92,6 +92,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "sibling.py").write_text('NAME = "sibling"\n')
     (tmp_path / "syntax.py").write_text("x = 1\nif\n")
     (tmp_path / "raises.py").write_text("\n\nraise ValueError('no')\n")
+    (tmp_path / "lines.py").write_text("raise ValueError('first\\nsecond')\n")
     (tmp_path / "exits.py").write_text("import sys\nsys.exit(2)\n")
     (tmp_path / "needs.py").write_text("import not_there_at_all\n")
     (tmp_path / "package").mkdir()
@@ -187,6 +188,7 @@ _FORMS = "an agent is module:Attr, path/to/file.py:Attr, oracle, replay:FILE, hu
         ("needs:x", "importing needs raised ModuleNotFoundError: No module named"),
         ("raises:x", "importing raises raised ValueError: no ({folder}/raises.py:3)"),
         ("raises.py:x", "importing raises.py raised ValueError: no ({folder}/raises.py:3)"),
+        ("lines.py:x", "importing lines.py raised ValueError: first second ({folder}/lines.py:1)"),
         ("exits.py:x", "importing exits.py raised SystemExit: 2 ({folder}/exits.py:2)"),
         ("syntax.py:x", "importing syntax.py raised SyntaxError: "),
         ("mine:Steper", "mine has no 'Steper'. Did you mean 'Stepper'?"),

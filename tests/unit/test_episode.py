@@ -16,7 +16,7 @@ from pytest_intercode.agents.loader import adapt
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.environments.base import Environment, Observation, Profile
 from pytest_intercode.episode import AgentEnvironment, Episode, run_episode
-from pytest_intercode.errors import BudgetExhausted, SandboxError
+from pytest_intercode.errors import AgentError, BudgetExhausted, SandboxError
 from pytest_intercode.rewards.protocol import Reward
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -188,6 +188,17 @@ def test_timed_out_in_an_action() -> None:
     assert episode.seconds < 5
 
 
+def test_time_that_is_up_while_a_submission_is_graded() -> None:
+    class Slow(Counter):
+        def _grade(self, answer: str | None) -> Reward:
+            if self.interrupted.wait(0.5):
+                return Reward(0.0, {}, "the tests took too long")
+            return super()._grade(answer)
+
+    episode = play(acts("5", "submit"), Slow(), timeout=0.2)
+    assert (episode.outcome, episode.reason) == ("solved", "")
+
+
 def test_time_that_is_up_gets_past_an_agents_own_except() -> None:
     tries: list[int] = []
 
@@ -226,6 +237,41 @@ def test_agent_that_swallows_the_end_of_its_budget() -> None:
     assert episode.reward == near(0.8)
 
 
+def test_agent_that_swallows_everything_is_held_and_named() -> None:
+    tries: list[str] = []
+
+    def agent(task: TaskView, env: Any) -> None:
+        while True:
+            try:
+                tries.append("")
+                env.step("1")
+            except BaseException:
+                pass
+
+    episode = play(agent, timeout=30.0)
+    assert (episode.outcome, len(episode.turns)) == ("out-of-budget", 4)
+    assert episode.seconds < 10
+    assert episode.left_behind == ["the agent's own thread, which still runs"]
+    before = len(tries)
+    time.sleep(0.1)
+    assert len(tries) == before  # it takes no time from the episodes that follow
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no task groups")
+def test_the_end_of_a_budget_in_a_task_group() -> None:
+    async def agent(task: TaskView, env: Any) -> None:
+        async def work() -> None:
+            for _ in range(9):
+                env.step("1")
+
+        group: Any = asyncio.TaskGroup()  # type: ignore[attr-defined, unused-ignore]
+        async with group:
+            group.create_task(work())
+
+    episode = play(agent)
+    assert (episode.outcome, episode.detail) == ("out-of-budget", "")
+
+
 def test_agent_that_lets_the_end_of_its_budget_through() -> None:
     episode = play(steps("1", "1", "1", "1", "1"))
     assert (episode.outcome, episode.detail) == ("out-of-budget", "")
@@ -254,6 +300,22 @@ def test_infrastructure_that_an_agent_swallows_raises_too() -> None:
 
     with pytest.raises(SandboxError):
         play(agent)
+
+
+def test_infrastructure_that_an_agent_calls_its_own_fault_raises_too() -> None:
+    def agent(task: TaskView, env: Any) -> None:
+        try:
+            env.step("break")
+        except Exception as error:
+            raise RuntimeError("my tool failed") from error
+
+    class Repaired(Counter):  # as where a lost session is replaced: grading works again
+        def _grade(self, answer: str | None) -> Reward:
+            self.broken = ""
+            return super()._grade(answer)
+
+    with pytest.raises(SandboxError, match="the sandbox is gone"):
+        play(agent, Repaired())
 
 
 # -- agents that fail
@@ -287,6 +349,13 @@ def _interrupt() -> NoReturn:
 def test_agent_that_leaves(leave: Callable[[], NoReturn], reason: str) -> None:
     episode = play(lambda observation: leave())
     assert (episode.outcome, episode.reason) == ("agent-error", reason)
+
+
+def test_reasons_are_one_line() -> None:
+    def agent(observation: str) -> str:
+        raise AgentError("first\nsecond")
+
+    assert play(agent).reason == "first second"
 
 
 def test_agent_that_solves_and_then_raises_is_an_error() -> None:
@@ -552,6 +621,17 @@ def test_rewards_as_feedback() -> None:
     assert (episode.outcome, len(episode.turns)) == ("solved", 3)
     assert [turn.reward for turn in episode.turns] == [near(r) for r in (0.4, 0.2, 1.0)]
     assert episode.turns[1].parts == {"sum": near(0.2)}
+
+
+def test_a_passed_turn_is_not_graded_again() -> None:
+    environment = Counter(feedback="reward")
+    environment.reset(task=TASK)
+    environment.step("2")
+    environment.total = 5.0  # grading itself may change what is graded, as the paper profile's does
+    observation, reward, *_ = environment.pass_turn("I think.", "there is no action")
+    assert (observation.reward, reward, environment.over) == (near(0.4), near(0.4), "")
+    assert [turn.passed for turn in environment.turns] == [False, True]
+    assert environment.step("0")[1] == 1.0
 
 
 @pytest.mark.parametrize("end", [(), ("submit",), ("submit 1",)])

@@ -128,6 +128,17 @@ def test_threads_share_a_ledger() -> None:
     assert ledger.usage == Usage(4000, 4000, 4000, 2000.0)
 
 
+def test_costs_are_added_up_but_for_rounding() -> None:
+    ledger = Ledger(Budget(cost=1.0))  # ten times 0.1 are 0.9999999999999999
+    budget = RunBudget(RunLimits(cost=1.0))
+    for _ in range(9):
+        ledger.spend(cost=0.1)
+        assert budget.charge(Usage(1, 0, 0, 0.1)) == ""
+    with pytest.raises(BudgetExhausted):
+        ledger.spend(cost=0.1)
+    assert budget.charge(Usage(1, 0, 0, 0.1))
+
+
 # -- the run
 
 

@@ -119,6 +119,7 @@ def test_the_new_row() -> None:
         (wrong(*["ls"] * 10), "out-of-budget"),
         (wrong(*["ls"] * 9, "submit it"), "failed"),
         (wrong(*["ls"] * 9), "failed"),
+        (wrong(*["ls"] * 9, "submit(", turn_passed=[False] * 9 + [True]), "out-of-budget"),
     ],
 )
 def test_outcomes(old: dict[str, Any], outcome: str) -> None:
@@ -382,6 +383,30 @@ def test_the_table_and_the_file(folder: Path, capsys: pytest.CaptureFixture[str]
         "written: new/out.jsonl",
     ]
     assert [each["reward"] for each in read_results(folder / "new/out.jsonl")] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"turn_parts": 3}, "turn_parts is not a list"),
+        (
+            {"turn_parts": [{"rows": 1.0}, {}], "turn_history": {"actions": ["a", "b"]}},
+            "its rewards are missing",
+        ),
+    ],
+)
+def test_a_damaged_row_is_named(more: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^run.jsonl, row 0: {said}$"):
+        rescore([row(**more)], file="run.jsonl")
+
+
+def test_rows_that_were_run_again_are_not_called_spoiled(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder / "twice.jsonl", row(superseded=True), row())
+    assert main(["rescore", "twice.jsonl"]) == 0
+    said = "left as they are: 1, spoiled by the infrastructure or run again"
+    assert said in capsys.readouterr().out
 
 
 def test_only_the_first_changes_are_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
