@@ -86,6 +86,10 @@ _OPTIONS: tuple[tuple[str, str, bool, str], ...] = (
 )
 
 
+# xdist's controller, which collects nothing, keeps these for all workers.
+_OF_THE_RUN = ("run_max_turns", "run_max_tokens", "run_max_cost", "run_timeout")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options, each with its ini twin."""
     group = parser.getgroup("intercode", "tests of coding agents")
@@ -138,6 +142,7 @@ def pytest_configure(config: pytest.Config) -> None:
         any(config.getoption(f"intercode_{name}") for name in _names())
         or config.getini("intercode_env")
         or config.getini("intercode_dataset")
+        or any(config.getini(f"intercode_{name}") for name in _OF_THE_RUN)
         or any("intercode/" in arg or _is_suite(arg) for arg in config.args)
     )
     if not asked:

@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 
 from pytest_intercode.errors import InfrastructureError, SandboxError
@@ -73,7 +74,7 @@ class GoldRun:
         """
         try:
             return self._future.result(timeout=_PATIENCE)
-        except TimeoutError:
+        except (TimeoutError, FutureTimeout):  # two classes before Python 3.11
             raise SandboxError("the gold's sandbox did not answer") from None
 
     def stop(self) -> None:
@@ -83,5 +84,5 @@ class GoldRun:
             return
         if not self._future.done() and self._sandbox is not None:
             self._sandbox.interrupt()
-        with contextlib.suppress(InfrastructureError, TimeoutError):
+        with contextlib.suppress(InfrastructureError, TimeoutError, FutureTimeout):
             self._future.result(timeout=_PATIENCE).sandbox.close()

@@ -76,25 +76,25 @@ class Reporter:
     def __init__(self, config: pytest.Config) -> None:
         settings = self._settings = Settings.of(config)
         self._file = ResultsFile(settings.results) if settings.results else None
-        self._tallies: list[_Tally] = []
+        self._episodes: dict[str, _Tally] = {}
 
     def take(self, report: pytest.TestReport) -> None:
-        """Write an episode down; one that is rerun is written, and not counted."""
+        """Write an episode down; of one that is rerun the last try is counted."""
         row: dict[str, Any] = vars(report)["intercode"]
         superseded = str(report.outcome) == "rerun"
         if superseded:
             row["superseded"] = True
         if self._file is not None:
             self._file.write(row)
-        if not superseded:
-            self._tallies.append(_Tally.of(row))
+        self._episodes[report.nodeid] = _Tally.of(row)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the table."""
-        if not self._tallies:
+        tallies = list(self._episodes.values())
+        if not tallies:
             return
         terminalreporter.section("intercode")
-        for line in table(self._tallies):
+        for line in table(tallies):
             terminalreporter.write_line(line)
         budget, limits = self._settings.budget, self._settings.run_limits
         for limited, what, option in (
@@ -103,7 +103,7 @@ class Reporter:
             (budget.cost, "cost", "max-cost"),
             (limits.cost, "cost", "run-max-cost"),
         ):
-            if limited and not any(getattr(tally, what) for tally in self._tallies):
+            if limited and not any(getattr(tally, what) for tally in tallies):
                 terminalreporter.write_line(
                     f"--intercode-{option} had no effect: the agent reported no {what} "
                     "(pytest_intercode.spend does it)",

@@ -223,3 +223,46 @@ def test_wrong_values(spend: Any, option: str, said: str) -> None:
     result, _ = spend(f"--intercode-{option}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([f"ERROR: --intercode-{option}: {said}"])
+
+
+def test_workers_hear_of_a_budget_in_the_ini_file(spend: Any, pytester: pytest.Pytester) -> None:
+    """Their controller collects nothing, and yet keeps the sums."""
+    pytester.makeini("[pytest]\nintercode_run_max_turns = 6\nintercode_agent = spender:Spender\n")
+    pytester.makepyfile(
+        test_mine="""
+        import pytest
+
+        @pytest.mark.parametrize("n", range(10))
+        @pytest.mark.intercode(suite="suite.yaml", ids=["prints"])
+        def test_mine(intercode_episode, n):
+            assert intercode_episode.reward == 1.0
+        """
+    )
+    result = pytester.runpytest_subprocess("test_mine.py", "-n2", "--intercode-results=r.jsonl")
+    assert result.ret != 0
+    turns = sum(row["summary"]["turns_taken"] for row in results(Path("r.jsonl")))
+    assert 6 <= turns <= 7
+    result.stdout.fnmatch_lines(["*the run's 6 turns are used up*"])
+
+
+def test_a_rerun_that_cannot_be_is_no_pass(
+    spend: Any, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest")
+    pytester.makepyfile(
+        spender="""
+        import pytest_intercode
+
+        def wrong(task, env):
+            pytest_intercode.spend(input_tokens=10)
+            env.step("wrong")
+        """
+    )
+    result = pytester.runpytest_subprocess(
+        *("suite.yaml", "--intercode-agent=spender:wrong", "--reruns=1"),
+        "--intercode-run-max-tokens=10",
+    )
+    assert result.ret != 0
+    result.stdout.fnmatch_lines(
+        ["no second try: the run's 10 tokens are used up", "outcomes: 1 out-of-budget"]
+    )
