@@ -27,7 +27,9 @@ shell=0 before=
 # channel.py, which counts from here).
 printf -v ahead '%1000s' && ahead=${ahead// /$'\n'}
 lower() {
-  if [ "$guarded" ]; then exec setpriv --bounding-set -setpcap "$@"; else exec "$@"; fi
+  # Also out of the sets that a program inherits, in which bubblewrap leaves what root has anyway.
+  [ -z "$guarded" ] || set -- setpriv --inh-caps -all --ambient-caps -all --bounding-set -setpcap "$@"
+  exec "$@"
 }
 feed() { # a long line in a child: a keeper that blocks would not see its input end
   if [ ${#1} -gt 4000 ]; then printf '%s' "$1" >&202 & else printf '%s' "$1" >&202; fi

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from pytest_intercode.errors import SandboxError
-from pytest_intercode.sandboxes.channel import Channel, ChannelClosed
-from pytest_intercode.sandboxes.docker.overlay import OUTSIDE, OverlayProbe, Unreadable
+from pytest_intercode.sandboxes.attached import (
+    CAPABILITIES,
+    KEEPER_CAPABILITY,
+    SHM_SIZE,
+    AttachedSandbox,
+    Probe,
+)
 from pytest_intercode.sandboxes.docker.stream import AttachedStreams
 from pytest_intercode.sandboxes.listing import ListingProbe
-from pytest_intercode.sandboxes.protocol import Changes, Entry, Execution, SandboxSpec
-from pytest_intercode.sandboxes.python_channel import PythonChannel
+from pytest_intercode.sandboxes.overlay import OUTSIDE, OverlayProbe, Unreadable
+from pytest_intercode.sandboxes.protocol import SandboxSpec
 
 if TYPE_CHECKING:
     from docker import APIClient
 
 __all__ = ["Container", "host_config"]
 
-# What su, useradd, tar, chmod 4755, git and crontab need, and nothing that reaches the host.
-CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID")
-# Only the keeper has this one; the shell is started without it (see keeper.sh).
-KEEPER_CAPABILITY = "SETPCAP"
 # The engine's own list, and one more: with the first version of cgroups a tmpfs without a size is
 # mounted there, and files that fill a sandbox's memory are the end of its keeper.
 READONLY = (
@@ -34,15 +32,6 @@ READONLY = (
     "/proc/sysrq-trigger",
     "/sys/fs/cgroup",
 )
-SHM_SIZE = 16 * 1024**2
-
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-class _Probe(Protocol):
-    def mark(self) -> None: ...
-    def changes(self) -> Changes: ...
-    def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]: ...
 
 
 def host_config(api: APIClient, spec: SandboxSpec) -> dict[str, Any]:
@@ -73,98 +62,22 @@ def host_config(api: APIClient, spec: SandboxSpec) -> dict[str, Any]:
     return config
 
 
-def _explained(method: Method) -> Method:
-    """Turn a channel that closed into a sentence about why the container ended."""
-
-    @functools.wraps(method)
-    def call(self: Container, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return method(self, *args, **kwargs)
-        except ChannelClosed as closed:
-            raise SandboxError(f"sandbox {self.name} ended while in use: {closed}") from closed
-
-    return call  # type: ignore[return-value]
-
-
-class Container:
-    """A started container and the channel to its keeper.
-
-    Attributes:
-        probe: reads what changed on disk; made at the first mark.
-    """
+class Container(AttachedSandbox):
+    """A started container and the channel to its keeper."""
 
     def __init__(
         self, api: APIClient, container_id: str, streams: AttachedStreams, spec: SandboxSpec
     ) -> None:
         self._api = api
         self._id = container_id
-        self._streams = streams
-        channel = PythonChannel if spec.worker == "python" else Channel
-        self._channel = channel(
-            streams,
-            workdir=spec.workdir,
-            output_limit=spec.limits.output,
-            guarded=spec.guarded,
-            offline=not spec.limits.network,
-        )
-        self.probe: _Probe | None = None
+        super().__init__(streams, spec)
 
     @property
     def name(self) -> str:
         """The first characters of the container's id."""
         return self._id[:12]
 
-    @_explained
-    def run(self, action: str, timeout: float) -> Execution:
-        """Run one action in the shell."""
-        return self._channel.run(action, timeout)
-
-    @_explained
-    def admin(self, command: str, timeout: float) -> tuple[int, bytes]:
-        """Run a command of ours outside the shell."""
-        return self._channel.admin(command, timeout)
-
-    @_explained
-    def settle(self, timeout: float) -> bytes:
-        """Wait for what runs in the background."""
-        return self._channel.settle(timeout)
-
-    @_explained
-    def unpack(self, archive: bytes) -> None:
-        """Unpack a tar archive at the root."""
-        self._channel.unpack(archive)
-
-    @_explained
-    def mark(self) -> None:
-        """Remember the state of the file system."""
-        if self.probe is None:
-            self.probe = self._make_probe()
-        self.probe.mark()
-
-    @_explained
-    def changes(self) -> Changes:
-        """Return what changed on disk since the mark."""
-        if self.probe is None:
-            raise SandboxError(f"sandbox {self.name} was never marked")
-        return self.probe.changes()
-
-    @_explained
-    def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]:
-        """Return what stands at the given paths."""
-        if self.probe is None:
-            self.probe = self._make_probe()
-        return self.probe.entries(paths)
-
-    def interrupt(self) -> None:
-        """End a running action from another thread."""
-        self._channel.interrupt()
-
-    def close(self) -> None:
-        """End the container; the engine removes it by itself."""
-        with contextlib.suppress(OSError):
-            self._channel.close()
-
-    def _make_probe(self) -> _Probe:
+    def _make_probe(self) -> Probe:
         details = self._api.inspect_container(self._id).get("GraphDriver") or {}
         layers = details.get("Data") or {}
         if details.get("Name") == "overlay2" and "UpperDir" in layers:

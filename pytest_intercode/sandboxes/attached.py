@@ -1,0 +1,126 @@
+"""What sandboxes of every backend share: a keeper behind streams, and a reader of its disk."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, TypeVar
+
+from pytest_intercode.errors import SandboxError
+from pytest_intercode.sandboxes.channel import Channel, ChannelClosed, Transport
+from pytest_intercode.sandboxes.protocol import Changes, Entry, Execution, SandboxSpec
+from pytest_intercode.sandboxes.python_channel import PythonChannel
+
+__all__ = ["CAPABILITIES", "KEEPER_CAPABILITY", "SHM_SIZE", "AttachedSandbox", "Probe"]
+
+# What su, useradd, tar, chmod 4755, git and crontab need, and nothing that reaches the host.
+CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID")
+# Only the keeper has this one; the shell is started without it (see keeper.sh).
+KEEPER_CAPABILITY = "SETPCAP"
+SHM_SIZE = 16 * 1024**2
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class Probe(Protocol):
+    """Reads what changed on disk; see :class:`pytest_intercode.sandboxes.protocol.Sandbox`."""
+
+    def mark(self) -> None:
+        """Remember the state of the file system."""
+
+    def changes(self) -> Changes:
+        """Return what changed on disk since the mark."""
+
+    def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]:
+        """Return what stands at the given paths."""
+
+
+def _explained(method: Method) -> Method:
+    """Turn a channel that closed into a sentence about why the sandbox ended."""
+
+    @functools.wraps(method)
+    def call(self: AttachedSandbox, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except ChannelClosed as closed:
+            raise SandboxError(f"sandbox {self.name} ended while in use: {closed}") from closed
+
+    return call  # type: ignore[return-value]
+
+
+class AttachedSandbox:
+    """A started sandbox and the channel to its keeper.
+
+    Attributes:
+        probe: reads what changed on disk; made at the first mark.
+    """
+
+    def __init__(self, streams: Transport, spec: SandboxSpec) -> None:
+        channel = PythonChannel if spec.worker == "python" else Channel
+        self._channel = channel(
+            streams,
+            workdir=spec.workdir,
+            output_limit=spec.limits.output,
+            guarded=spec.guarded,
+            offline=not spec.limits.network,
+        )
+        self.probe: Probe | None = None
+
+    @property
+    def name(self) -> str:
+        """A short name for messages."""
+        raise NotImplementedError
+
+    @_explained
+    def run(self, action: str, timeout: float) -> Execution:
+        """Run one action in the shell."""
+        return self._channel.run(action, timeout)
+
+    @_explained
+    def admin(self, command: str, timeout: float) -> tuple[int, bytes]:
+        """Run a command of ours outside the shell."""
+        return self._channel.admin(command, timeout)
+
+    @_explained
+    def settle(self, timeout: float) -> bytes:
+        """Wait for what runs in the background."""
+        return self._channel.settle(timeout)
+
+    @_explained
+    def unpack(self, archive: bytes) -> None:
+        """Unpack a tar archive at the root."""
+        self._channel.unpack(archive)
+
+    @_explained
+    def mark(self) -> None:
+        """Remember the state of the file system."""
+        if self.probe is None:
+            self.probe = self._make_probe()
+        self.probe.mark()
+
+    @_explained
+    def changes(self) -> Changes:
+        """Return what changed on disk since the mark."""
+        if self.probe is None:
+            raise SandboxError(f"sandbox {self.name} was never marked")
+        return self.probe.changes()
+
+    @_explained
+    def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]:
+        """Return what stands at the given paths."""
+        if self.probe is None:
+            self.probe = self._make_probe()
+        return self.probe.entries(paths)
+
+    def interrupt(self) -> None:
+        """End a running action from another thread."""
+        self._channel.interrupt()
+
+    def close(self) -> None:
+        """End the sandbox and everything in it."""
+        with contextlib.suppress(OSError):
+            self._channel.close()
+
+    def _make_probe(self) -> Probe:
+        raise NotImplementedError

@@ -1,0 +1,200 @@
+"""Control groups, where we may make some: memory, processes and processor time of a sandbox.
+
+With the first version, each kind of limit has a hierarchy of its own; with the second there is one,
+in which a group has either processes or groups below it, so that ours are made beside our own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import secrets
+import time
+from pathlib import Path
+
+from pytest_intercode.suites.task import Limits
+
+__all__ = ["ControlGroup", "ControlGroups", "remove_all"]
+
+_PREFIX = "pytest-intercode-"
+_PERIOD = 100_000
+_MOUNTS = "/proc/self/mountinfo"
+_OWN = "/proc/self/cgroup"
+_MINE = 1  # bubblewrap's own process
+
+
+class ControlGroup:
+    """One sandbox's group, in each hierarchy.
+
+    Attributes:
+        folders: where it is.
+    """
+
+    def __init__(self, folders: list[Path]) -> None:
+        self.folders = folders
+
+    def doors(self) -> list[int]:
+        """Open what a process writes to in order to enter."""
+        return [os.open(each / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for each in self.folders]
+
+    def remove(self) -> bool:
+        """Remove it; return whether it is gone, which takes the end of all its processes."""
+        for folder in list(self.folders):
+            try:
+                folder.rmdir()
+            except FileNotFoundError:
+                pass
+            except OSError:
+                return False
+            self.folders.remove(folder)
+        return True
+
+
+class ControlGroups:
+    """Makes groups.
+
+    Args:
+        mounts: the list of mounts, as ``/proc/self/mountinfo`` has it.
+        own: the groups of this process, as ``/proc/self/cgroup`` has them.
+    """
+
+    def __init__(self, mounts: str | None = None, own: str | None = None) -> None:
+        mounts = Path(_MOUNTS).read_text() if mounts is None else mounts
+        own = Path(_OWN).read_text() if own is None else own
+        self._first = _first_version(mounts, own)
+        self._second = None if self._first else _second_version(mounts, own)
+
+    @property
+    def usable(self) -> bool:
+        """Whether memory and processes can be limited."""
+        return bool(self._first or self._second)
+
+    def patterns(self, owner: int) -> list[str]:
+        """Return patterns of the folders of all the groups that a process owns."""
+        above = [self._second] if self._second else self._first.values()
+        return [f"{glob.escape(str(each))}/{_PREFIX}{owner}-{_started(owner)}-*" for each in above]
+
+    def make(self, owner: int, limits: Limits, memory: int) -> ControlGroup:
+        """Make a group.
+
+        Args:
+            owner: the process that it is removed with, see :meth:`sweep`.
+            limits: its limits.
+            memory: its bytes of memory, with what is in files in memory.
+        """
+        name = f"{_PREFIX}{owner}-{_started(owner)}-{secrets.token_hex(4)}"
+        group = ControlGroup([])
+        pids, quota = limits.pids + _MINE, int(limits.cpus * _PERIOD)
+        try:
+            if self._second is not None:
+                folder = self._second / name
+                folder.mkdir()
+                group.folders.append(folder)
+                _set(folder, "memory.max", memory)
+                _set(folder, "memory.swap.max", 0, needed=False)
+                _set(folder, "pids.max", pids)
+                _set(folder, "cpu.max", f"{quota} {_PERIOD}", needed=False)
+                return group
+            for kind, above in self._first.items():
+                folder = above / name
+                folder.mkdir()
+                group.folders.append(folder)
+                if kind == "memory":
+                    _set(folder, "memory.limit_in_bytes", memory)
+                    _set(folder, "memory.memsw.limit_in_bytes", memory, needed=False)
+                elif kind == "pids":
+                    _set(folder, "pids.max", pids)
+                else:
+                    _set(folder, "cpu.cfs_period_us", _PERIOD)
+                    _set(folder, "cpu.cfs_quota_us", quota)
+            return group
+        except OSError:
+            group.remove()
+            raise
+
+    def sweep(self) -> int:
+        """Remove the groups of processes that are gone; return how many there were."""
+        removed = 0
+        for above in [self._second] if self._second else list(self._first.values()):
+            for folder in above.glob(f"{_PREFIX}*"):
+                owner, _, rest = folder.name.removeprefix(_PREFIX).partition("-")
+                if _started(int(owner)) == rest.partition("-")[0]:
+                    continue
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+                    removed += 1
+        return removed
+
+
+def remove_all(groups: list[ControlGroup], seconds: float) -> list[ControlGroup]:
+    """Remove groups whose processes are about to end; return those that stay."""
+    limit = time.monotonic() + seconds
+    while (groups := [each for each in groups if not each.remove()]) and time.monotonic() < limit:
+        time.sleep(0.005)
+    return groups
+
+
+def _set(folder: Path, name: str, value: object, needed: bool = True) -> None:
+    try:
+        (folder / name).write_text(str(value))
+    except OSError:
+        if needed:
+            raise
+
+
+def _started(process: int) -> str:
+    """Return when a process started, which tells it from a later one with its number."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def _first_version(mounts: str, own: str) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for line in mounts.splitlines():
+        words, _, rest = line.partition(" - ")
+        kind, _, options = rest.split(" ", 2)
+        if kind != "cgroup":
+            continue
+        for name in ("memory", "pids", "cpu"):
+            if name in options.split(","):
+                _, _, _, root, place, *_ = words.split()
+                found[name] = _within(place, root, _own_path(own, name))
+    writable = {name: path for name, path in found.items() if os.access(path, os.W_OK)}
+    return writable if {"memory", "pids"} <= writable.keys() else {}
+
+
+def _second_version(mounts: str, own: str) -> Path | None:
+    for line in mounts.splitlines():
+        words, _, rest = line.partition(" - ")
+        if not rest.startswith("cgroup2 "):
+            continue
+        _, _, _, root, place, *_ = words.split()
+        mine = _within(place, root, _own_path(own, ""))
+        # Beside us, or below us where we are in the topmost group, which may have both.
+        above = mine if mine == Path(place) else mine.parent
+        control = above / "cgroup.subtree_control"
+        if not all(os.access(each, os.W_OK) for each in (above, control, above / "cgroup.procs")):
+            continue
+        with contextlib.suppress(OSError):
+            if above == Path(place):
+                control.write_text("+memory +pids +cpu")
+            if {"memory", "pids"} <= set(control.read_text().split()):
+                return above
+    return None
+
+
+def _own_path(own: str, controller: str) -> str:
+    for line in own.splitlines():
+        _, names, path = line.split(":", 2)
+        if controller in names.split(","):
+            return path
+    return "/"
+
+
+def _within(place: str, root: str, path: str) -> Path:
+    """Return where a group is; what is mounted may be a part of the hierarchy only."""
+    inner = path.removeprefix(root.rstrip("/")) if path.startswith(root) else "/"
+    return Path(place, inner.lstrip("/"))

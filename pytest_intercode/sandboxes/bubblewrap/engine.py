@@ -1,0 +1,244 @@
+"""bubblewrap as a launcher of sandboxes: no daemon, and no root where there need not be one."""
+
+from __future__ import annotations
+
+import os
+import resource
+import secrets
+import signal
+import tempfile
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from pytest_intercode.errors import SandboxError
+from pytest_intercode.sandboxes.attached import CAPABILITIES, KEEPER_CAPABILITY, SHM_SIZE
+from pytest_intercode.sandboxes.bubblewrap import seccomp
+from pytest_intercode.sandboxes.bubblewrap.box import Box
+from pytest_intercode.sandboxes.bubblewrap.cgroups import ControlGroup, ControlGroups, remove_all
+from pytest_intercode.sandboxes.bubblewrap.hosttree import bindings, skeleton
+from pytest_intercode.sandboxes.bubblewrap.process import StarterProcess
+from pytest_intercode.sandboxes.bubblewrap.starter import HOLD
+from pytest_intercode.sandboxes.bubblewrap.streams import PipeStreams
+from pytest_intercode.sandboxes.protocol import SandboxSpec
+from pytest_intercode.suites.task import Limits
+
+__all__ = ["HOST", "Bubblewrap"]
+
+HOST = "host"
+"""The image of a sandbox that sees the host's own system."""
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_LEAST_DISK = 64 * 1024**2
+_COVERED_FILES = ("kcore", "keys", "kmsg", "latency_stats", "sched_debug", "sysrq-trigger")
+_MORE_FILES = ("timer_list", "timer_stats", "config.gz")
+_COVERED_FOLDERS = ("acpi", "asound", "driver", "scsi")
+_READONLY = ("bus", "fs", "irq", "sys")
+_NOT_SHARED = ("/usr/src", "/usr/local/src")
+
+
+def disk_size(limits: Limits) -> int:
+    """Return the bytes that all files of a sandbox may have together."""
+    return max(_LEAST_DISK, limits.file_size)
+
+
+class Bubblewrap:
+    """Starts sandboxes with bubblewrap; one for each pytest process.
+
+    Args:
+        hidden: folders of the host that no sandbox may see, wherever they are.
+        root: make sandboxes as root does; by default if we are.
+
+    Raises:
+        EngineUnavailable: sandboxes cannot be made here; the message says why.
+    """
+
+    def __init__(self, hidden: Iterable[str] = (), root: bool | None = None) -> None:
+        self._hidden = [*_NOT_SHARED, *hidden]
+        self._pid = os.getpid()
+        self._groups = ControlGroups()
+        self._starter = StarterProcess(seccomp.program(), self._groups.patterns(self._pid), root)
+        self._layers: set[str] = set()
+        self._lock = threading.Lock()
+        self._boxes: set[Box] = set()
+        self._group_of: dict[Box, ControlGroup] = {}
+        self._leaving: list[ControlGroup] = []
+
+    @property
+    def grouped(self) -> bool:
+        """Whether control groups limit what a sandbox as a whole takes."""
+        return self._groups.usable
+
+    def launch(self, spec: SandboxSpec) -> Box:
+        """Start a sandbox.
+
+        Raises:
+            SandboxError: it does not start, or the keeper did not answer.
+        """
+        name = f"bwrap-{secrets.token_hex(4)}"
+        self._tidy()
+        group = self._group(spec.limits)
+        doors: list[int] = []
+        descriptors: list[int] = []
+        streams = PipeStreams()
+        try:
+            doors += group.doors() if group else []
+            request = {
+                "do": "launch",
+                "argv": [self._starter.program, *self._arguments(spec, name)],
+                "lowers": self._lowers(spec),
+                "size": disk_size(spec.limits),
+                "limits": self._rlimits(spec.limits),
+            }
+            try:
+                answer, descriptors = self._starter.ask(request, [*streams.inside, *doors])
+            finally:
+                streams.handed_over()
+            streams.send(b"exec %d<&-\n" % HOLD)
+            if group is None:
+                # Only inside it counts what the sandbox has, and not what its user has.
+                streams.send(b"ulimit -u %d\n" % spec.limits.pids)
+            box = Box(
+                name,
+                int(answer["pid"]),
+                descriptors,
+                streams,
+                spec,
+                overseen=self._starter.overseen,
+                ended=self._forget,
+            )
+        except BaseException as error:
+            why = streams.last_words() or error
+            streams.close()
+            if descriptors:
+                signal.pidfd_send_signal(descriptors[0], signal.SIGKILL)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            if group is not None:
+                with self._lock:
+                    self._leaving.append(group)
+            if isinstance(error, SandboxError):
+                raise SandboxError(f"{spec.image} does not start as a sandbox: {why}") from None
+            raise
+        finally:
+            for door in doors:
+                os.close(door)
+        with self._lock:
+            self._boxes.add(box)
+            if group is not None:
+                self._group_of[box] = group
+        return box
+
+    def sweep(self) -> int:
+        """Remove the control groups of runs that died; there is nothing else that could stay."""
+        return self._groups.sweep()
+
+    def close(self) -> None:
+        """End every sandbox and the starter."""
+        if os.getpid() != self._pid:
+            return
+        with self._lock:
+            boxes = list(self._boxes)
+        for box in boxes:
+            box.kill()
+        self._starter.close()
+        with self._lock:
+            leaving = [*self._leaving, *self._group_of.values()]
+        self._leaving = remove_all(leaving, 2.0)
+
+    # -- what a sandbox is made of
+
+    def _arguments(self, spec: SandboxSpec, name: str) -> list[str]:
+        limits = spec.limits
+        hostname = spec.hostname or name
+        words = ["--unshare-user", "--uid", "0", "--gid", "0", "--unshare-ipc", "--unshare-pid"]
+        words += ["--unshare-uts", "--unshare-cgroup-try", "--as-pid-1", "--die-with-parent"]
+        words += ["--new-session", "--hostname", hostname, "--cap-drop", "ALL"]
+        if not limits.network:
+            words += ["--unshare-net"]
+        for capability in (*CAPABILITIES, *([KEEPER_CAPABILITY] if spec.guarded else [])):
+            words += ["--cap-add", f"CAP_{capability}"]
+        words += ["--bind", "{root}", "/"]
+        if not spec.image.startswith("/"):
+            words += bindings(self._hidden)
+        words += ["--dev", "/dev", "--remount-ro", "/dev"]
+        shm = min(SHM_SIZE, limits.memory // 4)
+        words += ["--perms", "1777", "--size", str(shm), "--tmpfs", "/dev/shm", "--proc", "/proc"]
+        words += _covers()
+        for outside, inside in spec.mounts:
+            words += ["--bind", outside, inside]
+        variables = {"PATH": _PATH, "HOSTNAME": hostname, "HOME": "/root", **dict(spec.variables)}
+        words += ["--clearenv", "--chdir", "/"]
+        for key, value in variables.items():
+            words += ["--setenv", key, value]
+        return [*words, "--", "bash"]
+
+    def _lowers(self, spec: SandboxSpec) -> list[str]:
+        """Have the starter know the layers of a sandbox; return their names."""
+        with self._lock:
+            if spec.image.startswith("/"):
+                if spec.image not in self._layers:
+                    message = {"do": "folder", "name": spec.image, "path": spec.image}
+                    self._known(self._starter.ask(message))
+                    self._layers.add(spec.image)
+                return [spec.image]
+            name = f"{HOST} with network" if spec.limits.network else HOST
+            if name not in self._layers:
+                self.add_layer(name, skeleton(spec.limits.network))
+            return [name]
+
+    def add_layer(self, name: str, archive: bytes) -> None:
+        """Keep what a tar archive holds as a layer, in memory."""
+        with tempfile.TemporaryFile() as file:
+            file.write(archive)
+            file.seek(0)
+            self._known(self._starter.ask({"do": "archive", "name": name}, [file.fileno()]))
+        self._layers.add(name)
+
+    @staticmethod
+    def _known(answer: tuple[object, list[int]]) -> None:
+        for descriptor in answer[1]:
+            os.close(descriptor)
+
+    def _rlimits(self, limits: Limits) -> list[tuple[int, int]]:
+        most = [(resource.RLIMIT_FSIZE, limits.file_size), (resource.RLIMIT_CORE, 0)]
+        if not self.grouped:
+            most.append((resource.RLIMIT_DATA, limits.memory))
+        return most
+
+    def _group(self, limits: Limits) -> ControlGroup | None:
+        if not self.grouped:
+            return None
+        try:
+            return self._groups.make(self._pid, limits, limits.memory + disk_size(limits))
+        except OSError as error:
+            raise SandboxError(f"no control group can be made: {error}") from None
+
+    # -- what is left of a sandbox
+
+    def _forget(self, box: Box) -> None:
+        with self._lock:
+            self._boxes.discard(box)
+            group = self._group_of.pop(box, None)
+            if group is not None:
+                self._leaving.append(group)
+
+    def _tidy(self) -> None:
+        """Remove the groups of sandboxes that have ended."""
+        with self._lock:
+            self._leaving = remove_all(self._leaving, 0)
+
+
+def _covers() -> list[str]:
+    """Return the arguments that keep a sandbox's root from what in ``/proc`` is the host's."""
+    words = []
+    for name in _READONLY:
+        if Path("/proc", name).is_dir():
+            words += ["--ro-bind", f"/proc/{name}", f"/proc/{name}"]
+    for name in (*_COVERED_FILES, *_MORE_FILES):
+        if Path("/proc", name).exists():
+            words += ["--ro-bind", "/dev/null", f"/proc/{name}"]
+    for name in _COVERED_FOLDERS:
+        if Path("/proc", name).is_dir():
+            words += ["--tmpfs", f"/proc/{name}", "--remount-ro", f"/proc/{name}"]
+    return words

@@ -1,0 +1,184 @@
+"""The system that a sandbox sees when no other is given: the host's, as far as it is on a list.
+
+``/usr`` is the host's own, read-only. What else there is, is ours: empty folders, and of ``/etc``
+the files on a list that everybody may read. Users and groups are those that every Debian has.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import tarfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+__all__ = ["bindings", "skeleton"]
+
+_MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_FOLDERS = {
+    **dict.fromkeys(("boot", "dev", "etc", "etc/default", "home", "media", "mnt", "opt"), 0o755),
+    **dict.fromkeys(("proc", "run", "srv", "sys", "usr", "var", "var/cache", "var/lib"), 0o755),
+    **dict.fromkeys(("var/lib/misc", "var/log", "var/spool", "var/opt", "var/backups"), 0o755),
+    **dict.fromkeys(("tmp", "var/tmp", "run/lock"), 0o1777),
+    "root": 0o700,
+    "var/local": 0o2775,
+    "var/mail": 0o2775,
+}
+_LINKS = {"var/run": "/run", "var/lock": "/run/lock"}
+
+# What programs look for in /etc, and nothing that holds names, addresses, keys or passwords.
+_ETC = (
+    *("alternatives", "apt/apt.conf.d", "apt/preferences.d", "apt/trusted.gpg.d", "adduser.conf"),
+    *("bash.bashrc", "bindresvport.blacklist", "ca-certificates", "ca-certificates.conf"),
+    *("debconf.conf", "debian_version", "default/useradd", "default/locale", "deluser.conf"),
+    *("dpkg", "ethertypes", "fonts", "gai.conf", "groff", "gss", "host.conf", "inputrc", "issue"),
+    *("issue.net", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "john", "ld.so.cache"),
+    *("ld.so.conf", "ld.so.conf.d", "libaudit.conf", "locale.alias", "locale.conf", "localtime"),
+    *("login.defs", "lsb-release", "magic", "magic.mime", "mailcap", "manpath.config"),
+    *("mime.types", "mke2fs.conf", "motd", "mysql", "netconfig", "networks", "nsswitch.conf"),
+    *("os-release", "pam.conf", "pam.d", "perl", "profile", "protocols", "python3", "python3.10"),
+    *("python3.11", "python3.12", "python3.13", "python3.14", "rmt", "rpc", "security"),
+    *("selinux", "services", "shells", "skel", "ssl/certs", "ssl/openssl.cnf", "terminfo"),
+    *("timezone", "xattr.conf"),
+)
+_SKIPPED = {"certs/java"}
+_LARGEST = 4 * 1024**2
+
+_MASTERS = "/usr/share/base-passwd"
+_PASSWD = """\
+root:*:0:0:root:/root:/bin/bash
+daemon:*:1:1:daemon:/usr/sbin:/usr/sbin/nologin
+bin:*:2:2:bin:/bin:/usr/sbin/nologin
+sys:*:3:3:sys:/dev:/usr/sbin/nologin
+mail:*:8:8:mail:/var/mail:/usr/sbin/nologin
+www-data:*:33:33:www-data:/var/www:/usr/sbin/nologin
+nobody:*:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
+"""
+_GROUP = """\
+root:*:0:
+daemon:*:1:
+bin:*:2:
+sys:*:3:
+adm:*:4:
+tty:*:5:
+mail:*:8:
+www-data:*:33:
+shadow:*:42:
+utmp:*:43:
+staff:*:50:
+users:*:100:
+nogroup:*:65534:
+"""
+_SHADOW_GROUP = 42
+
+
+def skeleton(network: bool = False) -> bytes:
+    """Return all of the system but ``/usr`` as a tar archive.
+
+    Args:
+        network: with what is needed to find names in the network.
+    """
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as out:
+        for name, mode in _FOLDERS.items():
+            _folder(out, name, mode)
+        links = dict(_LINKS)
+        for name in _MERGED:
+            if Path("/", name).is_symlink():
+                links[name] = os.readlink(f"/{name}")
+            elif Path("/", name).is_dir():
+                _folder(out, name, 0o755)
+        for name, target in links.items():
+            _link(out, name, target)
+        for path in _readable(_ETC):
+            _copy(out, path)
+        for name, text, mode, group in _accounts():
+            _file(out, f"etc/{name}", text.encode(), mode, group)
+        _file(out, "etc/hostname", b"", 0o644)
+        _file(out, "etc/hosts", b"127.0.0.1\tlocalhost\n::1\tlocalhost\n", 0o644)
+        resolver = Path("/etc/resolv.conf")
+        _file(
+            out,
+            "etc/resolv.conf",
+            resolver.read_bytes() if network and resolver.is_file() else b"",
+            0o644,
+        )
+    return buffer.getvalue()
+
+
+def bindings(hidden: Iterable[str]) -> list[str]:
+    """Return bubblewrap's arguments for what is shared with the host.
+
+    Args:
+        hidden: folders that are not to be seen, wherever they are.
+    """
+    words = ["--ro-bind", "/usr", "/usr"]
+    for name in _MERGED:
+        if Path("/", name).is_dir() and not Path("/", name).is_symlink():
+            words += ["--ro-bind", f"/{name}", f"/{name}"]
+    below = ("/usr/", *(f"/{name}/" for name in _MERGED))
+    for folder in sorted({os.path.realpath(each) for each in hidden}):
+        if folder.startswith(below) and Path(folder).is_dir():
+            words += ["--tmpfs", folder, "--remount-ro", folder]
+    return words
+
+
+def _readable(names: Iterable[str]) -> Iterator[Path]:
+    """Yield what of ``/etc`` is on the list and may be read by everybody, folders first."""
+    for name in names:
+        top = Path("/etc", name)
+        if not os.path.lexists(top):
+            continue
+        yield from (each for each in reversed(top.parents) if each.parent != each)
+        if top.is_symlink() or not top.is_dir():
+            yield top
+            continue
+        for folder, inner, files in os.walk(top):
+            inner.sort()
+            yield Path(folder)
+            links = [each for each in inner if Path(folder, each).is_symlink()]
+            yield from (Path(folder, each) for each in sorted([*files, *links]))
+
+
+def _copy(out: tarfile.TarFile, path: Path) -> None:
+    name = str(path).lstrip("/")
+    if name in out.getnames() if path.is_dir() else False:
+        return
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        _link(out, name, os.readlink(path))
+    elif stat.S_ISDIR(status.st_mode):
+        _folder(out, name, stat.S_IMODE(status.st_mode))
+    elif stat.S_ISREG(status.st_mode) and status.st_mode & 0o004 and status.st_size <= _LARGEST:
+        _file(out, name, path.read_bytes(), stat.S_IMODE(status.st_mode))
+
+
+def _accounts() -> Iterator[tuple[str, str, int, int]]:
+    passwd, group = (
+        path.read_text() if (path := Path(_MASTERS, f"{name}.master")).is_file() else text
+        for name, text in (("passwd", _PASSWD), ("group", _GROUP))
+    )
+    users, groups = ([line.split(":")[0] for line in text.splitlines()] for text in (passwd, group))
+    yield "passwd", passwd.replace(":*:", ":x:"), 0o644, 0
+    yield "group", group.replace(":*:", ":x:"), 0o644, 0
+    yield "shadow", "".join(f"{n}:*:19000:0:99999:7:::\n" for n in users), 0o640, _SHADOW_GROUP
+    yield "gshadow", "".join(f"{n}:*::\n" for n in groups), 0o640, _SHADOW_GROUP
+
+
+def _folder(out: tarfile.TarFile, name: str, mode: int) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.mode = tarfile.DIRTYPE, mode
+    out.addfile(entry)
+
+
+def _link(out: tarfile.TarFile, name: str, target: str) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, target, 0o777
+    out.addfile(entry)
+
+
+def _file(out: tarfile.TarFile, name: str, data: bytes, mode: int, group: int = 0) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode, entry.gid = len(data), mode, group
+    out.addfile(entry, io.BytesIO(data))

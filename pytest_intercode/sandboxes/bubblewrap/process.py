@@ -1,0 +1,212 @@
+"""The client's side of the starter: begins it, asks it for things, and says why it cannot begin."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pytest_intercode.errors import EngineUnavailable, SandboxError
+from pytest_intercode.sandboxes.bubblewrap.starter import IDS, receive, send
+
+__all__ = ["StarterProcess", "find_program"]
+
+_OLDEST = (0, 5)  # has --perms and --clearenv
+_PATIENCE = 30.0
+_SETTINGS = (
+    ("kernel/unprivileged_userns_clone", "0", "1"),
+    ("user/max_user_namespaces", "0", "10000"),
+    ("kernel/apparmor_restrict_unprivileged_userns", "1", "0"),
+)
+_all: weakref.WeakSet[StarterProcess] = weakref.WeakSet()
+
+
+def find_program() -> str:
+    """Return where bubblewrap is.
+
+    Raises:
+        EngineUnavailable: it is not installed, or too old.
+    """
+    if sys.platform != "linux":
+        raise EngineUnavailable("bubblewrap runs on Linux only; use Docker here")
+    program = shutil.which("bwrap", path=os.environ.get("PATH", "") + ":/usr/bin:/usr/local/bin")
+    if program is None:
+        raise EngineUnavailable(
+            "bubblewrap is not installed: `apt-get install bubblewrap` (scripts/bubblewrap-up in "
+            "our repository does it)"
+        )
+    return program
+
+
+def forbidding(settings: Path = Path("/proc/sys")) -> str:
+    """Name the kernel's setting that keeps ordinary users from making sandboxes, if there is one.
+
+    Args:
+        settings: where settings are.
+    """
+    for name, bad, good in _SETTINGS:
+        with contextlib.suppress(OSError):
+            if (settings / name).read_text().strip() == bad:
+                dotted = name.replace("/", ".")
+                return f"the kernel's setting {dotted} is {bad}: `sysctl -w {dotted}={good}`"
+    return ""
+
+
+class StarterProcess:
+    """A running starter.
+
+    Args:
+        filtered: the filter of system calls, if there is one.
+        groups: patterns of the control groups that it removes when we are gone.
+        root: start sandboxes as root does; by default if we are.
+
+    Attributes:
+        program: where bubblewrap is.
+        everyone: sandboxes know all users and groups, not just root.
+        overseen: we may read what is in a sandbox, whoever owns it.
+
+    Raises:
+        EngineUnavailable: sandboxes cannot be made here; the message says why.
+    """
+
+    def __init__(self, filtered: bytes, groups: list[str], root: bool | None = None) -> None:
+        self.program = find_program()
+        self.overseen = os.geteuid() == 0 if root is None else root
+        self._lock = threading.Lock()
+        self._channel, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel.settimeout(_PATIENCE)
+        with inner:
+            self._process = self._begin(inner.fileno())
+        _all.add(self)
+        try:
+            with tempfile.TemporaryFile() as file:
+                file.write(filtered)
+                file.flush()
+                descriptors = [file.fileno()] if filtered else []
+                answer, _ = self._exchange({"do": "hello", "groups": groups}, descriptors)
+        except (OSError, SandboxError) as error:
+            raise self._unavailable(str(error)) from None
+        self.everyone = bool(answer["everyone"])
+
+    def _begin(self, channel: int) -> subprocess.Popen[bytes]:
+        text = resources.files("pytest_intercode.sandboxes.bubblewrap").joinpath("starter.py")
+        python = [sys.executable, "-I", "-S", "-c", text.read_text("utf-8"), str(channel)]
+        if self.overseen:
+            return self._popen([*python, "own"], (channel,))
+        command = [self.program, "--unshare-user", "--uid", "0", "--gid", "0", "--cap-add", "ALL"]
+        command += ["--dev-bind", "/", "/"]
+        ranges = [_range(f"/etc/sub{kind}id") for kind in "ug"]
+        tools = [shutil.which(f"new{kind}idmap") for kind in "ug"]
+        if not all(ranges) or not all(tools):
+            return self._popen([*command, "--", *python, "shared"], (channel,))
+        told, tell = os.pipe()
+        hold, go = os.pipe()
+        extra = ["--info-fd", str(tell), "--userns-block-fd", str(hold)]
+        process = self._popen([*command, *extra, "--", *python, "shared"], (channel, tell, hold))
+        os.close(tell)
+        os.close(hold)
+        with os.fdopen(told) as file, contextlib.suppress(OSError):
+            found = re.search(r'"child-pid": (\d+)', file.read())
+            for tool, first, mine in zip(tools, ranges, (os.getuid(), os.getgid()), strict=True):
+                if found:
+                    maps = ["0", str(mine), "1", "1", str(first), str(IDS - 1)]
+                    subprocess.run([str(tool), found[1], *maps], check=False, capture_output=True)
+            os.write(go, b"..")
+        os.close(go)
+        return process
+
+    def _popen(self, command: list[str], descriptors: Iterable[int]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command,
+            pass_fds=tuple(descriptors),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            cwd="/",
+        )
+
+    def _unavailable(self, problem: str) -> EngineUnavailable:
+        self._channel.close()
+        self._process.kill()
+        said = self._process.communicate()[1].decode("utf-8", "replace").strip()
+        words = said.splitlines()[-1] if said else problem
+        hint = "" if self.overseen else forbidding()
+        return EngineUnavailable(
+            f"bubblewrap makes no sandboxes here: {hint or words}"
+            + ("" if hint else " (in a container, that has to allow user namespaces and mounts)")
+        )
+
+    def ask(
+        self, message: dict[str, Any], descriptors: Iterable[int] = ()
+    ) -> tuple[dict[str, Any], list[int]]:
+        """Send a request and return its answer, with the descriptors that belong to it.
+
+        Raises:
+            SandboxError: it failed, or the starter is gone.
+        """
+        with self._lock:
+            try:
+                return self._exchange(message, descriptors)
+            except OSError as error:
+                raise SandboxError(f"bubblewrap's starter does not answer: {error}") from None
+
+    def _exchange(
+        self, message: dict[str, Any], descriptors: Iterable[int]
+    ) -> tuple[dict[str, Any], list[int]]:
+        send(self._channel, message, list(descriptors))
+        answer, received = receive(self._channel)
+        if answer is None:
+            raise SandboxError("bubblewrap's starter has ended")
+        if "error" in answer:
+            raise SandboxError(str(answer["error"]))
+        return answer, received
+
+    def close(self) -> None:
+        """End it, and with it whatever it has started."""
+        self._channel.close()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+
+    def let_go(self) -> None:
+        """Close a forked child's copy of the socket."""
+        self._channel.close()
+        self._process.returncode = 0  # the parent's to wait for
+
+
+def _range(path: str) -> int | None:
+    """Return the first of the ids that are lent to this user, if they are enough."""
+    try:
+        names = {str(os.getuid()), pwd.getpwuid(os.getuid()).pw_name}
+        for line in Path(path).read_text().splitlines():
+            name, first, count = line.split(":")
+            if name in names and int(count) >= IDS - 1:
+                return int(first)
+    except (OSError, KeyError, ValueError):
+        pass
+    return None
+
+
+def _after_fork() -> None:
+    for starter in list(_all):
+        starter.let_go()
+
+
+os.register_at_fork(after_in_child=_after_fork)
