@@ -78,6 +78,19 @@ _OPTIONS: tuple[tuple[str, str, bool, str], ...] = (
     ("limit", "N", False, "Only the first N tasks of each suite, for a quick look"),
     ("results", "FILE.jsonl", False, "Write one line of JSON for each episode, as episodes end"),
     (
+        "sandbox",
+        "BACKEND",
+        False,
+        "auto (default: docker if its engine answers, else bubblewrap), docker or bubblewrap",
+    ),
+    (
+        "rootfs",
+        "DIR",
+        False,
+        "Unpacked root file system for bubblewrap, or a folder with one for each image "
+        "(default: this machine's own programs)",
+    ),
+    (
         "base-image",
         "NAME=REPLACEMENT",
         True,

@@ -107,7 +107,7 @@ class IntercodeSession:
             words.append("rewards as feedback")
         if settings.network:
             words.append("with network")
-        return [f"intercode: {', '.join(words)}, sandbox docker"]
+        return [f"intercode: {', '.join(words)}, sandbox {self.provider.choice}"]
 
     def _check(self, factory: AgentFactory) -> None:
         """Refuse what cannot be kept."""
@@ -213,7 +213,11 @@ class IntercodeSession:
         """The sandboxes of this process."""
         if self._provider is None:
             self._provider = SandboxProvider(
-                base_images=self.settings.base_images, progress=self._tell
+                base_images=self.settings.base_images,
+                progress=self._tell,
+                sandbox=self.settings.sandbox,
+                rootfs=self.settings.rootfs,
+                hidden=[self.config.rootpath, *filter(None, [self.settings.data])],
             )
         return self._provider
 

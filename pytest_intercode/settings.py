@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pytest_intercode.agents.ledger import Budget
 from pytest_intercode.budgets import RunLimits
 from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.sandboxes.choice import BACKENDS
 from pytest_intercode.suites.catalogue import default_data
 from pytest_intercode.suites.task import ENVIRONMENTS
 
@@ -47,6 +48,8 @@ class Settings:
         results: where results go, or None.
         base_images: replacements of base images.
         network: sandboxes may reach the network.
+        sandbox: the backend, or ``auto``.
+        rootfs: what bubblewrap uses in place of images, or None.
         agent_folder: where relative paths and modules of the agent are looked for.
         dataset_folder: where relative paths of datasets start.
     """
@@ -67,6 +70,8 @@ class Settings:
     results: Path | None
     base_images: Mapping[str, str]
     network: bool
+    sandbox: str
+    rootfs: Path | None
     agent_folder: Path
     dataset_folder: Path
 
@@ -115,6 +120,8 @@ class Settings:
             results=path("results"),
             base_images=_pairs(config, "base-image", "NAME=REPLACEMENT"),
             network=_flag(config, "network"),
+            sandbox=str(_choice(config, "sandbox", BACKENDS, "auto")),
+            rootfs=path("rootfs"),
             agent_folder=_folder(config, "agent"),
             dataset_folder=_folder(config, "dataset"),
         )

@@ -6,16 +6,24 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from pytest_intercode.errors import SandboxError
+from pytest_intercode.sandboxes.choice import Choice, choose
 from pytest_intercode.sandboxes.pool import Pool
-from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
+from pytest_intercode.suites.loader import bundled_folder
 from pytest_intercode.suites.task import ImageSource
 
 __all__ = ["SandboxProvider"]
 
 Result = TypeVar("Result")
+
+
+class _Resolver(Protocol):
+    def resolve(self, source: ImageSource) -> str: ...
 
 
 class SandboxProvider:
@@ -25,7 +33,9 @@ class SandboxProvider:
         base_images: replacements of base images (``--intercode-base-image``).
         progress: called with one line for each slow step, such as a build.
         pool_size: how many sandboxes may be started ahead.
-
+        sandbox: the backend: ``docker``, ``bubblewrap``, or ``auto`` for the one that is there.
+        rootfs: what bubblewrap uses in place of images (``--intercode-rootfs``).
+        hidden: folders that bubblewrap shows to no sandbox, wherever they are.
     """
 
     def __init__(
@@ -34,11 +44,19 @@ class SandboxProvider:
         base_images: Mapping[str, str] | None = None,
         progress: Callable[[str], None] | None = None,
         pool_size: int = 4,
+        sandbox: str = "auto",
+        rootfs: Path | None = None,
+        hidden: Iterable[str | os.PathLike[str]] = (),
     ) -> None:
+        self._wanted = sandbox
+        self._rootfs = rootfs
+        self._hidden = [os.fspath(folder) for folder in hidden]
         self._base_images = dict(base_images or {})
         self._progress = progress
         self._pool_size = pool_size
         self._lock = threading.Lock()
+        self._engine: Launcher
+        self._images: _Resolver
         self._started = False
         self._closed = False
         self._pid = os.getpid()
@@ -51,16 +69,38 @@ class SandboxProvider:
         with self._lock:
             if self._started:
                 return
-            from pytest_intercode.sandboxes.docker.engine import DockerEngine
-            from pytest_intercode.sandboxes.docker.images import Images
-
-            self._engine = DockerEngine()
-            swept = self._engine.sweep()
-            if swept and self._progress:
-                self._progress(f"removed {swept} containers that an earlier run left behind")
-            self._images = Images(self._engine.api, self._base_images, self._progress)
+            if self.choice.backend == "bubblewrap":
+                self._start_bubblewrap()
+            else:
+                self._start_docker()
             self._pool = Pool(self._engine, self._pool_size)
             self._started = True
+
+    def _start_docker(self) -> None:
+        from pytest_intercode.sandboxes.docker.engine import DockerEngine
+        from pytest_intercode.sandboxes.docker.images import Images
+
+        engine = DockerEngine()
+        swept = engine.sweep()
+        if swept and self._progress:
+            self._progress(f"removed {swept} containers that an earlier run left behind")
+        self._images = Images(engine.api, self._base_images, self._progress)
+        self._engine = engine
+
+    def _start_bubblewrap(self) -> None:
+        from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
+        from pytest_intercode.sandboxes.bubblewrap.systems import Systems
+
+        ours = [Path(__file__).parents[1], bundled_folder("tasks"), Path.cwd()]
+        engine = Bubblewrap([*map(str, ours), *self._hidden])
+        engine.sweep()
+        self._images = Systems(bundled_folder("dockerfiles"), self._rootfs, self._progress)
+        self._engine = engine
+
+    @cached_property
+    def choice(self) -> Choice:
+        """The backend, and why it is this one."""
+        return choose(self._wanted)
 
     def _check_process(self) -> None:
         # Before any lock: one may have been held in the moment of the fork.
@@ -71,7 +111,7 @@ class SandboxProvider:
             )
 
     def image(self, source: ImageSource) -> str:
-        """Return the name of a ready image; see :meth:`Images.resolve`."""
+        """Return the name of a ready image; see the ``resolve`` of the backend's images."""
         self._start()
         return self._images.resolve(source)
 

@@ -12,8 +12,8 @@ from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.reporting.results import read_results
 from pytest_intercode.sandboxes.docker.container import Container
 from pytest_intercode.sandboxes.docker.engine import connect
-from pytest_intercode.sandboxes.overlay import OUTSIDE, OverlayProbe
 from pytest_intercode.sandboxes.listing import ListingProbe
+from pytest_intercode.sandboxes.overlay import OUTSIDE, OverlayProbe
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.loader import bundled_folder, load_suite
 

@@ -17,8 +17,8 @@ import pytest
 
 from pytest_intercode.sandboxes.docker.container import Container
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
-from pytest_intercode.sandboxes.overlay import OUTSIDE, OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.listing import ListingProbe
+from pytest_intercode.sandboxes.overlay import OUTSIDE, OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.protocol import DEPTH, Changes, Entry
 
 SOON = 30.0

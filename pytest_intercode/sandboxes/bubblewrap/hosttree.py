@@ -86,7 +86,7 @@ def skeleton(network: bool = False) -> bytes:
         links = dict(_LINKS)
         for name in _MERGED:
             if Path("/", name).is_symlink():
-                links[name] = os.readlink(f"/{name}")
+                links[name] = str(Path("/", name).readlink())
             elif Path("/", name).is_dir():
                 _folder(out, name, 0o755)
         for name, target in links.items():
@@ -147,7 +147,7 @@ def _copy(out: tarfile.TarFile, path: Path) -> None:
         return
     status = path.lstat()
     if stat.S_ISLNK(status.st_mode):
-        _link(out, name, os.readlink(path))
+        _link(out, name, str(path.readlink()))
     elif stat.S_ISDIR(status.st_mode):
         _folder(out, name, stat.S_IMODE(status.st_mode))
     elif stat.S_ISREG(status.st_mode) and status.st_mode & 0o004 and status.st_size <= _LARGEST:

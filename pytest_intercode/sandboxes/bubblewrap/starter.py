@@ -94,7 +94,10 @@ class Starter:
             raise OSError(ctypes.get_errno(), "unshare")
         _mount("", "/", "", _MS_REC | _MS_PRIVATE)
         _mount("tmpfs", self._base, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755")
-        self._everyone = all(_holds_all(f"/proc/self/{kind}_map") for kind in ("uid", "gid"))
+        self._ids = {kind: _identity(f"/proc/self/{kind}_map") for kind in ("gid", "uid")}
+        self._everyone = all(
+            sum(count for _, count in ranges) == IDS for ranges in self._ids.values()
+        )
 
     def serve(self) -> None:
         """Answer until the client goes."""
@@ -208,10 +211,10 @@ class Starter:
                 signal.pidfd_send_signal(each, signal.SIGKILL)
         limit = time.monotonic() + _PATIENCE
         while time.monotonic() < limit:
-            left = [path for pattern in self._groups for path in glob.glob(pattern)]
+            left = [path for pattern in self._groups for path in glob.glob(pattern)]  # noqa: PTH207
             for path in left:
                 with contextlib.suppress(OSError):
-                    os.rmdir(path)
+                    Path(path).rmdir()
             if not left:
                 return
             time.sleep(0.02)
@@ -248,22 +251,25 @@ class Starter:
             with os.fdopen(told, "rb") as file:
                 said = file.read()
             if not said:
-                raise OSError(0, "")  # what it said is in its own output
+                raise OSError(0, "bubblewrap ended at once")
             pid = int(json.loads(said)["child-pid"])
-            identity = f"0 0 {IDS if self._everyone else 1}\n"
-            for kind in ("gid", "uid"):
-                if kind == "gid" and not self._everyone:
-                    Path(f"/proc/{pid}/setgroups").write_text("deny")
-                Path(f"/proc/{pid}/{kind}_map").write_text(identity)
+            for kind, ranges in self._ids.items():
+                if not self._everyone:
+                    ranges = [(0, 1)]
+                    if kind == "gid":
+                        Path(f"/proc/{pid}/setgroups").write_text("deny")
+                lines = [f"{first} {first} {count}\n" for first, count in ranges]
+                Path(f"/proc/{pid}/{kind}_map").write_text("".join(lines))
             os.write(go, b"..")
             return pid
         finally:
             os.close(go)
 
 
-def _holds_all(path: str) -> bool:
+def _identity(path: str) -> list[tuple[int, int]]:
+    """Return the ranges of ids that we have and can give on; each is one of our parent's."""
     rows = [[int(word) for word in line.split()] for line in Path(path).read_text().splitlines()]
-    return sum(count for first, _, count in rows if first < IDS) >= IDS
+    return [(first, min(count, IDS - first)) for first, _, count in rows if first < IDS]
 
 
 def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: str, owners: bool) -> None:

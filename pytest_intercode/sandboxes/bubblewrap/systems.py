@@ -1,0 +1,118 @@
+"""What takes the place of images: the host's system, or an unpacked root file system."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pytest_intercode.errors import ImageError
+from pytest_intercode.sandboxes.bubblewrap.engine import HOST
+from pytest_intercode.suites.task import ImageSource
+
+__all__ = ["Systems"]
+
+_INSTALL = re.compile(r"apt-get install((?:\\\n|[^&|;\n])*)")
+_STATUS = Path("/var/lib/dpkg/status")
+_INSTALLED = re.compile(r"^Package: (\S+)\nStatus: install ok installed$", re.MULTILINE)
+
+
+class Systems:
+    """Finds the system for what tasks name as image.
+
+    Args:
+        bundled: the folder of our own Dockerfiles; for these, the host's system is as good.
+        rootfs: an unpacked root file system for all images; or a folder with one for each,
+            called as the Dockerfile is: ``bash`` for ``bash.Dockerfile``.
+        progress: called with one line for what a person should know.
+    """
+
+    def __init__(
+        self,
+        bundled: Path,
+        rootfs: Path | None = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        self._bundled = bundled.resolve()
+        self._rootfs = None if rootfs is None else rootfs.resolve()
+        self._progress = progress or (lambda line: None)
+        self._known: dict[ImageSource, str] = {}
+        self._lock = threading.Lock()
+
+    def resolve(self, source: ImageSource) -> str:
+        """Return the path of a root file system, or that the host's is to be used.
+
+        Raises:
+            ImageError: there is none for this image.
+        """
+        with self._lock:
+            if source not in self._known:
+                self._known[source] = self._find(source)
+            return self._known[source]
+
+    def _find(self, source: ImageSource) -> str:
+        name = _name(source)
+        if self._rootfs is not None:
+            for folder in (self._rootfs / name, self._rootfs):
+                if _is_root(folder):
+                    self._check(folder)
+                    return str(folder)
+            raise ImageError(
+                f"--intercode-rootfs={self._rootfs}: neither it nor {name} in it is an unpacked "
+                "root file system (it has no usr/bin/bash)"
+            )
+        dockerfile = source.dockerfile
+        if dockerfile is None or not dockerfile.resolve().is_relative_to(self._bundled):
+            raise ImageError(
+                f"the image {source.image or dockerfile} is made by Docker; for bubblewrap, unpack "
+                f"it (`docker export`) and give --intercode-rootfs, with it or with {name}/ in it"
+            )
+        if source.context:
+            raise ImageError(
+                f"the databases of {dockerfile.name} are in an image that Docker makes; for "
+                f"bubblewrap, unpack it (`docker export`) into {name}/ of --intercode-rootfs, or "
+                "use the engine sqlite"
+            )
+        missing = list(_missing(dockerfile.read_text("utf-8")))
+        if missing:
+            self._progress(
+                f"this machine lacks what {dockerfile.name} installs, and tasks that use it will "
+                f"fail: apt-get install {' '.join(missing)} (or give --intercode-rootfs)"
+            )
+        return HOST
+
+    @staticmethod
+    def _check(folder: Path) -> None:
+        owner = (folder / "usr").stat().st_uid
+        if os.geteuid() not in (0, owner):
+            raise ImageError(
+                f"--intercode-rootfs: {folder} belongs to another user, so that nothing in it could "
+                "be changed; unpack it as the user who runs the tests"
+            )
+
+
+def _name(source: ImageSource) -> str:
+    """Return the name that a root file system for an image has."""
+    if source.dockerfile is None:
+        return re.sub(r"[^\w.-]", "-", source.image or "")
+    name = source.dockerfile.name
+    return (
+        name.removesuffix(".Dockerfile") if name != "Dockerfile" else source.dockerfile.parent.name
+    )
+
+
+def _is_root(folder: Path) -> bool:
+    return os.path.lexists(folder / "usr/bin/bash") or os.path.lexists(folder / "bin/bash")
+
+
+def _missing(dockerfile: str) -> Iterator[str]:
+    """Name the Debian packages that a Dockerfile installs and that this machine lacks."""
+    if not _STATUS.is_file():
+        return  # no Debian: what is there is found out by using it
+    installed = {name.split(":")[0] for name in _INSTALLED.findall(_STATUS.read_text("utf-8"))}
+    for command in _INSTALL.findall(dockerfile):
+        for word in command.replace("\\\n", " ").split():
+            if not word.startswith("-") and word not in installed:
+                yield word

@@ -1,0 +1,72 @@
+"""Which backend a run has: the one that was asked for, or the one that is there."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from typing import Literal
+
+from pytest_intercode.errors import EngineUnavailable
+
+__all__ = ["BACKENDS", "Choice", "choose"]
+
+BACKENDS = ("auto", "docker", "bubblewrap")
+_PATIENCE = 5.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A backend.
+
+    Attributes:
+        backend: its name.
+        reason: why it is this one, or nothing when it was asked for, or is the usual one.
+    """
+
+    backend: Literal["docker", "bubblewrap"]
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.backend} ({self.reason})" if self.reason else self.backend
+
+
+def choose(wanted: str = "auto") -> Choice:
+    """Return the backend for a wish: Docker if its engine answers, else bubblewrap if it is there.
+
+    Nothing heavy is imported, and nothing is started.
+
+    Args:
+        wanted: ``auto``, ``docker`` or ``bubblewrap``.
+    """
+    if wanted == "bubblewrap":
+        return Choice("bubblewrap")
+    problem = "" if wanted == "docker" else _docker_problem()
+    if not problem:
+        return Choice("docker")
+    from pytest_intercode.sandboxes.bubblewrap.process import find_program
+
+    try:
+        find_program()
+    except EngineUnavailable:
+        return Choice("docker", f"{problem}, and bubblewrap is not installed")
+    return Choice("bubblewrap", problem)
+
+
+def _docker_problem() -> str:
+    """Return why Docker cannot be used, or nothing."""
+    address = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    if not address.startswith("unix://"):
+        return ""  # somebody set it up; if it does not answer, that is worth an error
+    try:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(_PATIENCE)
+            probe.connect(address.removeprefix("unix://"))
+            probe.sendall(b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n")
+            if b" 200 " in probe.recv(64):
+                return ""
+    except PermissionError:
+        return f"no permission to use the Docker engine at {address}"
+    except OSError:
+        pass
+    return f"no Docker engine answers at {address}"
