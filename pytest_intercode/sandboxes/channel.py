@@ -134,7 +134,9 @@ class Channel:
         self._lock = threading.Lock()
         for name, value in (("guarded", guarded), ("offline", offline), ("python", self.python)):
             self._send(f"{name}={'yes' if value else ''}".encode())
-        transport.send(keeper_script())
+        # Told how much is to come, bash reads it in one piece, and not byte by byte.
+        script = keeper_script()
+        transport.send(b'IFS= read -rN %d keeper; eval "$keeper"\n%b' % (len(script), script))
         self._start(workdir)
         if self._cwd != posixpath.normpath(workdir).replace("\n", "?"):
             raise SandboxError(f"the working directory {workdir} cannot be made")

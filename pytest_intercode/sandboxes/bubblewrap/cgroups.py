@@ -28,26 +28,50 @@ class ControlGroup:
     """One sandbox's group, in each hierarchy.
 
     Attributes:
-        folders: where it is.
+        folders: where it is, by what is limited there; nothing for all at once.
     """
 
-    def __init__(self, folders: list[Path]) -> None:
+    def __init__(self, folders: dict[str, Path]) -> None:
         self.folders = folders
 
     def doors(self) -> list[int]:
         """Open what a process writes to in order to enter."""
-        return [os.open(each / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC) for each in self.folders]
+        doors = [folder / "cgroup.procs" for folder in self.folders.values()]
+        return [os.open(each, os.O_WRONLY | os.O_CLOEXEC) for each in doors]
+
+    def limit(self, limits: Limits, memory: int) -> None:
+        """Set the limits.
+
+        Args:
+            limits: the limits.
+            memory: the bytes of memory, with what is in files in memory.
+        """
+        pids, quota = limits.pids + _MINE, int(limits.cpus * _PERIOD)
+        for kind, folder in self.folders.items():
+            if kind == "memory":
+                _set(folder, "memory.limit_in_bytes", memory)
+                _set(folder, "memory.memsw.limit_in_bytes", memory, needed=False)
+            elif kind == "pids":
+                _set(folder, "pids.max", pids)
+            elif kind == "cpu":
+                _set(folder, "cpu.cfs_period_us", _PERIOD)
+                _set(folder, "cpu.cfs_quota_us", quota)
+            else:
+                _set(folder, "memory.max", memory)
+                _set(folder, "memory.swap.max", 0, needed=False)
+                _set(folder, "pids.max", pids)
+                _set(folder, "cpu.max", f"{quota} {_PERIOD}", needed=False)
 
     def remove(self) -> bool:
         """Remove it; return whether it is gone, which takes the end of all its processes."""
-        for folder in list(self.folders):
+        for kind, folder in list(self.folders.items()):
             try:
                 folder.rmdir()
             except FileNotFoundError:
                 pass
             except OSError:
                 return False
-            self.folders.remove(folder)
+            del self.folders[kind]
         return True
 
 
@@ -72,51 +96,33 @@ class ControlGroups:
 
     def patterns(self, owner: int) -> list[str]:
         """Return patterns of the folders of all the groups that a process owns."""
-        above = [self._second] if self._second else self._first.values()
-        return [f"{glob.escape(str(each))}/{_PREFIX}{owner}-{_started(owner)}-*" for each in above]
+        mine = f"{_PREFIX}{owner}-{_started(owner)}-*"
+        return [f"{glob.escape(str(each))}/{mine}" for each in self._above().values()]
 
-    def make(self, owner: int, limits: Limits, memory: int) -> ControlGroup:
-        """Make a group.
+    def make(self, owner: int) -> ControlGroup:
+        """Make a group without limits.
 
         Args:
             owner: the process that it is removed with, see :meth:`sweep`.
-            limits: its limits.
-            memory: its bytes of memory, with what is in files in memory.
         """
         name = f"{_PREFIX}{owner}-{_started(owner)}-{secrets.token_hex(4)}"
-        group = ControlGroup([])
-        pids, quota = limits.pids + _MINE, int(limits.cpus * _PERIOD)
+        group = ControlGroup({})
         try:
-            if self._second is not None:
-                folder = self._second / name
-                folder.mkdir()
-                group.folders.append(folder)
-                _set(folder, "memory.max", memory)
-                _set(folder, "memory.swap.max", 0, needed=False)
-                _set(folder, "pids.max", pids)
-                _set(folder, "cpu.max", f"{quota} {_PERIOD}", needed=False)
-                return group
-            for kind, above in self._first.items():
-                folder = above / name
-                folder.mkdir()
-                group.folders.append(folder)
-                if kind == "memory":
-                    _set(folder, "memory.limit_in_bytes", memory)
-                    _set(folder, "memory.memsw.limit_in_bytes", memory, needed=False)
-                elif kind == "pids":
-                    _set(folder, "pids.max", pids)
-                else:
-                    _set(folder, "cpu.cfs_period_us", _PERIOD)
-                    _set(folder, "cpu.cfs_quota_us", quota)
-            return group
+            for kind, above in self._above().items():
+                (above / name).mkdir()
+                group.folders[kind] = above / name
         except OSError:
             group.remove()
             raise
+        return group
+
+    def _above(self) -> dict[str, Path]:
+        return {"": self._second} if self._second is not None else self._first
 
     def sweep(self) -> int:
         """Remove the groups of processes that are gone; return how many there were."""
         removed = 0
-        for above in [self._second] if self._second else list(self._first.values()):
+        for above in self._above().values():
             for folder in above.glob(f"{_PREFIX}*"):
                 owner, _, rest = folder.name.removeprefix(_PREFIX).partition("-")
                 if _started(int(owner)) == rest.partition("-")[0]:

@@ -57,9 +57,21 @@ class Bubblewrap:
         self._hidden = [*_NOT_SHARED, *hidden]
         self._pid = os.getpid()
         self._groups = ControlGroups()
-        self._starter = StarterProcess(seccomp.program(), self._groups.patterns(self._pid), root)
+        self._next = self._new_group()
+        doors = self._next.doors() if self._next else []
+        try:
+            patterns = self._groups.patterns(self._pid)
+            self._starter = StarterProcess(seccomp.program(), patterns, doors, root)
+        except BaseException:
+            if self._next:
+                self._next.remove()
+            raise
+        finally:
+            for door in doors:
+                os.close(door)
         self._layers: set[str] = set()
         self._lock = threading.Lock()
+        self._launching = threading.Lock()
         self._boxes: set[Box] = set()
         self._group_of: dict[Box, ControlGroup] = {}
         self._leaving: list[ControlGroup] = []
@@ -77,36 +89,20 @@ class Bubblewrap:
         """
         name = f"bwrap-{secrets.token_hex(4)}"
         self._tidy()
-        group = self._group(spec.limits)
-        doors: list[int] = []
-        descriptors: list[int] = []
         streams = PipeStreams()
+        group: ControlGroup | None = None
+        descriptors: list[int] = []
         try:
-            doors += group.doors() if group else []
-            request = {
-                "do": "launch",
-                "argv": [self._starter.program, *self._arguments(spec, name)],
-                "lowers": self._lowers(spec),
-                "size": disk_size(spec.limits),
-                "limits": self._rlimits(spec.limits),
-            }
             try:
-                answer, descriptors = self._starter.ask(request, [*streams.inside, *doors])
+                pid, descriptors, group = self._start(spec, name, streams)
             finally:
                 streams.handed_over()
             streams.send(b"exec %d<&-\n" % HOLD)
             if group is None:
                 # Only inside it counts what the sandbox has, and not what its user has.
                 streams.send(b"ulimit -u %d\n" % spec.limits.pids)
-            box = Box(
-                name,
-                int(answer["pid"]),
-                descriptors,
-                streams,
-                spec,
-                overseen=self._starter.overseen,
-                ended=self._forget,
-            )
+            overseen = self._starter.overseen
+            box = Box(name, pid, descriptors, streams, spec, overseen=overseen, ended=self._forget)
         except BaseException as error:
             why = streams.last_words() or error
             streams.close()
@@ -120,14 +116,40 @@ class Bubblewrap:
             if isinstance(error, SandboxError):
                 raise SandboxError(f"{spec.image} does not start as a sandbox: {why}") from None
             raise
-        finally:
-            for door in doors:
-                os.close(door)
         with self._lock:
             self._boxes.add(box)
             if group is not None:
                 self._group_of[box] = group
         return box
+
+    def _start(
+        self, spec: SandboxSpec, name: str, streams: PipeStreams
+    ) -> tuple[int, list[int], ControlGroup | None]:
+        request = {
+            "do": "launch",
+            "argv": [self._starter.program, *self._arguments(spec, name)],
+            "lowers": self._lowers(spec),
+            "size": disk_size(spec.limits),
+            "limits": self._rlimits(spec.limits),
+        }
+        with self._launching:
+            group, self._next = self._next, self._new_group()
+            doors = self._next.doors() if self._next else []
+            try:
+                if group is not None:
+                    group.limit(spec.limits, spec.limits.memory + disk_size(spec.limits))
+                answer, descriptors = self._starter.ask(request, [*streams.inside, *doors])
+            except BaseException as error:
+                if group is not None:
+                    with self._lock:
+                        self._leaving.append(group)
+                if isinstance(error, OSError):
+                    raise SandboxError(f"control groups: {error}") from None
+                raise
+            finally:
+                for door in doors:
+                    os.close(door)
+        return int(answer["pid"]), descriptors, group
 
     def sweep(self) -> int:
         """Remove the control groups of runs that died; there is nothing else that could stay."""
@@ -144,6 +166,7 @@ class Bubblewrap:
         self._starter.close()
         with self._lock:
             leaving = [*self._leaving, *self._group_of.values()]
+            leaving += [self._next] if self._next else []
         self._leaving = remove_all(leaving, 2.0)
 
     # -- what a sandbox is made of
@@ -206,11 +229,12 @@ class Bubblewrap:
             most.append((resource.RLIMIT_DATA, limits.memory))
         return most
 
-    def _group(self, limits: Limits) -> ControlGroup | None:
+    def _new_group(self) -> ControlGroup | None:
+        """Make the control group of the next sandbox."""
         if not self.grouped:
             return None
         try:
-            return self._groups.make(self._pid, limits, limits.memory + disk_size(limits))
+            return self._groups.make(self._pid)
         except OSError as error:
             raise SandboxError(f"no control group can be made: {error}") from None
 

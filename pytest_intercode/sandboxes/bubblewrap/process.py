@@ -70,6 +70,7 @@ class StarterProcess:
     Args:
         filtered: the filter of system calls, if there is one.
         groups: patterns of the control groups that it removes when we are gone.
+        doors: what the first sandbox's process writes to in order to enter its control group.
         root: start sandboxes as root does; by default if we are.
 
     Attributes:
@@ -81,7 +82,13 @@ class StarterProcess:
         EngineUnavailable: sandboxes cannot be made here; the message says why.
     """
 
-    def __init__(self, filtered: bytes, groups: list[str], root: bool | None = None) -> None:
+    def __init__(
+        self,
+        filtered: bytes,
+        groups: list[str],
+        doors: Iterable[int],
+        root: bool | None = None,
+    ) -> None:
         self.program = find_program()
         self.overseen = os.geteuid() == 0 if root is None else root
         self._lock = threading.Lock()
@@ -94,8 +101,8 @@ class StarterProcess:
             with tempfile.TemporaryFile() as file:
                 file.write(filtered)
                 file.flush()
-                descriptors = [file.fileno()] if filtered else []
-                answer, _ = self._exchange({"do": "hello", "groups": groups}, descriptors)
+                hello = {"do": "hello", "groups": groups, "filtered": bool(filtered)}
+                answer, _ = self._exchange(hello, [*[file.fileno()] * 3, *doors])
         except (OSError, SandboxError) as error:
             raise self._unavailable(str(error)) from None
         self.everyone = bool(answer["everyone"])

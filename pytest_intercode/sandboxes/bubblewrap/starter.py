@@ -37,10 +37,11 @@ IDS = 65536
 """User and group ids that a sandbox knows, where we may give it that many."""
 
 _MESSAGE = 1 << 18
+_PIPES = 3
+_SHOWN = ("upper", "merged")
 _MOST_DESCRIPTORS, _INT = 32, 4
 _PATIENCE = 3.0
 _MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 2, 4, 16384, 1 << 18
-_MNT_DETACH = 2
 _CLONE_NEWNS = 0x20000
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -70,10 +71,6 @@ def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -
         raise OSError(number, f"{kind or 'mount'} on {target}: {os.strerror(number)}")
 
 
-def _unmount(target: str) -> None:
-    _LIBC.umount2(os.fsencode(target), _MNT_DETACH)
-
-
 class Starter:
     """Serves one client.
 
@@ -85,15 +82,18 @@ class Starter:
     def __init__(self, channel: socket.socket, own: bool) -> None:
         self._channel = channel
         self._own = own
-        self._lowers: dict[str, int] = {}
+        self._paths: dict[str, str] = {}  # of layers
+        self._layers: dict[str, int] = {}  # descriptors of them
         self._running: list[int] = []  # descriptors of sandboxes' first processes
         self._groups: list[str] = []
         self._filter = -1
+        self._spare: socket.socket | None = None
         self._base = next(place for place in PLACES if Path(place).is_dir())
         if own and _LIBC.unshare(_CLONE_NEWNS) != 0:
             raise OSError(ctypes.get_errno(), "unshare")
         _mount("", "/", "", _MS_REC | _MS_PRIVATE)
         _mount("tmpfs", self._base, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755")
+        Path(self._base, "root").mkdir()
         self._ids = {kind: _identity(f"/proc/self/{kind}_map") for kind in ("gid", "uid")}
         self._everyone = all(
             sum(count for _, count in ranges) == IDS for ranges in self._ids.values()
@@ -108,44 +108,45 @@ class Starter:
                 return
             if message is None:
                 return
-            answer, back = {}, []
+            answer: dict[str, Any] = {}
+            back: list[int] = []
             try:
                 answer, back = getattr(self, f"_{message.pop('do')}")(descriptors, **message)
             except OSError as error:
                 answer = {"error": error.strerror or str(error)}
-            finally:
-                for descriptor in descriptors:
-                    os.close(descriptor)
             with contextlib.suppress(ConnectionError):
                 send(self._channel, answer, back)
             for descriptor in back:
-                if descriptor not in self._kept():
+                if descriptor not in self._layers.values():
                     os.close(descriptor)
-
-    def _kept(self) -> set[int]:
-        return {*self._lowers.values()}
+            if self._spare is None:
+                self._spare = self._fork(descriptors[_PIPES:])
+            for descriptor in descriptors:
+                os.close(descriptor)
 
     # -- what the client may ask for
 
-    def _hello(self, descriptors: list[int], groups: list[str]) -> Any:
+    def _hello(self, descriptors: list[int], groups: list[str], filtered: bool) -> Any:
         """Take what is the same for all sandboxes.
 
         Args:
-            descriptors: that of the filter of system calls, if there is one.
+            descriptors: that of the filter of system calls, which may be empty.
             groups: patterns of control groups, to be removed when the client is gone.
+            filtered: whether there is a filter.
         """
         self._groups = groups
-        self._filter = os.dup(descriptors[0]) if descriptors else -1
+        self._filter = os.dup(descriptors[0]) if filtered else -1
         return {"everyone": self._everyone}, []
 
     def _folder(self, descriptors: list[int], name: str, path: str) -> Any:
         """Know a folder as a layer."""
-        self._lowers[name] = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._layers[name] = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._paths[name] = path
         return {}, []
 
     def _archive(self, descriptors: list[int], name: str) -> Any:
         """Unpack an archive as a layer, in memory."""
-        path = f"{self._base}/layer{len(self._lowers)}"
+        path = f"{self._base}/layer{len(self._layers)}"
         Path(path).mkdir()
         with os.fdopen(os.dup(descriptors[0]), "rb") as file, tarfile.open(fileobj=file) as archive:
             for member in archive:
@@ -160,39 +161,27 @@ class Starter:
         size: int,
         limits: list[tuple[int, int]],
     ) -> Any:
-        """Start a sandbox on top of layers; ``{root}`` among its arguments is where they are."""
-        # Always the same place: if it were removed, it would be with the sandbox's copy of it.
-        place = f"{self._base}/next"
-        Path(place).mkdir(exist_ok=True)
-        _mount("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV, f"size={size},nr_inodes=200k")
-        back: list[int] = []
+        """Start a sandbox on top of layers.
+
+        Args:
+            descriptors: its pipes; then what the process of the sandbox after this one writes to
+                in order to enter its control group.
+            argv: the command; ``{root}`` stands for where the layers are.
+            lowers: the layers, topmost first.
+            size: the bytes that may be written on top of them.
+            limits: limits of each process.
+        """
+        layers = [self._paths[name] for name in lowers]
+        order = {"argv": argv, "layers": layers, "size": size, "limits": limits}
+        pid, folders = self._start(order, descriptors[:_PIPES])
         try:
-            for part in ("upper", "work", "merged"):
-                Path(place, part).mkdir()
-            layers = [self._lowers[name] for name in lowers]
-            options = "".join(
-                (
-                    "lowerdir=" + ":".join(f"/proc/self/fd/{layer}" for layer in layers),
-                    f",upperdir={place}/upper,workdir={place}/work",
-                    "" if self._own else ",userxattr",
-                )
-            )
-            merged = f"{place}/merged"
-            _mount("overlay", merged, "overlay", _MS_NODEV, options)
-            argv = [merged if word == "{root}" else word for word in argv]
-            pid = self._start(argv, descriptors, limits)
-            back.append(os.pidfd_open(pid))
-            self._watch(os.dup(back[0]))
-            for part in ("upper", "merged"):
-                back.append(os.open(f"{place}/{part}", os.O_PATH | os.O_CLOEXEC))
-            return {"pid": pid}, [*back, *layers]
-        except BaseException:
-            for descriptor in back:
-                os.close(descriptor)
+            process = os.pidfd_open(pid)
+        except OSError:
+            for folder in folders:
+                os.close(folder)
             raise
-        finally:
-            _unmount(f"{place}/merged")
-            _unmount(place)
+        self._watch(os.dup(process))
+        return {"pid": pid}, [process, *folders, *(self._layers[name] for name in lowers)]
 
     def _watch(self, process: int) -> None:
         """Remember a process, and forget those that have ended."""
@@ -206,6 +195,8 @@ class Starter:
 
     def end(self) -> None:
         """End every sandbox, and remove the control groups."""
+        if self._spare is not None:
+            self._spare.close()
         for each in self._running:
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(each, signal.SIGKILL)
@@ -219,36 +210,77 @@ class Starter:
                 return
             time.sleep(0.02)
 
-    def _start(self, argv: list[str], descriptors: list[int], limits: list[Any]) -> int:
-        """Start bubblewrap; return the sandbox's first process when its ids are mapped."""
-        told, tell = os.pipe()
-        hold, go = os.pipe()
-        child = os.fork()
-        if child == 0:
+    def _fork(self, doors: list[int]) -> socket.socket:
+        """Make the process of the next sandbox, which waits to be told what to run.
+
+        It enters its control group meanwhile, for which the kernel takes 10 ms and more.
+        """
+        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if os.fork() == 0:
             try:
-                os.set_inheritable(tell, True)
-                os.dup2(hold, HOLD)
-                for target, descriptor in enumerate(descriptors[:3]):
-                    os.dup2(descriptor, target)
-                for cgroup in descriptors[3:]:
-                    os.write(cgroup, b"0")
-                for kind, most in limits:
-                    resource.setrlimit(kind, (most, most))
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                extra = ["--info-fd", str(tell), "--userns-block-fd", str(HOLD)]
-                if self._filter >= 0:
-                    fresh = os.open(f"/proc/self/fd/{self._filter}", os.O_RDONLY)
-                    os.set_inheritable(fresh, True)
-                    extra += ["--seccomp", str(fresh)]
-                os.execv(argv[0], [argv[0], *extra, *argv[1:]])
+                mine.close()
+                self._channel.close()
+                for door in doors:
+                    os.write(door, b"0")
+                order, pipes = receive(its)
+                if order is not None:
+                    self._become(order, pipes, its)
             except OSError as error:
-                os.write(2, f"bwrap: {error}\n".encode())
+                send(its, {"error": error.strerror or str(error)}, [])
             finally:
                 os._exit(127)
-        os.close(tell)
-        os.close(hold)
+        its.close()
+        return mine
+
+    def _become(self, order: dict[str, Any], pipes: list[int], starter: socket.socket) -> None:
+        """Make the sandbox's root in a mount namespace of this process; run bubblewrap in it."""
+        if _LIBC.unshare(_CLONE_NEWNS) != 0:
+            raise OSError(ctypes.get_errno(), "unshare")
+        place = f"{self._base}/root"
+        size = f"size={order['size']},nr_inodes=200k"
+        *streams, tell, hold = pipes
+        # By descriptors, as a path may hold what separates options; and by new ones, for a layer
+        # has to be in the namespace that it is mounted in.
+        lower = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path in order["layers"]]
+        layers = ":".join(f"/proc/self/fd/{each}" for each in lower)
+        _mount("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV, size)
+        for part in ("upper", "work", "merged"):
+            Path(place, part).mkdir()
+        options = f"lowerdir={layers},upperdir={place}/upper,workdir={place}/work"
+        options += "" if self._own else ",userxattr"
+        _mount("overlay", f"{place}/merged", "overlay", _MS_NODEV, options)
+        folders = [os.open(f"{place}/{part}", os.O_PATH | os.O_CLOEXEC) for part in _SHOWN]
+        send(starter, {}, folders)
+        os.set_inheritable(tell, True)
+        os.dup2(hold, HOLD)
+        for target, descriptor in enumerate(streams):
+            os.dup2(descriptor, target)
+        for kind, most in order["limits"]:
+            resource.setrlimit(kind, (most, most))
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        extra = ["--info-fd", str(tell), "--userns-block-fd", str(HOLD)]
+        if self._filter >= 0:
+            fresh = os.open(f"/proc/self/fd/{self._filter}", os.O_RDONLY)
+            os.set_inheritable(fresh, True)
+            extra += ["--seccomp", str(fresh)]
+        program, *words = (f"{place}/merged" if w == "{root}" else w for w in order["argv"])
+        os.execv(program, [program, *extra, *words])
+
+    def _start(self, order: dict[str, Any], pipes: list[int]) -> tuple[int, list[int]]:
+        """Start bubblewrap; return the sandbox's first process, and its upper folder and root."""
+        assert self._spare is not None
+        told, tell = os.pipe()
+        hold, go = os.pipe()
+        folders: list[int] = []
         try:
-            with os.fdopen(told, "rb") as file:
+            with self._spare:
+                send(self._spare, order, [*pipes, tell, hold])
+                os.close(tell)
+                os.close(hold)
+                answer, folders = receive(self._spare)
+                if answer is None or "error" in answer:
+                    raise OSError(0, (answer or {}).get("error", "the starter's process ended"))
+            with os.fdopen(told, "rb", closefd=False) as file:
                 said = file.read()
             if not said:
                 raise OSError(0, "bubblewrap ended at once")
@@ -261,8 +293,14 @@ class Starter:
                 lines = [f"{first} {first} {count}\n" for first, count in ranges]
                 Path(f"/proc/{pid}/{kind}_map").write_text("".join(lines))
             os.write(go, b"..")
-            return pid
+            return pid, folders
+        except BaseException:
+            for folder in folders:
+                os.close(folder)
+            raise
         finally:
+            self._spare = None
+            os.close(told)
             os.close(go)
 
 
