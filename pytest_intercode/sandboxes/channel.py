@@ -229,7 +229,7 @@ class Channel:
     def _start(self, workdir: str) -> None:
         """Start the first shell, in the working directory."""
         home = quote(workdir.encode("utf-8", "surrogateescape"))
-        self._start_shell(b"mkdir -p -- %b; cd -- %b; " % (home, home))
+        self._start_shell(b"[ -d %b ] || mkdir -p -- %b; cd -- %b; " % ((home,) * 3))
 
     def _line_of(self, action: bytes) -> bytes:
         """Return the one line that the shell reads for an action."""

@@ -30,10 +30,11 @@ HOST = "host"
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LEAST_DISK = 64 * 1024**2
-_COVERED_FILES = ("kcore", "keys", "kmsg", "latency_stats", "sched_debug", "sysrq-trigger")
-_MORE_FILES = ("timer_list", "timer_stats", "config.gz")
-_COVERED_FOLDERS = ("acpi", "asound", "driver", "scsi")
-_READONLY = ("bus", "fs", "irq", "sys")
+# What of /proc is the host's, and a sandbox's root could read or write, being the host's root in
+# the eyes of old code. bubblewrap itself does the same for `bus` and `irq`.
+_COVERED_FILES = ("kcore", "keys", "latency_stats", "sched_debug", "sysrq-trigger", "timer_list")
+_COVERED_FOLDERS = ("acpi", "asound", "scsi")
+_READONLY = ("driver", "fs", "sys")
 _NOT_SHARED = ("/usr/src", "/usr/local/src")
 
 
@@ -259,7 +260,7 @@ def _covers() -> list[str]:
     for name in _READONLY:
         if Path("/proc", name).is_dir():
             words += ["--ro-bind", f"/proc/{name}", f"/proc/{name}"]
-    for name in (*_COVERED_FILES, *_MORE_FILES):
+    for name in _COVERED_FILES:
         if Path("/proc", name).exists():
             words += ["--ro-bind", "/dev/null", f"/proc/{name}"]
     for name in _COVERED_FOLDERS:
