@@ -1,4 +1,4 @@
-"""Fixtures for tests against a real Docker engine; without one, these tests are skipped."""
+"""Fixtures for tests against real backends; what is not on this machine is skipped."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Protocol
 import pytest
 
 from pytest_intercode.errors import EngineUnavailable
-from pytest_intercode.sandboxes.docker.container import Container
+from pytest_intercode.sandboxes.attached import AttachedSandbox
+from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.docker.engine import DockerEngine, connect
 from pytest_intercode.sandboxes.docker.images import Images
 from pytest_intercode.sandboxes.protocol import SandboxSpec
-from pytest_intercode.suites.loader import bundled_folder
-from pytest_intercode.suites.task import ImageSource
+from tests.integration.backends import SOURCE, Backend, BubblewrapBackend, DockerBackend
 from tests.integration.sql_shop import (  # noqa: F401 - fixtures
     shop,
     sql_provider,
@@ -25,7 +25,7 @@ from tests.integration.sql_shop import (  # noqa: F401 - fixtures
 class Launch(Protocol):
     """Starts a fresh sandbox of the bash image; it is closed when the test is over."""
 
-    def __call__(self, **spec: Any) -> Container:
+    def __call__(self, **spec: Any) -> AttachedSandbox:
         """Start one; keywords are fields of :class:`SandboxSpec`."""
 
 
@@ -44,27 +44,45 @@ def docker_engine() -> Iterator[DockerEngine]:
 @pytest.fixture(scope="session")
 def bash_image(docker_engine: DockerEngine) -> str:
     """Return the name of the bundled bash image, built if need be."""
-    dockerfile = bundled_folder("dockerfiles") / "bash.Dockerfile"
-    return Images(docker_engine.api).resolve(ImageSource(dockerfile=dockerfile))
+    return Images(docker_engine.api).resolve(SOURCE)
+
+
+@pytest.fixture(scope="session")
+def bubblewrap() -> Iterator[Bubblewrap]:
+    """Return an engine with sandboxes of this machine's own programs."""
+    try:
+        engine = Bubblewrap()
+    except EngineUnavailable as unavailable:
+        pytest.skip(str(unavailable))
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="session", params=["docker", "bubblewrap"])
+def backend(request: pytest.FixtureRequest) -> Backend:
+    """Return each backend in turn."""
+    if request.param == "docker":
+        return DockerBackend(request.getfixturevalue("docker_engine"))
+    return BubblewrapBackend(request.getfixturevalue("bubblewrap"))
 
 
 @pytest.fixture
-def launch(docker_engine: DockerEngine, bash_image: str) -> Iterator[Launch]:
+def launch(backend: Backend) -> Iterator[Launch]:
     """Return a factory of fresh sandboxes."""
-    started: list[Container] = []
+    started: list[AttachedSandbox] = []
 
-    def start_one(**spec: Any) -> Container:
+    def start_one(**spec: Any) -> AttachedSandbox:
         spec.setdefault("variables", (("LC_ALL", "C.UTF-8"),))
-        container = docker_engine.launch(SandboxSpec(bash_image, **spec))
-        started.append(container)
-        return container
+        sandbox = backend.engine.launch(SandboxSpec(backend.image, **spec))
+        started.append(sandbox)
+        return sandbox
 
     yield start_one
-    for container in started:
-        container.close()
+    for sandbox in started:
+        sandbox.close()
 
 
 @pytest.fixture
-def sandbox(launch: Launch) -> Container:
+def sandbox(launch: Launch) -> AttachedSandbox:
     """Return a fresh sandbox with default limits."""
     return launch()

@@ -9,45 +9,34 @@ import hashlib
 import io
 import os
 import tarfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
-from pytest_intercode.sandboxes.docker.container import Container
-from pytest_intercode.sandboxes.docker.engine import DockerEngine
+from pytest_intercode.sandboxes.attached import AttachedSandbox, Probe
 from pytest_intercode.sandboxes.listing import ListingProbe
 from pytest_intercode.sandboxes.overlay import OUTSIDE, OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.protocol import DEPTH, Changes, Entry
+from tests.integration.backends import Backend
 
 SOON = 30.0
 
 
-class Probe(Protocol):
-    def mark(self) -> None: ...
-    def changes(self) -> Changes: ...
-    def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]: ...
-
-
-def walk(engine: DockerEngine, sandbox: Container) -> Probe:
-    """Return the probe that walks the container's layers on the host."""
-    driver = engine.api.inspect_container(sandbox.name)["GraphDriver"]
-    if driver["Name"] != "overlay2":
-        pytest.skip(f"the engine stores images with {driver['Name']}")
-    layers = driver["Data"]
+def walk(backend: Backend, sandbox: AttachedSandbox) -> Probe:
+    """Return the probe that walks the sandbox's layers on the host."""
     try:
-        return OverlayProbe(layers["UpperDir"], layers["LowerDir"].split(":"), layers["MergedDir"])
+        return backend.layers(sandbox)
     except Unreadable as why:
         pytest.skip(str(why))
 
 
-def listing(engine: DockerEngine, sandbox: Container) -> Probe:
-    """Return the probe that asks the container's own tools."""
+def listing(backend: Backend, sandbox: AttachedSandbox) -> Probe:
+    """Return the probe that asks the sandbox's own tools."""
     return ListingProbe(sandbox.admin, OUTSIDE)
 
 
-Make = Callable[[DockerEngine, Container], Probe]
+Make = Callable[[Backend, AttachedSandbox], Probe]
 both = pytest.mark.parametrize("make", [walk, listing])
 
 
@@ -97,7 +86,10 @@ IMAGE_FOLDER = "/etc/apt"
 NOTHING: dict[str, Entry | None] = {}
 
 CASES: dict[str, tuple[str, dict[str, Entry | None]]] = {
-    "nothing": ("cat a >/dev/null; ls -lR / >/dev/null 2>&1; cd /; head /etc/* 2>&-", NOTHING),
+    "nothing": (
+        "cat a >/dev/null; ls -lR /etc /var >/dev/null 2>&1; cd /; head /etc/* 2>&-",
+        NOTHING,
+    ),
     "created": ("echo new >new", {"/t/new": file("new\n")}),
     "created in the image's folder": ("echo new >/etc/new", {"/etc/new": file("new\n")}),
     "created folders": (
@@ -205,7 +197,7 @@ CASES: dict[str, tuple[str, dict[str, Entry | None]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_changes(case: str, docker_engine: DockerEngine, sandbox: Container) -> None:
+def test_changes(case: str, backend: Backend, sandbox: AttachedSandbox) -> None:
     action, expected = CASES[case]
     if case == "the image's folder made again":
         _, names = sandbox.admin("ls /etc/alternatives", SOON)
@@ -213,9 +205,9 @@ def test_changes(case: str, docker_engine: DockerEngine, sandbox: Container) -> 
         assert gone
         expected = {**expected, **{f"/etc/alternatives/{name}": None for name in gone}}
     sandbox.unpack(fixture())
-    probes = [listing(docker_engine, sandbox)]
+    probes = [listing(backend, sandbox)]
     if os.geteuid() == 0:
-        probes.append(walk(docker_engine, sandbox))
+        probes.append(walk(backend, sandbox))
     for probe in probes:
         probe.mark()
         assert probe.changes() == Changes({}, {})
@@ -237,8 +229,8 @@ def test_changes(case: str, docker_engine: DockerEngine, sandbox: Container) -> 
 
 
 @both
-def test_second_mark(make: Make, docker_engine: DockerEngine, sandbox: Container) -> None:
-    probe = make(docker_engine, sandbox)
+def test_second_mark(make: Make, backend: Backend, sandbox: AttachedSandbox) -> None:
+    probe = make(backend, sandbox)
     probe.mark()
     sandbox.unpack(fixture())
     sandbox.admin("rm -r /etc/apt /opt; mkdir /opt; : >/opt/x", SOON)
@@ -251,16 +243,21 @@ def test_second_mark(make: Make, docker_engine: DockerEngine, sandbox: Container
     assert changes.before == {"/etc/apt": None, "/opt/x": file(), "/t/a": file("aaa\n")}
 
 
-def test_both_ways_agree(docker_engine: DockerEngine, sandbox: Container) -> None:
+def test_both_ways_agree(backend: Backend, sandbox: AttachedSandbox) -> None:
     sandbox.unpack(fixture())
-    probes = walk(docker_engine, sandbox), listing(docker_engine, sandbox)
+    probes = walk(backend, sandbox), listing(backend, sandbox)
     for probe in probes:
         probe.mark()
+    system = """
+        rm -r /usr/share/python3; mkdir /usr/share/python3
+        chmod -R g+w /usr/share/bash-completion
+        """
     said = sandbox.run(
-        r"""
+        (system if backend.name == "docker" else "")  # on bubblewrap /usr is the host's
+        + r"""
         cd /etc && rm -r apt alternatives && mkdir -m 700 alternatives && ln -s /t alternatives/awk
-        mv default default2; rm -r cron.d; : >cron.d; chmod -R g+w /usr/share/bash-completion
-        rm -r /usr/share/python3; mkdir /usr/share/python3; cp -a /etc/skel /root/skel
+        mv default default2; rm -r dpkg; : >dpkg
+        cp -a /etc/skel /root/skel
         useradd -m someone; echo text >>/etc/profile; mv /etc/motd /etc/issue
         cd /t && git init -q . && git add . && git -c user.name=x -c user.email=x@y commit -qm x
         mv d/sub .; rmdir empty; ln -f a twin; mkdir -p x/y/z; tar -cf x/y/z/all.tar a b sub
@@ -280,7 +277,7 @@ def test_both_ways_agree(docker_engine: DockerEngine, sandbox: Container) -> Non
     assert probes[0].entries(one.entries) == probes[1].entries(one.entries) == one.entries
 
 
-def test_container_walks_as_root(sandbox: Container) -> None:
+def test_sandbox_is_walked_by_root(sandbox: AttachedSandbox) -> None:
     sandbox.mark()
     assert isinstance(sandbox.probe, OverlayProbe if os.geteuid() == 0 else ListingProbe)
     sandbox.run("echo x >/tmp/x", SOON)
@@ -290,13 +287,13 @@ def test_container_walks_as_root(sandbox: Container) -> None:
 
 @both
 def test_links_lead_nowhere(
-    make: Make, docker_engine: DockerEngine, sandbox: Container, tmp_path: Path
+    make: Make, backend: Backend, sandbox: AttachedSandbox, tmp_path: Path
 ) -> None:
     Path(tmp_path, "one").write_text("the host's secret")
     Path(tmp_path, "sub").mkdir()
     Path(tmp_path, "sub", "two").write_text("the host's secret")
     sandbox.unpack(fixture())
-    probe = make(docker_engine, sandbox)
+    probe = make(backend, sandbox)
     probe.mark()
     up = "../" * 20
     sandbox.run(
@@ -320,12 +317,12 @@ def test_links_lead_nowhere(
 
 @both
 def test_walk_among_moving_links(
-    make: Make, docker_engine: DockerEngine, sandbox: Container, tmp_path: Path
+    make: Make, backend: Backend, sandbox: AttachedSandbox, tmp_path: Path
 ) -> None:
     """Files, folders and links change places while they are looked at."""
     Path(tmp_path, "one").write_text("the host's secret")
     sandbox.unpack(fixture())
-    probe = make(docker_engine, sandbox)
+    probe = make(backend, sandbox)
     probe.mark()
     swap = (
         f"cd /t; mkdir x; echo 1 >x/one; ln -s {tmp_path} y; echo 1 >z\n"
@@ -340,10 +337,8 @@ def test_walk_among_moving_links(
 
 
 @both
-def test_many_files_and_long_names(
-    make: Make, docker_engine: DockerEngine, sandbox: Container
-) -> None:
-    probe = make(docker_engine, sandbox)
+def test_many_files_and_long_names(make: Make, backend: Backend, sandbox: AttachedSandbox) -> None:
+    probe = make(backend, sandbox)
     probe.mark()
     sandbox.run(
         'python3 -c \'import os; os.makedirs("/t/"+"q"*200); '
@@ -359,8 +354,8 @@ def test_many_files_and_long_names(
 
 
 @both
-def test_endless_depth(make: Make, docker_engine: DockerEngine, sandbox: Container) -> None:
-    probe = make(docker_engine, sandbox)
+def test_endless_depth(make: Make, backend: Backend, sandbox: AttachedSandbox) -> None:
+    probe = make(backend, sandbox)
     probe.mark()
     dig = "import os; os.chdir('/tmp'); [(os.mkdir('d'), os.chdir('d')) for n in range(2500)]"
     assert sandbox.run(f'python3 -c "{dig}"', SOON).status == 0

@@ -1,4 +1,4 @@
-"""The command channel against a real shell in a real container.
+"""The command channel against a real shell in a real sandbox.
 
 Where bash has a way of its own to say something, the expected text is what ``bash -c`` says in the
 same sandbox.
@@ -20,11 +20,11 @@ from pathlib import PurePosixPath
 import pytest
 
 from pytest_intercode.errors import SandboxError
+from pytest_intercode.sandboxes.attached import AttachedSandbox
 from pytest_intercode.sandboxes.channel import FLOOD
-from pytest_intercode.sandboxes.docker.container import Container
-from pytest_intercode.sandboxes.docker.engine import DockerEngine
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.suites.task import Limits
+from tests.integration.backends import Backend
 from tests.integration.conftest import Launch
 
 SOON = 15.0  # seconds; far more than any short action takes, even on a busy machine
@@ -34,23 +34,23 @@ GO = "until [ -e /tmp/go ]; do sleep 0.02; done"
 
 
 @pytest.fixture(scope="module")
-def shared(docker_engine: DockerEngine, bash_image: str) -> Iterator[Container]:
+def shared(backend: Backend) -> Iterator[AttachedSandbox]:
     """Return a sandbox for tests that leave nothing behind that would matter to the others."""
-    container = docker_engine.launch(
-        SandboxSpec(bash_image, limits=Limits(pids=64), variables=(("LC_ALL", "C.UTF-8"),))
+    sandbox = backend.engine.launch(
+        SandboxSpec(backend.image, limits=Limits(pids=64), variables=(("LC_ALL", "C.UTF-8"),))
     )
-    yield container
-    container.close()
+    yield sandbox
+    sandbox.close()
 
 
-def said(sandbox: Container, action: str, timeout: float = SOON) -> str:
+def said(sandbox: AttachedSandbox, action: str, timeout: float = SOON) -> str:
     """Run an action that should end by itself and leave its shell alive; return its output."""
     execution = sandbox.run(action, timeout)
     assert (execution.ended, execution.restarted) == ("itself", False), execution
     return execution.output.decode("utf-8", "surrogateescape")
 
 
-def processes(sandbox: Container) -> list[str]:
+def processes(sandbox: AttachedSandbox) -> list[str]:
     """Name what runs, apart from the listing itself."""
     script = (
         "cd /proc; for p in [0-9]*; do "
@@ -61,7 +61,7 @@ def processes(sandbox: Container) -> list[str]:
     return sorted(output.decode().split())
 
 
-def await_only_shell(sandbox: Container) -> None:
+def await_only_shell(sandbox: AttachedSandbox) -> None:
     """Check that nothing but the keeper and the shell runs; the killed need a moment to go."""
     limit = time.monotonic() + 3
     while (left := processes(sandbox)) != ["bash", "bash"]:
@@ -72,7 +72,7 @@ def await_only_shell(sandbox: Container) -> None:
 # -- what lasts from action to action
 
 
-def test_state_lasts(sandbox: Container) -> None:
+def test_state_lasts(sandbox: AttachedSandbox) -> None:
     said(sandbox, "mkdir -p '/tmp/a b' && cd '/tmp/a b'")
     said(
         sandbox, "x=$'two\\nlines'; export E=exported; list=(one 'two three'); declare -A m=([k]=v)"
@@ -89,7 +89,7 @@ def test_state_lasts(sandbox: Container) -> None:
     assert said(sandbox, "umask; false | true; echo $?") == "0027\n1\n"
 
 
-def test_status(shared: Container) -> None:
+def test_status(shared: AttachedSandbox) -> None:
     for status in (0, 1, 37, 255):
         execution = shared.run(f"(exit {status})", SOON)
         assert (execution.status, execution.restarted) == (status, False)
@@ -99,18 +99,18 @@ def test_status(shared: Container) -> None:
 
 
 @pytest.mark.parametrize("separators", ["0", "12", "sB", ""])
-def test_status_does_not_depend_on_ifs(sandbox: Container, separators: str) -> None:
+def test_status_does_not_depend_on_ifs(sandbox: AttachedSandbox, separators: str) -> None:
     assert sandbox.run(f"IFS={separators}", SOON).status == 0
     assert sandbox.run("(exit 12)", SOON).status == 12
     assert said(sandbox, 'echo "$?"') == "12\n"
 
 
-def test_background_job_survives(sandbox: Container) -> None:
+def test_background_job_survives(sandbox: AttachedSandbox) -> None:
     assert said(sandbox, f"({GO}; echo late) & echo started") == "started\n"
     assert said(sandbox, "touch /tmp/go; wait; echo waited") == "late\nwaited\n"
 
 
-def test_late_output_comes_with_the_next_action(sandbox: Container) -> None:
+def test_late_output_comes_with_the_next_action(sandbox: AttachedSandbox) -> None:
     said(sandbox, f"({GO}; echo late) &")
     assert said(sandbox, "echo mine") == "mine\n"
     sandbox.admin("touch /tmp/go", SOON)
@@ -122,7 +122,7 @@ def test_late_output_comes_with_the_next_action(sandbox: Container) -> None:
 # -- output
 
 
-def test_stdout_and_stderr_keep_their_order(shared: Container) -> None:
+def test_stdout_and_stderr_keep_their_order(shared: AttachedSandbox) -> None:
     count = 400
     expected = "".join(f"out {n}\nerr {n}\n" for n in range(count))
     builtin = f'for ((n = 0; n < {count}; n++)); do echo "out $n"; echo "err $n" >&2; done'
@@ -132,7 +132,7 @@ def test_stdout_and_stderr_keep_their_order(shared: Container) -> None:
     assert said(shared, f"python3 -c {shlex.quote(program)}") == expected
 
 
-def test_bytes_are_exact(shared: Container) -> None:
+def test_bytes_are_exact(shared: AttachedSandbox) -> None:
     data = random.Random(1).randbytes(50_000) + bytes(range(256))
     shared.unpack(_tar(("data", data)))
     execution = shared.run("cat /data", SOON)
@@ -141,7 +141,7 @@ def test_bytes_are_exact(shared: Container) -> None:
     assert shared.run(r"printf '\0a\0\377no line end'", SOON).output == b"\0a\0\xffno line end"
 
 
-def test_frames_and_markers_cannot_be_forged(shared: Container) -> None:
+def test_frames_and_markers_cannot_be_forged(shared: AttachedSandbox) -> None:
     forged = "D 0 0 - /\nP 0 dead 1\nX 0\n"
     assert said(
         shared, f"printf %s {shlex.quote(forged)}; printf %s {shlex.quote(forged)} >&2"
@@ -164,7 +164,7 @@ def test_long_output_keeps_both_ends(launch: Launch) -> None:
     assert (len(more.output), more.size, more.truncated) == (1000, 1001, True)
 
 
-def test_flood_is_stopped(sandbox: Container) -> None:
+def test_flood_is_stopped(sandbox: AttachedSandbox) -> None:
     execution = sandbox.run("yes", 60)
     assert (execution.ended, execution.status, execution.restarted) == ("flood", None, True)
     assert execution.size > FLOOD
@@ -177,13 +177,13 @@ def test_flood_is_stopped(sandbox: Container) -> None:
 # -- input
 
 
-def test_input_is_empty(shared: Container) -> None:
+def test_input_is_empty(shared: AttachedSandbox) -> None:
     assert said(shared, "cat; wc -c; read -r line; echo $?") == "0\n1\n"
     assert said(shared, "exec </etc/passwd") == ""
     assert said(shared, "cat; echo still here") == "still here\n"
 
 
-def test_large_action(shared: Container) -> None:
+def test_large_action(shared: AttachedSandbox) -> None:
     word = "0123456789abcdef" * 65536  # 1 MiB
     assert said(shared, f"x='{word}'; echo ${{#x}}; printf %s \"$x\" | sha256sum", 30) == (
         f"{len(word)}\n{hashlib.sha256(word.encode()).hexdigest()}  -\n"
@@ -191,7 +191,7 @@ def test_large_action(shared: Container) -> None:
     assert said(shared, "echo ${#x}") == f"{len(word)}\n"
 
 
-def test_any_text_arrives_as_it_is(shared: Container) -> None:
+def test_any_text_arrives_as_it_is(shared: AttachedSandbox) -> None:
     # Surrogates stand for bytes that are not UTF-8, as in os.fsdecode.
     text = '\udcff\udc80 é 😀 \t \\ " ` $x !! % \x01\x7f \r'
     action = f"printf %s {shlex.quote(text)}\n"
@@ -224,7 +224,7 @@ def test_any_text_arrives_as_it_is(shared: Container) -> None:
         "true\nf() {\n  no-such-command\n}\nf",
     ],
 )
-def test_mistakes_read_as_in_bash_c(shared: Container, mistake: str) -> None:
+def test_mistakes_read_as_in_bash_c(shared: AttachedSandbox, mistake: str) -> None:
     said(shared, "x=kept")
     _, expected = shared.admin(f"bash -c {shlex.quote(mistake)}", SOON)
     for _ in range(2):
@@ -232,7 +232,7 @@ def test_mistakes_read_as_in_bash_c(shared: Container, mistake: str) -> None:
         assert said(shared, "echo $x") == "kept\n"
 
 
-def test_line_numbers_count_from_each_action(shared: Container) -> None:
+def test_line_numbers_count_from_each_action(shared: AttachedSandbox) -> None:
     action = "true\nno-such-command\n\nno-such-command"
     expected = "".join(f"bash: line {n}: no-such-command: command not found\n" for n in (2, 4))
     for turn in range(5):
@@ -244,7 +244,7 @@ def test_line_numbers_count_from_each_action(shared: Container) -> None:
     assert said(shared, action) == expected, "in a new shell"
 
 
-def test_complaints_of_earlier_actions(sandbox: Container) -> None:
+def test_complaints_of_earlier_actions(sandbox: AttachedSandbox) -> None:
     said(sandbox, f"true\nf() {{ no-such-command; }}\n({GO}; cd /nowhere) &")
     assert said(sandbox, "true") == ""
     assert said(sandbox, "f") == "environment: line 2: no-such-command: command not found\n"
@@ -273,7 +273,7 @@ def test_complaints_of_earlier_actions(sandbox: Container) -> None:
         ("trap 'echo bye' EXIT; exit 4", 4),
     ],
 )
-def test_lost_shell_is_replaced(shared: Container, action: str, status: int) -> None:
+def test_lost_shell_is_replaced(shared: AttachedSandbox, action: str, status: int) -> None:
     said(
         shared,
         "cd /tmp; x=kept; list=(a 'b c'); f() { echo \"f $x\"; }; umask 077; set -o noclobber",
@@ -292,14 +292,14 @@ def test_lost_shell_is_replaced(shared: Container, action: str, status: int) -> 
     assert not {"e", "u"} & set(flags)
 
 
-def test_state_is_kept_when_it_is_older_than_noclobber(sandbox: Container) -> None:
+def test_state_is_kept_when_it_is_older_than_noclobber(sandbox: AttachedSandbox) -> None:
     said(sandbox, "set -o noclobber")
     said(sandbox, "x=newer; cd /tmp")
     sandbox.run("exit", SOON)
     assert said(sandbox, "echo $x; pwd") == "newer\n/tmp\n"
 
 
-def test_kill_everything(sandbox: Container) -> None:
+def test_kill_everything(sandbox: AttachedSandbox) -> None:
     # The kernel spares the caller and the first process.
     said(sandbox, "sleep 1000 & disown; kill -9 -1")
     await_only_shell(sandbox)
@@ -309,7 +309,7 @@ def test_kill_everything(sandbox: Container) -> None:
 # -- options, traps and redirections that would disturb the shell's own lines
 
 
-def test_tracing_shows_the_action_alone(shared: Container) -> None:
+def test_tracing_shows_the_action_alone(shared: AttachedSandbox) -> None:
     assert said(shared, "set -x") == ""
     # The second plus is the price of a shell that survives unbalanced quotes.
     assert said(shared, "echo hi") == "++ echo hi\nhi\n"
@@ -317,14 +317,14 @@ def test_tracing_shows_the_action_alone(shared: Container) -> None:
     assert said(shared, "echo hi") == "hi\n"
 
 
-def test_verbose_shows_the_action_alone(shared: Container) -> None:
+def test_verbose_shows_the_action_alone(shared: AttachedSandbox) -> None:
     assert said(shared, "set -v") == ""
     assert said(shared, "echo hi") == "hi\n"
     assert said(shared, "echo one\necho two") == "one\necho two\ntwo\n"
     assert said(shared, "set +v") == ""
 
 
-def test_redirected_for_good(sandbox: Container) -> None:
+def test_redirected_for_good(sandbox: AttachedSandbox) -> None:
     assert said(sandbox, "exec 9>&1 >/dev/null") == ""
     assert said(sandbox, "echo silent; (exit 5)") == ""
     assert said(sandbox, "echo $? >&9; exec >&9 9>&-") == "5\n"
@@ -332,7 +332,7 @@ def test_redirected_for_good(sandbox: Container) -> None:
     assert sandbox.run("exec >&-; (exit 6)", SOON).status == 6
 
 
-def test_errexit_lasts_and_spares_our_lines(sandbox: Container) -> None:
+def test_errexit_lasts_and_spares_our_lines(sandbox: AttachedSandbox) -> None:
     said(sandbox, "x=kept; set -e")
     assert said(sandbox, "false || echo handled") == "handled\n"
     assert said(sandbox, "case $- in *e*) echo on;; esac") == "on\n"
@@ -340,14 +340,14 @@ def test_errexit_lasts_and_spares_our_lines(sandbox: Container) -> None:
     assert (execution.output, execution.status, execution.restarted) == (b"", 1, True)
 
 
-def test_error_trap_fires_for_the_action_alone(sandbox: Container) -> None:
+def test_error_trap_fires_for_the_action_alone(sandbox: AttachedSandbox) -> None:
     said(sandbox, "trap 'echo failed' ERR")
     assert sandbox.run("false", SOON).output.count(b"failed") >= 1
     assert said(sandbox, "echo $?") == "1\n"
     assert said(sandbox, "true") == ""
 
 
-def test_functions_named_like_builtins(sandbox: Container) -> None:
+def test_functions_named_like_builtins(sandbox: AttachedSandbox) -> None:
     overridden = ("cd", "printf", "declare", "set", "trap", "alias", "shopt", "umask", "return")
     said(sandbox, "x=kept; " + " ".join(f"{name}() {{ echo {name}; }};" for name in overridden))
     assert said(sandbox, "echo $x") == "kept\n"
@@ -374,7 +374,7 @@ def test_functions_named_like_builtins(sandbox: Container) -> None:
         "b() { b | b & b; }; b",
     ],
 )
-def test_timeout_kills(shared: Container, action: str) -> None:
+def test_timeout_kills(shared: AttachedSandbox, action: str) -> None:
     sandbox = shared
     said(sandbox, "cd /tmp; x=kept; f() { echo function; }")
     timeout = 0.4
@@ -390,7 +390,7 @@ def test_timeout_kills(shared: Container, action: str) -> None:
     await_only_shell(sandbox)
 
 
-def test_timeout_spares_earlier_jobs(sandbox: Container) -> None:
+def test_timeout_spares_earlier_jobs(sandbox: AttachedSandbox) -> None:
     said(sandbox, f"({GO}; echo survived) &")
     assert sandbox.run("sleep 1000", 0.2).ended == "timeout"
     sandbox.admin("touch /tmp/go", SOON)
@@ -406,7 +406,7 @@ def test_bomb_of_an_earlier_action(launch: Launch) -> None:
     await_only_shell(sandbox)
 
 
-def test_interrupt_from_another_thread(sandbox: Container) -> None:
+def test_interrupt_from_another_thread(sandbox: AttachedSandbox) -> None:
     said(sandbox, "x=kept")
     timer = threading.Timer(0.3, sandbox.interrupt)
     timer.start()
@@ -420,7 +420,7 @@ def test_interrupt_from_another_thread(sandbox: Container) -> None:
     assert again.seconds < PROMPTLY
 
 
-def test_close_from_another_thread(sandbox: Container) -> None:
+def test_close_from_another_thread(sandbox: AttachedSandbox) -> None:
     timer = threading.Timer(0.3, sandbox.close)
     timer.start()
     began = time.monotonic()
@@ -436,7 +436,7 @@ def test_close_from_another_thread(sandbox: Container) -> None:
 # -- beside the shell
 
 
-def test_settle_returns_late_output(sandbox: Container) -> None:
+def test_settle_returns_late_output(sandbox: AttachedSandbox) -> None:
     assert sandbox.settle(SOON) == b""
     said(sandbox, f"({GO}; echo late; echo later >&2) &")
     sandbox.admin("touch /tmp/go", SOON)
@@ -445,7 +445,7 @@ def test_settle_returns_late_output(sandbox: Container) -> None:
     assert said(sandbox, "echo next") == "next\n"
 
 
-def test_settle_gives_up(sandbox: Container) -> None:
+def test_settle_gives_up(sandbox: AttachedSandbox) -> None:
     said(sandbox, f"({GO}; echo late; sleep 1000) &")
     sandbox.admin("touch /tmp/go", SOON)
     began = time.monotonic()
@@ -453,7 +453,7 @@ def test_settle_gives_up(sandbox: Container) -> None:
     assert 0.5 <= time.monotonic() - began < 0.5 + PROMPTLY
 
 
-def test_admin(shared: Container) -> None:
+def test_admin(shared: AttachedSandbox) -> None:
     said(shared, "cd /tmp; x=mine; (exit 9)")
     assert shared.admin("echo out; echo err >&2; pwd; echo [$x]; exit 7", SOON) == (
         7,
@@ -466,7 +466,7 @@ def test_admin(shared: Container) -> None:
     assert said(shared, "echo $?; pwd; echo $x") == "9\n/tmp\nmine\n"
 
 
-def test_admin_gives_up(shared: Container) -> None:
+def test_admin_gives_up(shared: AttachedSandbox) -> None:
     with pytest.raises(SandboxError, match=r"did not finish within 0\.2 s: sleep 2"):
         shared.admin("sleep 2", 0.2)
     assert shared.admin("echo next", SOON) == (0, b"next\n")
@@ -483,7 +483,7 @@ def _tar(*files: tuple[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def test_unpack(shared: Container) -> None:
+def test_unpack(shared: AttachedSandbox) -> None:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
 
@@ -518,7 +518,7 @@ def test_unpack(shared: Container) -> None:
     assert said(shared, "printf %s /t/odd*") == "/t/odd \n\udcff"
 
 
-def test_broken_archive_is_an_error_with_its_reason(shared: Container) -> None:
+def test_broken_archive_is_an_error_with_its_reason(shared: AttachedSandbox) -> None:
     with pytest.raises(SandboxError, match=r"files could not be unpacked: .*tar"):
         shared.unpack(b"this is no archive" * 100)
     shared.unpack(_tar(("fine", b"fine")))
@@ -530,4 +530,4 @@ def test_workdir_is_made(launch: Launch, workdir: str) -> None:
     sandbox = launch(workdir=workdir, hostname="machine", variables=(("NAME", "a value"),))
     assert said(sandbox, 'pwd; hostname; echo "$NAME"') == f"{workdir}\nmachine\na value\n"
     assert PurePosixPath(sandbox.run("cd ..", SOON).cwd) == PurePosixPath(workdir).parent
-    assert re.fullmatch(r"[0-9a-f]{12}", sandbox.name)
+    assert re.fullmatch(r"[0-9a-f]{12}|bwrap-[0-9a-f]{8}", sandbox.name)

@@ -14,27 +14,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from docker.errors import NotFound
 
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.docker.engine import OWNER_LABEL, RUN_LABEL, DockerEngine
 from pytest_intercode.sandboxes.pool import Pool
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.loader import bundled_folder
-from pytest_intercode.suites.task import ImageSource
+from tests.integration.backends import SOURCE, Backend, DockerBackend
 from tests.integration.conftest import Launch
 
 SOON = 15.0
 GONE = 10.0  # seconds in which a dead client's containers must be gone
 
-LAUNCH = """
-    import sys, threading
-    from pytest_intercode.sandboxes.docker.engine import DockerEngine
-    from pytest_intercode.sandboxes.protocol import SandboxSpec
-    engine = DockerEngine()
-    print(engine._reaper._process.pid, engine.run)
-"""
 IDLE = "threading.Event().wait()"
 CREATE = """
     from pytest_intercode.sandboxes.docker.engine import OWNER_LABEL, RUN_LABEL
@@ -52,8 +43,8 @@ class Client:
         )
         assert self.process.stdout is not None
         self._lines = self.process.stdout
-        reaper, self.run = self.read()
-        self.reaper = int(reaper)
+        [reaper] = self.read()
+        self.reaper = int(reaper)  # bubblewrap's starter is one, too
 
     def read(self) -> list[str]:
         """Return the words of the next line that it prints."""
@@ -69,33 +60,34 @@ class Client:
         self._lines.close()
 
 
-@pytest.fixture
-def client(bash_image: str) -> Iterator[Callable[..., Client]]:
-    """Return a factory of clients; they are killed in the end."""
-    clients: list[Client] = []
+def clients(image: str, beginning: str) -> Iterator[Callable[..., Client]]:
+    made: list[Client] = []
 
     def start(*parts: str) -> Client:
-        made = Client(bash_image, "\n".join(map(textwrap.dedent, (LAUNCH, *parts))))
-        clients.append(made)
-        return made
+        made.append(Client(image, "\n".join(map(textwrap.dedent, (beginning, *parts)))))
+        return made[-1]
 
     yield start
-    for each in clients:
+    for each in made:
         each.close()
 
 
-def exists(engine: DockerEngine, name: str) -> bool:
-    try:
-        state: dict[str, str] = engine.api.inspect_container(name)["State"]
-    except NotFound:
-        return False
-    return state["Status"] != "removing"
+@pytest.fixture
+def client(backend: Backend) -> Iterator[Callable[..., Client]]:
+    """Return a factory of clients; they are killed in the end."""
+    yield from clients(backend.image, backend.client)
 
 
-def running(engine: DockerEngine, run: str) -> list[str]:
-    """Name the containers with a run's label, but those that the engine is removing."""
-    rows = engine.api.containers(all=True, filters={"label": f"{RUN_LABEL}={run}"})
-    return sorted(row["Id"][:12] for row in rows if row["State"] != "removing")
+@pytest.fixture
+def docker_client(docker_engine: DockerEngine, bash_image: str) -> Iterator[Callable[..., Client]]:
+    """Return a factory of clients of Docker's."""
+    yield from clients(bash_image, DockerBackend.client)
+
+
+@pytest.fixture
+def docker_backend(docker_engine: DockerEngine) -> DockerBackend:
+    """Return Docker, for what no other backend has."""
+    return DockerBackend(docker_engine)
 
 
 def await_true(condition: Callable[[], bool], timeout: float = GONE) -> None:
@@ -105,10 +97,11 @@ def await_true(condition: Callable[[], bool], timeout: float = GONE) -> None:
         time.sleep(0.05)
 
 
-def test_containers_end_with_a_killed_client(
-    docker_engine: DockerEngine, client: Callable[..., Client]
+@pytest.mark.parametrize("first", ["the client", "the reaper"])
+def test_sandboxes_end_with_a_killed_client(
+    backend: Backend, client: Callable[..., Client], first: str
 ) -> None:
-    """By themselves: the reaper is killed first."""
+    """By themselves, too: if the reaper is killed first."""
     killed = client(
         """
         spec = SandboxSpec(sys.argv[1])
@@ -126,25 +119,27 @@ def test_containers_end_with_a_killed_client(
     )
     names = killed.read()
     assert len(names) == 3
-    assert running(docker_engine, killed.run) == sorted(names)
-    os.kill(killed.reaper, signal.SIGKILL)
+    assert all(map(backend.exists, names))
+    if first == "the reaper":
+        os.kill(killed.reaper, signal.SIGKILL)
     killed.kill()
-    await_true(lambda: not any(exists(docker_engine, name) for name in names))
+    await_true(lambda: not any(map(backend.exists, names)))
+    await_true(lambda: not Path(f"/proc/{killed.reaper}").exists())
 
 
 def test_reaper_removes_what_never_started(
-    docker_engine: DockerEngine, client: Callable[..., Client]
+    docker_backend: DockerBackend, docker_client: Callable[..., Client]
 ) -> None:
-    killed = client(CREATE, IDLE)
+    killed = docker_client(CREATE, IDLE)
     [name] = killed.read()
-    assert exists(docker_engine, name)
+    assert docker_backend.exists(name)
     killed.kill()
-    await_true(lambda: not exists(docker_engine, name))
+    await_true(lambda: not docker_backend.exists(name))
     await_true(lambda: not Path(f"/proc/{killed.reaper}").exists())
 
 
 def test_reaper_goes_with_an_orderly_client(
-    docker_engine: DockerEngine, client: Callable[..., Client]
+    backend: Backend, client: Callable[..., Client]
 ) -> None:
     orderly = client(
         'sandbox = engine.launch(SandboxSpec(sys.argv[1])); sandbox.run("sleep 1000 &", 10)',
@@ -153,50 +148,49 @@ def test_reaper_goes_with_an_orderly_client(
     [name] = orderly.read()
     assert orderly.process.wait(SOON) == 0
     assert not Path(f"/proc/{orderly.reaper}").exists()
-    await_true(lambda: not exists(docker_engine, name))
+    await_true(lambda: not backend.exists(name))
 
 
 def test_sweep_tells_the_dead_from_the_living(
-    docker_engine: DockerEngine, client: Callable[..., Client]
+    docker_backend: DockerBackend, docker_client: Callable[..., Client]
 ) -> None:
-    dead, living = client(CREATE, IDLE), client(CREATE, IDLE)
+    api, exists = docker_backend.api, docker_backend.exists
+    dead, living = docker_client(CREATE, IDLE), docker_client(CREATE, IDLE)
     [left], [used] = dead.read(), living.read()
     os.kill(dead.reaper, signal.SIGKILL)
     dead.kill()
     # Another machine's containers, on an engine that several share, are not ours to judge.
     labels = {RUN_LABEL: "elsewhere", OWNER_LABEL: "another-machine pid:[1] 99999999 1"}
-    image = docker_engine.api.inspect_container(used)["Image"]
-    foreign = docker_engine.api.create_container(image, ["true"], labels=labels)["Id"]
+    image = api.inspect_container(used)["Image"]
+    foreign = api.create_container(image, ["true"], labels=labels)["Id"]
     try:
-        mine = docker_engine.launch(SandboxSpec(image))
-        assert exists(docker_engine, left)
-        assert docker_engine.sweep() >= 1
-        assert not exists(docker_engine, left)
-        assert exists(docker_engine, used)
-        assert exists(docker_engine, foreign)
+        mine = docker_backend.engine.launch(SandboxSpec(image))
+        assert exists(left)
+        assert docker_backend.engine.sweep() >= 1
+        assert not exists(left)
+        assert exists(used)
+        assert exists(foreign)
         assert mine.run("echo alive", SOON).output == b"alive\n"
         mine.close()
     finally:
-        docker_engine.api.remove_container(foreign, force=True)
+        api.remove_container(foreign, force=True)
     living.kill()
-    await_true(lambda: not exists(docker_engine, used))
+    await_true(lambda: not exists(used))
 
 
-def test_closed_sandbox_is_removed(docker_engine: DockerEngine, launch: Launch) -> None:
+def test_closed_sandbox_is_removed(backend: Backend, launch: Launch) -> None:
     sandbox = launch()
     sandbox.run("sleep 1000 &", SOON)
     sandbox.close()
-    await_true(lambda: not exists(docker_engine, sandbox.name))
+    await_true(lambda: not backend.exists(sandbox.name))
     sandbox.close()
     with pytest.raises(SandboxError, match=sandbox.name):
         sandbox.run("true", SOON)
 
 
-def test_vanished_container_is_an_error_with_its_name(
-    docker_engine: DockerEngine, launch: Launch
-) -> None:
+def test_vanished_sandbox_is_an_error_with_its_name(backend: Backend, launch: Launch) -> None:
     sandbox = launch()
-    killer = threading.Timer(0.3, docker_engine.api.kill, args=(sandbox.name,))
+    killer = threading.Timer(0.3, backend.kill, args=(sandbox,))
     killer.start()
     began = time.monotonic()
     with pytest.raises(SandboxError, match=f"sandbox {sandbox.name} ended while in use"):
@@ -209,37 +203,37 @@ def test_vanished_container_is_an_error_with_its_name(
     sandbox.interrupt()
 
 
-def test_failed_launch_leaves_nothing(bash_image: str) -> None:
-    engine = DockerEngine()
+def test_failed_launch_leaves_nothing(backend: Backend) -> None:
+    engine = backend.new_engine()
     try:
         with pytest.raises(SandboxError, match="no-such-image"):
-            engine.launch(SandboxSpec("no-such-image"))
+            engine.launch(SandboxSpec(backend.bad_image))
         with pytest.raises(SandboxError, match=r"does not start as a sandbox: .*/dev/null/x"):
-            engine.launch(SandboxSpec(bash_image, workdir="/dev/null/x"))
-        await_true(lambda: running(engine, engine.run) == [])
+            engine.launch(SandboxSpec(backend.image, workdir="/dev/null/x"))
+        await_true(lambda: backend.running(engine) == [])
     finally:
         engine.close()
 
 
-def test_pool(bash_image: str) -> None:
-    engine = DockerEngine()
+def test_pool(backend: Backend) -> None:
+    engine = backend.new_engine()
     pool = Pool(engine, size=3)
-    one = SandboxSpec(bash_image)
-    other = SandboxSpec(bash_image, hostname="other")
+    one = SandboxSpec(backend.image)
+    other = SandboxSpec(backend.image, hostname="other")
     try:
         pool.expect([one, other, one, one, one])
-        await_true(lambda: len(running(engine, engine.run)) == 3)
-        warm = running(engine, engine.run)
+        await_true(lambda: len(backend.running(engine)) == 3)
+        warm = backend.running(engine)
         first = pool.acquire(one)
         second = pool.acquire(other)
         assert {first.name, second.name} < set(warm)
         assert second.run("hostname", SOON).output == b"other\n"
         # What is expected next is there already; then something else is.
         pool.expect([one])
-        assert running(engine, engine.run) == warm
+        assert backend.running(engine) == warm
         pool.expect([other])
         [surplus] = set(warm) - {first.name, second.name}
-        await_true(lambda: not exists(engine, surplus))
+        await_true(lambda: not backend.exists(surplus))
         third = pool.acquire(other)
         assert third.run("hostname", SOON).output == b"other\n"
         cold = pool.acquire(one)
@@ -248,27 +242,26 @@ def test_pool(bash_image: str) -> None:
         pool.expect([one, other])
         pool.close()
         taken = {first.name, second.name, third.name, cold.name}
-        await_true(lambda: set(running(engine, engine.run)) == taken)
+        await_true(lambda: set(backend.running(engine)) == taken)
         pool.expect([one])
-        assert set(running(engine, engine.run)) == taken
+        assert set(backend.running(engine)) == taken
         for sandbox in (first, second, third, cold):
             sandbox.close()
     finally:
         pool.close()
         engine.close()
-    with contextlib.closing(DockerEngine()) as again:
-        await_true(lambda: running(again, engine.run) == [])
+    await_true(lambda: not any(map(backend.exists, taken)))
 
 
-def test_pool_passes_errors_on(bash_image: str) -> None:
-    engine = DockerEngine()
+def test_pool_passes_errors_on(backend: Backend) -> None:
+    engine = backend.new_engine()
     pool = Pool(engine)
     try:
-        pool.expect([SandboxSpec("no-such-image")] * 2)
+        pool.expect([SandboxSpec(backend.bad_image)] * 2)
         with pytest.raises(SandboxError, match="no-such-image"):
-            pool.acquire(SandboxSpec("no-such-image"))
+            pool.acquire(SandboxSpec(backend.bad_image))
         pool.close()
-        assert running(engine, engine.run) == []
+        assert backend.running(engine) == []
     finally:
         pool.close()
         engine.close()
@@ -289,15 +282,14 @@ def children() -> set[str]:
     return {pid for each in lists for pid in each.read_text().split()}
 
 
-def test_provider_leaves_nothing(docker_engine: DockerEngine, bash_image: str) -> None:
-    source = ImageSource(dockerfile=bundled_folder("dockerfiles") / "bash.Dockerfile")
+def test_provider_leaves_nothing(backend: Backend) -> None:
     names: list[str] = []
 
     def use(episodes: int) -> None:
-        provider = SandboxProvider()
+        provider = SandboxProvider(sandbox=backend.name)
         try:
-            spec = SandboxSpec(provider.image(source))
-            assert spec.image == bash_image
+            spec = SandboxSpec(provider.image(SOURCE))
+            assert spec.image == backend.image
             for _ in range(episodes):
                 provider.expect([spec] * 3)
                 gold = provider.background(lambda: provider.acquire(spec))
@@ -317,14 +309,14 @@ def test_provider_leaves_nothing(docker_engine: DockerEngine, bash_image: str) -
     use(20)
     assert (threading.enumerate(), descriptors(), children()) == before
     assert len(set(names)) == 42
-    await_true(lambda: not any(exists(docker_engine, name) for name in names))
+    await_true(lambda: not any(backend.exists(name) for name in names))
 
 
-def test_provider_closes_what_is_in_use(docker_engine: DockerEngine, bash_image: str) -> None:
-    provider = SandboxProvider()
-    sandbox = provider.acquire(SandboxSpec(bash_image))
+def test_provider_closes_what_is_in_use(backend: Backend) -> None:
+    provider = SandboxProvider(sandbox=backend.name)
+    sandbox = provider.acquire(SandboxSpec(backend.image))
     provider.close()
-    await_true(lambda: not exists(docker_engine, sandbox.name))
+    await_true(lambda: not backend.exists(sandbox.name))
     with pytest.raises(SandboxError):
         sandbox.run("true", SOON)
     sandbox.close()

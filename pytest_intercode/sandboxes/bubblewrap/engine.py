@@ -160,15 +160,18 @@ class Bubblewrap:
         """End every sandbox and the starter."""
         if os.getpid() != self._pid:
             return
-        with self._lock:
-            boxes = list(self._boxes)
-        for box in boxes:
+        for box in self.boxes():
             box.kill()
         self._starter.close()
         with self._lock:
             leaving = [*self._leaving, *self._group_of.values()]
             leaving += [self._next] if self._next else []
         self._leaving = remove_all(leaving, 2.0)
+
+    def boxes(self) -> list[Box]:
+        """Return the sandboxes that were not told to end yet."""
+        with self._lock:
+            return list(self._boxes)
 
     # -- what a sandbox is made of
 
