@@ -116,8 +116,10 @@ def test_file_size(small: AttachedSandbox) -> None:
     assert small.run("ulimit -f unlimited", SOON).status == 1
 
 
-def test_default_limits(docker_engine: DockerEngine, sandbox: AttachedSandbox) -> None:
+def test_default_limits(docker_engine: DockerEngine, bash_image: str) -> None:
+    sandbox = docker_engine.launch(SandboxSpec(bash_image))
     host = docker_engine.api.inspect_container(sandbox.name)["HostConfig"]
+    sandbox.close()
     limits = Limits()
     assert host["Memory"] == host["MemorySwap"] == limits.memory
     assert host["NanoCpus"] == limits.cpus * 1e9

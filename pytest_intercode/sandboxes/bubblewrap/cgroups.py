@@ -86,6 +86,8 @@ class ControlGroups:
     def __init__(self, mounts: str | None = None, own: str | None = None) -> None:
         mounts = Path(_MOUNTS).read_text() if mounts is None else mounts
         own = Path(_OWN).read_text() if own is None else own
+        self._run = secrets.token_hex(4)
+        self._count = 0
         self._first = _first_version(mounts, own)
         self._second = None if self._first else _second_version(mounts, own)
 
@@ -95,8 +97,8 @@ class ControlGroups:
         return bool(self._first or self._second)
 
     def patterns(self, owner: int) -> list[str]:
-        """Return patterns of the folders of all the groups that a process owns."""
-        mine = f"{_PREFIX}{owner}-{_started(owner)}-*"
+        """Return patterns of the folders of all the groups that were made for a process here."""
+        mine = f"{_PREFIX}{owner}-{_started(owner)}-{self._run}-*"
         return [f"{glob.escape(str(each))}/{mine}" for each in self._above().values()]
 
     def make(self, owner: int) -> ControlGroup:
@@ -105,7 +107,8 @@ class ControlGroups:
         Args:
             owner: the process that it is removed with, see :meth:`sweep`.
         """
-        name = f"{_PREFIX}{owner}-{_started(owner)}-{secrets.token_hex(4)}"
+        self._count += 1
+        name = f"{_PREFIX}{owner}-{_started(owner)}-{self._run}-{self._count}"
         group = ControlGroup({})
         try:
             for kind, above in self._above().items():

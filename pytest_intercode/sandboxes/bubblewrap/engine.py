@@ -128,6 +128,7 @@ class Bubblewrap:
     ) -> tuple[int, list[int], ControlGroup | None]:
         request = {
             "do": "launch",
+            "name": name,
             "argv": [self._starter.program, *self._arguments(spec, name)],
             "lowers": self._lowers(spec),
             "size": disk_size(spec.limits),

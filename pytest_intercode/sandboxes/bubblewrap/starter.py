@@ -43,6 +43,8 @@ _MOST_DESCRIPTORS, _INT = 32, 4
 _PATIENCE = 3.0
 _MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 2, 4, 16384, 1 << 18
 _CLONE_NEWNS = 0x20000
+# The signals that Python, or this program, ignores; whoever is started would ignore them, too.
+_OURS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGINT)
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -119,9 +121,12 @@ class Starter:
             for descriptor in back:
                 if descriptor not in self._layers.values():
                     os.close(descriptor)
+            # The next process must not hold this sandbox's pipes open.
+            for descriptor in descriptors[:_PIPES]:
+                os.close(descriptor)
             if self._spare is None:
                 self._spare = self._fork(descriptors[_PIPES:])
-            for descriptor in descriptors:
+            for descriptor in descriptors[_PIPES:]:
                 os.close(descriptor)
 
     # -- what the client may ask for
@@ -156,6 +161,7 @@ class Starter:
     def _launch(
         self,
         descriptors: list[int],
+        name: str,
         argv: list[str],
         lowers: list[str],
         size: int,
@@ -166,13 +172,14 @@ class Starter:
         Args:
             descriptors: its pipes; then what the process of the sandbox after this one writes to
                 in order to enter its control group.
+            name: what the process is called.
             argv: the command; ``{root}`` stands for where the layers are.
             lowers: the layers, topmost first.
             size: the bytes that may be written on top of them.
             limits: limits of each process.
         """
         layers = [self._paths[name] for name in lowers]
-        order = {"argv": argv, "layers": layers, "size": size, "limits": limits}
+        order = {"name": name, "argv": argv, "layers": layers, "size": size, "limits": limits}
         pid, folders = self._start(order, descriptors[:_PIPES])
         try:
             process = os.pidfd_open(pid)
@@ -257,14 +264,15 @@ class Starter:
             os.dup2(descriptor, target)
         for kind, most in order["limits"]:
             resource.setrlimit(kind, (most, most))
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number in _OURS:
+            signal.signal(number, signal.SIG_DFL)
         extra = ["--info-fd", str(tell), "--userns-block-fd", str(HOLD)]
         if self._filter >= 0:
             fresh = os.open(f"/proc/self/fd/{self._filter}", os.O_RDONLY)
             os.set_inheritable(fresh, True)
             extra += ["--seccomp", str(fresh)]
         program, *words = (f"{place}/merged" if w == "{root}" else w for w in order["argv"])
-        os.execv(program, [program, *extra, *words])
+        os.execv(program, [order["name"], *extra, *words])
 
     def _start(self, order: dict[str, Any], pipes: list[int]) -> tuple[int, list[int]]:
         """Start bubblewrap; return the sandbox's first process, and its upper folder and root."""
