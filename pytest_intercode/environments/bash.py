@@ -6,6 +6,7 @@ agent's.
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -25,6 +26,9 @@ from pytest_intercode.suites.task import Task
 
 __all__ = ["BashEnvironment"]
 
+_MISSING = re.compile(
+    rb"^(?:bash|sh|environment): (?:line )?\d+: (\S+): (?:command )?not found$", re.M
+)
 _SETTLE = 2.0  # seconds that background jobs have to end before the state is read
 
 
@@ -68,6 +72,13 @@ class BashEnvironment(ShellEnvironment):
                 raise GoldError(
                     f"{task.source}: task {task.id!r}: gold did not end within "
                     f"{self.action_timeout:g} s: {command[:200]}"
+                )
+            missing = _MISSING.search(execution.output)
+            if execution.status == 127 or missing:
+                name = f" {missing[1].decode('utf-8', 'replace')}" if missing else ""
+                raise GoldError(
+                    f"{task.source}: task {task.id!r}: the sandbox lacks the program{name} that "
+                    f"gold uses: {command[:200]}"
                 )
         late = sandbox.settle(_SETTLE)
         return Gold(sandbox, execution, late, sandbox.changes())

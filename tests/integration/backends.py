@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -49,6 +48,9 @@ class Backend(Protocol):
     client: str
 
     def new_engine(self) -> Engine: ...
+    def image_of(self, source: ImageSource) -> str:
+        """Return the name of an image."""
+
     def exists(self, name: str) -> bool:
         """Whether anything of a sandbox is there."""
 
@@ -76,10 +78,13 @@ class DockerBackend:
     def __init__(self, engine: DockerEngine) -> None:
         self.engine: Engine = engine
         self.api = engine.api
-        self.image = Images(engine.api).resolve(SOURCE)
+        self.image = self.image_of(SOURCE)
 
     def new_engine(self) -> Engine:
         return DockerEngine()
+
+    def image_of(self, source: ImageSource) -> str:
+        return Images(self.api).resolve(source)
 
     def exists(self, name: str) -> bool:
         try:
@@ -123,6 +128,9 @@ class BubblewrapBackend:
     def new_engine(self) -> Engine:
         return Bubblewrap()
 
+    def image_of(self, source: ImageSource) -> str:
+        return HOST
+
     def exists(self, name: str) -> bool:
         return bool(processes_with(name))
 
@@ -151,6 +159,3 @@ def processes_with(word: str) -> list[int]:
             if word.encode() in told:
                 found.append(int(folder.name))
     return found
-
-
-MakeBackend = Callable[[], Backend]

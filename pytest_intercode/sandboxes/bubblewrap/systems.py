@@ -88,8 +88,8 @@ class Systems:
         owner = (folder / "usr").stat().st_uid
         if os.geteuid() not in (0, owner):
             raise ImageError(
-                f"--intercode-rootfs: {folder} belongs to another user, so that nothing in it could "
-                "be changed; unpack it as the user who runs the tests"
+                f"--intercode-rootfs: {folder} belongs to another user, so nothing in it could be "
+                "changed; unpack it as the user who runs the tests"
             )
 
 
