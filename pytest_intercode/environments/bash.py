@@ -20,7 +20,7 @@ from pytest_intercode.rewards.bash_strict import (
     bash_strict_state,
 )
 from pytest_intercode.rewards.protocol import Reward
-from pytest_intercode.sandboxes.protocol import Changes, Execution, Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.protocol import HOST, Changes, Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.task import Task
 
@@ -29,6 +29,7 @@ __all__ = ["BashEnvironment"]
 _MISSING = re.compile(
     rb"^(?:bash|sh|environment): (?:line )?\d+: (\S+): (?:command )?not found$", re.M
 )
+_NOT_FOUND = 127
 _SETTLE = 2.0  # seconds that background jobs have to end before the state is read
 
 
@@ -73,15 +74,21 @@ class BashEnvironment(ShellEnvironment):
                     f"{task.source}: task {task.id!r}: gold did not end within "
                     f"{self.action_timeout:g} s: {command[:200]}"
                 )
-            missing = _MISSING.search(execution.output)
-            if execution.status == 127 or missing:
-                name = f" {missing[1].decode('utf-8', 'replace')}" if missing else ""
-                raise GoldError(
-                    f"{task.source}: task {task.id!r}: the sandbox lacks the program{name} that "
-                    f"gold uses: {command[:200]}"
-                )
+            self._check_programs(task, execution)
         late = sandbox.settle(_SETTLE)
         return Gold(sandbox, execution, late, sandbox.changes())
+
+    def _check_programs(self, task: Task, execution: Execution) -> None:
+        """Refuse to grade by a gold that did nothing, where there is no image that has it all."""
+        if self.spec(task, self.provider).image != HOST:
+            return
+        missing = _MISSING.search(execution.output)
+        if execution.status == _NOT_FOUND or missing:
+            name = f" {missing[1].decode('utf-8', 'replace')}" if missing else ""
+            raise GoldError(
+                f"{task.source}: task {task.id!r}: this machine lacks a program that gold uses:"
+                f"{name or ' see the gold'}; install it, or give --intercode-rootfs"
+            )
 
     def _grade(self, answer: str | None) -> Reward:
         assert self._sandbox is not None

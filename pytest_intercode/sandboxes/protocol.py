@@ -8,10 +8,14 @@ from typing import Literal, Protocol
 
 from pytest_intercode.suites.task import Limits
 
-__all__ = ["DEPTH", "Changes", "Entry", "Execution", "Launcher", "Sandbox", "SandboxSpec"]
+__all__ = ["DEPTH", "HOST", "Changes", "Entry", "Execution", "Launcher", "Sandbox", "SandboxSpec"]
 
 DEPTH = 200
 """How many folders deep changes are looked for; nobody nests deeper except to break the search."""
+
+
+HOST = "host"
+"""The image of a sandbox that sees this machine's own programs; there is none, then."""
 
 
 @dataclass(frozen=True)

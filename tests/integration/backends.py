@@ -9,12 +9,12 @@ from docker.errors import NotFound
 
 from pytest_intercode.sandboxes.attached import AttachedSandbox
 from pytest_intercode.sandboxes.bubblewrap.box import Box
-from pytest_intercode.sandboxes.bubblewrap.engine import HOST, Bubblewrap
+from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.docker.container import Container
 from pytest_intercode.sandboxes.docker.engine import RUN_LABEL, DockerEngine
 from pytest_intercode.sandboxes.docker.images import Images
 from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
-from pytest_intercode.sandboxes.protocol import SandboxSpec
+from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
 from pytest_intercode.suites.loader import bundled_folder
 from pytest_intercode.suites.task import ImageSource
 
@@ -70,7 +70,7 @@ class DockerBackend:
     client = """
         import sys, threading
         from pytest_intercode.sandboxes.docker.engine import DockerEngine
-        from pytest_intercode.sandboxes.protocol import SandboxSpec
+        from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
         engine = DockerEngine()
         print(engine._reaper._process.pid)
     """
@@ -117,7 +117,7 @@ class BubblewrapBackend:
     client = """
         import sys, threading
         from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
-        from pytest_intercode.sandboxes.protocol import SandboxSpec
+        from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
         engine = Bubblewrap()
         print(engine._starter._process.pid)
     """

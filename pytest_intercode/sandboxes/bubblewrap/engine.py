@@ -20,13 +20,10 @@ from pytest_intercode.sandboxes.bubblewrap.hosttree import bindings, skeleton
 from pytest_intercode.sandboxes.bubblewrap.process import StarterProcess
 from pytest_intercode.sandboxes.bubblewrap.starter import HOLD
 from pytest_intercode.sandboxes.bubblewrap.streams import PipeStreams
-from pytest_intercode.sandboxes.protocol import SandboxSpec
+from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
 from pytest_intercode.suites.task import Limits
 
-__all__ = ["HOST", "Bubblewrap"]
-
-HOST = "host"
-"""The image of a sandbox that sees the host's own system."""
+__all__ = ["Bubblewrap"]
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LEAST_DISK = 64 * 1024**2

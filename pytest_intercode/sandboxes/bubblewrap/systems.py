@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pytest_intercode.errors import ImageError
-from pytest_intercode.sandboxes.bubblewrap.engine import HOST
+from pytest_intercode.sandboxes.protocol import HOST
 from pytest_intercode.suites.task import ImageSource
 
 __all__ = ["Systems"]

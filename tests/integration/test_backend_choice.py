@@ -1,0 +1,131 @@
+"""Which backend a run has, and what is said where there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_intercode.errors import EngineUnavailable, ImageError
+from pytest_intercode.reporting.results import read_results
+from pytest_intercode.sandboxes.bubblewrap import process
+from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
+from pytest_intercode.sandboxes.bubblewrap.systems import Systems
+from pytest_intercode.sandboxes.choice import choose
+from pytest_intercode.sandboxes.protocol import HOST
+from pytest_intercode.suites.loader import bundled_folder
+from pytest_intercode.suites.task import ImageSource
+
+NOWHERE = "unix:///nowhere"
+DOCKERFILES = bundled_folder("dockerfiles")
+
+
+def test_what_is_asked_for_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", NOWHERE)
+    assert str(choose("docker")) == "docker"
+    assert str(choose("bubblewrap")) == "bubblewrap"
+
+
+@pytest.mark.usefixtures("bubblewrap")
+def test_auto_without_docker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", NOWHERE)
+    assert str(choose()) == f"bubblewrap (no Docker engine answers at {NOWHERE})"
+
+
+@pytest.mark.usefixtures("needs_docker")
+def test_auto_with_docker() -> None:
+    assert str(choose()) == "docker"
+
+
+def test_auto_without_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", NOWHERE)
+    monkeypatch.setattr(process.shutil, "which", lambda *_, **__: None)
+    assert str(choose()) == (
+        f"docker (no Docker engine answers at {NOWHERE}, and bubblewrap is not installed)"
+    )
+    with pytest.raises(EngineUnavailable, match="bubblewrap is not installed: `apt-get install"):
+        Bubblewrap()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "hint"),
+    [
+        ("kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
+        ("user/max_user_namespaces", "0", "user.max_user_namespaces=10000"),
+        (
+            "kernel/apparmor_restrict_unprivileged_userns",
+            "1",
+            "kernel.apparmor_restrict_unprivileged_userns=0",
+        ),
+    ],
+)
+def test_settings_that_forbid_it_are_named(
+    tmp_path: Path, setting: str, value: str, hint: str
+) -> None:
+    path = tmp_path / setting
+    path.parent.mkdir()
+    path.write_text(f"{value}\n")
+    assert process.forbidding(tmp_path).endswith(f"is {value}: `sysctl -w {hint}`")
+    path.write_text(f"{1 - int(value)}\n")
+    assert process.forbidding(tmp_path) == ""
+
+
+@pytest.mark.usefixtures("small_suite", "bubblewrap")
+def test_header_and_run(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", NOWHERE)
+    result = pytester.runpytest("suite.yaml", "--intercode-agent=oracle")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(
+        [
+            "intercode: agent oracle, profile strict, "
+            f"sandbox bubblewrap (no Docker engine answers at {NOWHERE})"
+        ]
+    )
+
+
+@pytest.mark.usefixtures("small_suite")
+def test_wrong_backend(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest("suite.yaml", "--intercode-sandbox=bubblwrap")
+    result.stderr.fnmatch_lines(
+        [
+            "ERROR: --intercode-sandbox=bubblwrap: allowed are auto, docker, bubblewrap. "
+            "Did you mean 'bubblewrap'?"
+        ]
+    )
+
+
+def test_image_of_a_root_file_system(tmp_path: Path) -> None:
+    for name in ("bash", "python"):
+        Path(tmp_path, name, "usr/bin").mkdir(parents=True)
+        Path(tmp_path, name, "usr/bin/bash").touch()
+    bash = ImageSource(dockerfile=DOCKERFILES / "bash.Dockerfile")
+    assert Systems(DOCKERFILES, tmp_path).resolve(bash) == str(tmp_path / "bash")
+    assert Systems(DOCKERFILES, tmp_path / "python").resolve(bash) == str(tmp_path / "python")
+    with pytest.raises(ImageError, match="neither it nor ctf in it is an unpacked root file"):
+        Systems(DOCKERFILES, tmp_path).resolve(
+            ImageSource(dockerfile=DOCKERFILES / "ctf.Dockerfile")
+        )
+
+
+def test_image_of_the_host(tmp_path: Path) -> None:
+    said: list[str] = []
+    systems = Systems(DOCKERFILES, progress=said.append)
+    bash = ImageSource(dockerfile=DOCKERFILES / "bash.Dockerfile")
+    assert [systems.resolve(bash) for _ in range(2)] == [HOST] * 2
+    assert len(said) <= 1  # what this machine lacks is told once
+    own = tmp_path / "Dockerfile"
+    own.write_text("FROM debian\n")
+    for source in (ImageSource(image="mine:1"), ImageSource(dockerfile=own)):
+        with pytest.raises(ImageError, match="is made by Docker; for bubblewrap, unpack"):
+            systems.resolve(source)
+
+
+@pytest.mark.usefixtures("bubblewrap")
+@pytest.mark.parametrize(("env", "limit"), [("bash", 12), ("python", 4), ("ctf", 6), ("sql", 6)])
+def test_oracle_solves_bundled_tasks(pytester: pytest.Pytester, env: str, limit: int) -> None:
+    result = pytester.runpytest(
+        *(f"--intercode-env={env}", f"--intercode-limit={limit}", "--intercode-agent=oracle"),
+        *("--intercode-sandbox=bubblewrap", "--intercode-results=r.jsonl"),
+    )
+    result.assert_outcomes(passed=limit)
+    assert {row["reward"] for row in read_results(pytester.path / "r.jsonl")} == {1.0}
