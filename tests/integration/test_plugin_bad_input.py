@@ -567,6 +567,7 @@ def test_no_engine_under_xdist(pytester: pytest.Pytester, monkeypatch: pytest.Mo
     monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere.sock")
     result = pytester.run(
         *(sys.executable, "-m", "pytest", "-n2", "suite.yaml", "--intercode-agent=oracle"),
+        "--intercode-sandbox=docker",
         timeout=60,
     )
     assert result.ret != 0
