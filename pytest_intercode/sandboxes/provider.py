@@ -89,12 +89,15 @@ class SandboxProvider:
 
     def _start_bubblewrap(self) -> None:
         from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
+        from pytest_intercode.sandboxes.bubblewrap.layers import Layers
         from pytest_intercode.sandboxes.bubblewrap.systems import Systems
 
         ours = [Path(__file__).parents[1], bundled_folder("tasks"), Path.cwd()]
         engine = Bubblewrap([*map(str, ours), *self._hidden])
         engine.sweep()
-        self._images = Systems(bundled_folder("dockerfiles"), self._rootfs, self._progress)
+        layers = Layers(engine, self._progress or (lambda line: None))
+        dockerfiles = bundled_folder("dockerfiles")
+        self._images = Systems(dockerfiles, self._rootfs, self._progress, layers.image)
         self._engine = engine
 
     @cached_property

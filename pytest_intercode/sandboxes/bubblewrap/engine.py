@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.attached import CAPABILITIES, KEEPER_CAPABILITY, SHM_SIZE
@@ -78,6 +79,11 @@ class Bubblewrap:
     def grouped(self) -> bool:
         """Whether control groups limit what a sandbox as a whole takes."""
         return self._groups.usable
+
+    @property
+    def everyone(self) -> bool:
+        """Whether sandboxes know all users and groups, and not just root."""
+        return self._starter.everyone
 
     def launch(self, spec: SandboxSpec) -> Box:
         """Start a sandbox.
@@ -209,15 +215,21 @@ class Bubblewrap:
                 return [spec.image]
             name = f"{HOST} with network" if spec.limits.network else HOST
             if name not in self._layers:
-                self.add_layer(name, skeleton(spec.limits.network))
-            return [name]
+                with tempfile.TemporaryFile() as file:
+                    file.write(skeleton(spec.limits.network))
+                    file.seek(0)
+                    self._unpack(name, file)
+            return [spec.image, name] if spec.image in self._layers - {HOST} else [name]
 
-    def add_layer(self, name: str, archive: bytes) -> None:
-        """Keep what a tar archive holds as a layer, in memory."""
-        with tempfile.TemporaryFile() as file:
-            file.write(archive)
-            file.seek(0)
-            self._known(self._starter.ask({"do": "archive", "name": name}, [file.fileno()]))
+    def add_layer(self, name: str, archive: BinaryIO) -> None:
+        """Keep what a tar archive holds in memory: what an image adds to the host's system."""
+        with self._lock:
+            if name not in self._layers:
+                self._unpack(name, archive)
+
+    def _unpack(self, name: str, archive: BinaryIO) -> None:
+        archive.flush()
+        self._known(self._starter.ask({"do": "archive", "name": name}, [archive.fileno()] * 3))
         self._layers.add(name)
 
     @staticmethod

@@ -27,6 +27,7 @@ class Systems:
         rootfs: an unpacked root file system for all images; or a folder with one for each,
             called as the Dockerfile is: ``bash`` for ``bash.Dockerfile``.
         progress: called with one line for what a person should know.
+        layered: makes an image of the host's system with what a Dockerfile of ours adds to it.
     """
 
     def __init__(
@@ -34,7 +35,9 @@ class Systems:
         bundled: Path,
         rootfs: Path | None = None,
         progress: Callable[[str], None] | None = None,
+        layered: Callable[[Path, ImageSource], str] | None = None,
     ) -> None:
+        self._layered = layered
         self._bundled = bundled.resolve()
         self._rootfs = None if rootfs is None else rootfs.resolve()
         self._progress = progress or (lambda line: None)
@@ -69,12 +72,8 @@ class Systems:
                 f"the image {source.image or dockerfile} is made by Docker; for bubblewrap, unpack "
                 f"it (`docker export`) and give --intercode-rootfs, with it or with {name}/ in it"
             )
-        if source.context:
-            raise ImageError(
-                f"the databases of {dockerfile.name} are in an image that Docker makes; for "
-                f"bubblewrap, unpack it (`docker export`) into {name}/ of --intercode-rootfs, or "
-                "use the engine sqlite"
-            )
+        if source.context and self._layered:
+            return self._layered(dockerfile, source)
         missing = list(_missing(dockerfile.read_text("utf-8")))
         if missing:
             self._progress(

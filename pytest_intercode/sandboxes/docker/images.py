@@ -21,7 +21,7 @@ from pytest_intercode.suites.task import ImageSource
 if TYPE_CHECKING:
     from docker import APIClient
 
-__all__ = ["Images"]
+__all__ = ["Images", "build_context"]
 
 _REPOSITORY = "pytest-intercode"
 _FROM = re.compile(r"^\s*ARG\s+BASE=(\S+)", re.IGNORECASE | re.MULTILINE)
@@ -92,7 +92,7 @@ class Images:
         found = _FROM.search(text)
         base = found[1] if found else ""
         base = self._replacements.get(base, base)
-        return _context(dockerfile, more), base
+        return build_context(dockerfile, more), base
 
     def _image_id(self, name: str) -> str | None:
         from docker.errors import ImageNotFound
@@ -164,7 +164,7 @@ class Images:
             raise ImageError(f"{dockerfile} does not build: {failure or 'no image'}{lines}")
 
 
-def _context(dockerfile: Path, more: Iterable[tuple[str, Path]] = ()) -> bytes:
+def build_context(dockerfile: Path, more: Iterable[tuple[str, Path]] = ()) -> bytes:
     """Return what a build may use as a tar archive: the Dockerfile and the folder of its name.
 
     ``NAME.Dockerfile`` may use what is in ``NAME/`` beside it; a plain ``Dockerfile`` the whole
