@@ -97,7 +97,9 @@ class SandboxProvider:
         engine.sweep()
         layers = Layers(engine, self._progress or (lambda line: None))
         dockerfiles = bundled_folder("dockerfiles")
-        self._images = Systems(dockerfiles, self._rootfs, self._progress, layers.image)
+        self._images = Systems(
+            dockerfiles, self._rootfs, self._progress, layers.image, engine.owner
+        )
         self._engine = engine
 
     @cached_property

@@ -39,7 +39,7 @@ def test_auto_with_docker() -> None:
 
 def test_auto_without_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", NOWHERE)
-    monkeypatch.setattr(process.shutil, "which", lambda *_, **__: None)
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     assert str(choose()) == (
         f"docker (no Docker engine answers at {NOWHERE}, and bubblewrap is not installed)"
     )

@@ -18,7 +18,7 @@ from pytest_intercode.sandboxes.bubblewrap import seccomp
 from pytest_intercode.sandboxes.bubblewrap.box import Box
 from pytest_intercode.sandboxes.bubblewrap.cgroups import ControlGroup, ControlGroups, remove_all
 from pytest_intercode.sandboxes.bubblewrap.hosttree import bindings, skeleton
-from pytest_intercode.sandboxes.bubblewrap.process import StarterProcess
+from pytest_intercode.sandboxes.bubblewrap.process import NOBODY, StarterProcess
 from pytest_intercode.sandboxes.bubblewrap.starter import HOLD
 from pytest_intercode.sandboxes.bubblewrap.streams import PipeStreams
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
@@ -46,7 +46,8 @@ class Bubblewrap:
 
     Args:
         hidden: folders of the host that no sandbox may see, wherever they are.
-        root: make sandboxes as root does; by default if we are.
+        root: make sandboxes as root does; by default if we are root and may make control groups,
+            as nothing else limits how many processes root starts.
 
     Raises:
         EngineUnavailable: sandboxes cannot be made here; the message says why.
@@ -56,6 +57,9 @@ class Bubblewrap:
         self._hidden = [*_NOT_SHARED, *hidden]
         self._pid = os.getpid()
         self._groups = ControlGroups()
+        if root is None:
+            root = os.geteuid() == 0 and self._groups.usable
+        self._grouped = self._groups.usable and (root or os.geteuid() != 0)
         self._next = self._new_group()
         doors = self._next.doors() if self._next else []
         try:
@@ -78,7 +82,14 @@ class Bubblewrap:
     @property
     def grouped(self) -> bool:
         """Whether control groups limit what a sandbox as a whole takes."""
-        return self._groups.usable
+        return self._grouped
+
+    @property
+    def owner(self) -> int | None:
+        """The user that everything in a sandbox belongs to; None if all users are known there."""
+        if self._starter.overseen:
+            return None
+        return os.geteuid() or NOBODY
 
     @property
     def everyone(self) -> bool:

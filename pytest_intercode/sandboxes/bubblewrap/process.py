@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import weakref
 from collections.abc import Iterable
@@ -21,10 +20,13 @@ from typing import Any
 from pytest_intercode.errors import EngineUnavailable, SandboxError
 from pytest_intercode.sandboxes.bubblewrap.starter import IDS, receive, send
 
-__all__ = ["StarterProcess", "find_program"]
+__all__ = ["NOBODY", "StarterProcess", "find_program", "forbidding"]
 
 _OLDEST = (0, 5)  # has --perms and --clearenv
 _PATIENCE = 30.0
+NOBODY = 65534
+"""Who root becomes where it starts sandboxes as an ordinary user does."""
+
 _SETTINGS = (
     ("kernel/unprivileged_userns_clone", "0", "1"),
     ("user/max_user_namespaces", "0", "10000"),
@@ -71,7 +73,8 @@ class StarterProcess:
         filtered: the filter of system calls, if there is one.
         groups: patterns of the control groups that it removes when we are gone.
         doors: what the first sandbox's process writes to in order to enter its control group.
-        root: start sandboxes as root does; by default if we are.
+        root: start sandboxes as root does, if we are root; else as an ordinary user does, and root
+            becomes nobody for it.
 
     Attributes:
         program: where bubblewrap is.
@@ -87,18 +90,24 @@ class StarterProcess:
         filtered: bytes,
         groups: list[str],
         doors: Iterable[int],
-        root: bool | None = None,
+        root: bool,
     ) -> None:
         self.program = find_program()
-        self.overseen = os.geteuid() == 0 if root is None else root
+        self.overseen = root
+        self._user = NOBODY if os.geteuid() == 0 and not root else None
         self._lock = threading.Lock()
         self._channel, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel.settimeout(_PATIENCE)
         with inner:
-            self._process = self._begin(inner.fileno())
+            try:
+                self._process = self._begin(inner.fileno())
+            except OSError as error:
+                self._channel.close()
+                raise EngineUnavailable(f"bubblewrap cannot be started: {error}") from None
         _all.add(self)
         try:
-            with tempfile.TemporaryFile() as file:
+            # In memory, where whoever the starter is may open it again.
+            with os.fdopen(os.memfd_create("filter", os.MFD_CLOEXEC), "wb") as file:
                 file.write(filtered)
                 file.flush()
                 hello = {"do": "hello", "groups": groups, "filtered": bool(filtered)}
@@ -109,12 +118,15 @@ class StarterProcess:
 
     def _begin(self, channel: int) -> subprocess.Popen[bytes]:
         text = resources.files("pytest_intercode.sandboxes.bubblewrap").joinpath("starter.py")
-        python = [sys.executable, "-I", "-S", "-c", text.read_text("utf-8"), str(channel)]
+        interpreter = sys.executable
+        if self._user is not None:  # ours may lie where only root can read
+            interpreter = shutil.which("python3", path="/usr/bin:/usr/local/bin") or interpreter
+        python = [interpreter, "-I", "-S", "-c", text.read_text("utf-8"), str(channel)]
         if self.overseen:
             return self._popen([*python, "own"], (channel,))
         command = [self.program, "--unshare-user", "--uid", "0", "--gid", "0", "--cap-add", "ALL"]
         command += ["--dev-bind", "/", "/"]
-        ranges = [_range(f"/etc/sub{kind}id") for kind in "ug"]
+        ranges = [_range(f"/etc/sub{kind}id") if self._user is None else None for kind in "ug"]
         tools = [shutil.which(f"new{kind}idmap") for kind in "ug"]
         if not all(ranges) or not all(tools):
             return self._popen([*command, "--", *python, "shared"], (channel,))
@@ -143,6 +155,9 @@ class StarterProcess:
             stderr=subprocess.PIPE,
             start_new_session=True,
             cwd="/",
+            user=self._user,
+            group=self._user,
+            extra_groups=None if self._user is None else [],
         )
 
     def _unavailable(self, problem: str) -> EngineUnavailable:
@@ -150,7 +165,7 @@ class StarterProcess:
         self._process.kill()
         said = self._process.communicate()[1].decode("utf-8", "replace").strip()
         words = said.splitlines()[-1] if said else problem
-        hint = "" if self.overseen else forbidding()
+        hint = forbidding() if not self.overseen else ""
         return EngineUnavailable(
             f"bubblewrap makes no sandboxes here: {hint or words}"
             + ("" if hint else " (in a container, that has to allow user namespaces and mounts)")

@@ -27,6 +27,7 @@ class Systems:
         rootfs: an unpacked root file system for all images; or a folder with one for each,
             called as the Dockerfile is: ``bash`` for ``bash.Dockerfile``.
         progress: called with one line for what a person should know.
+        owner: the user that a root file system has to belong to, if to one.
         layered: makes an image of the host's system with what a Dockerfile of ours adds to it.
     """
 
@@ -36,7 +37,9 @@ class Systems:
         rootfs: Path | None = None,
         progress: Callable[[str], None] | None = None,
         layered: Callable[[Path, ImageSource], str] | None = None,
+        owner: int | None = None,
     ) -> None:
+        self._owner = owner
         self._layered = layered
         self._bundled = bundled.resolve()
         self._rootfs = None if rootfs is None else rootfs.resolve()
@@ -82,13 +85,11 @@ class Systems:
             )
         return HOST
 
-    @staticmethod
-    def _check(folder: Path) -> None:
-        owner = (folder / "usr").stat().st_uid
-        if os.geteuid() not in (0, owner):
+    def _check(self, folder: Path) -> None:
+        if self._owner not in (None, (folder / "usr").stat().st_uid):
             raise ImageError(
                 f"--intercode-rootfs: {folder} belongs to another user, so nothing in it could be "
-                "changed; unpack it as the user who runs the tests"
+                f"changed; unpack it as the user with the id {self._owner}"
             )
 
 
