@@ -19,8 +19,8 @@ from pytest_intercode.sandboxes.bubblewrap.box import Box
 from pytest_intercode.sandboxes.bubblewrap.cgroups import ControlGroup, ControlGroups, remove_all
 from pytest_intercode.sandboxes.bubblewrap.hosttree import bindings, skeleton
 from pytest_intercode.sandboxes.bubblewrap.process import NOBODY, StarterProcess
-from pytest_intercode.sandboxes.bubblewrap.starter import HOLD
 from pytest_intercode.sandboxes.bubblewrap.streams import PipeStreams
+from pytest_intercode.sandboxes.bubblewrap.wire import HOLD
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
 from pytest_intercode.suites.task import Limits
 

@@ -13,12 +13,12 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterable
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from pytest_intercode.errors import EngineUnavailable, SandboxError
-from pytest_intercode.sandboxes.bubblewrap.starter import IDS, receive, send
+from pytest_intercode.sandboxes.bubblewrap.wire import IDS, receive, send
+from pytest_intercode.sandboxes.inside import text_of
 
 __all__ = ["NOBODY", "StarterProcess", "find_program", "forbidding"]
 
@@ -117,11 +117,11 @@ class StarterProcess:
         self.everyone = bool(answer["everyone"])
 
     def _begin(self, channel: int) -> subprocess.Popen[bytes]:
-        text = resources.files("pytest_intercode.sandboxes.bubblewrap").joinpath("starter.py")
+        text = text_of("pytest_intercode.sandboxes.bubblewrap", "wire", "mounts", "starter")
         interpreter = sys.executable
         if self._user is not None:  # ours may lie where only root can read
             interpreter = shutil.which("python3", path="/usr/bin:/usr/local/bin") or interpreter
-        python = [interpreter, "-I", "-S", "-c", text.read_text("utf-8"), str(channel)]
+        python = [interpreter, "-I", "-S", "-c", text, str(channel)]
         if self.overseen:
             return self._popen([*python, "own"], (channel,))
         command = [self.program, "--unshare-user", "--uid", "0", "--gid", "0", "--cap-add", "ALL"]

@@ -5,14 +5,13 @@ it is root), so that no mount of ours is ever seen outside, or outlives it. It h
 which lives as long as it does: ``--die-with-parent`` goes by the thread that started a sandbox.
 When its client goes, however it goes, its socket ends, and it ends whatever it has started.
 
-Run as a file of its own, with nothing but the standard library: ``starter.py DESCRIPTOR``. Each
-message on that socket is one JSON object; descriptors travel beside it.
+Its text, with that of ``wire.py`` and ``mounts.py``, is given to a Python with nothing but the
+standard library; its arguments are the descriptor of its socket, and whose namespaces it is in.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import glob
 import json
 import os
@@ -20,57 +19,29 @@ import resource
 import select
 import signal
 import socket
-import struct
 import sys
 import tarfile
 import time
 from pathlib import Path
 from typing import Any
 
+from pytest_intercode.sandboxes.bubblewrap.mounts import (
+    NODEV,
+    NOSUID,
+    PRIVATE,
+    mount,
+    unshare_mounts,
+)
+from pytest_intercode.sandboxes.bubblewrap.wire import HOLD, IDS, receive, send
+
 PLACES = ("/sys/kernel", "/media", "/mnt")
 """Where, in our namespace alone, mounts are prepared: what nothing of is wanted in a sandbox."""
 
-HOLD = 199
-"""A descriptor that bubblewrap leaves open in the sandbox, and that the keeper has to close."""
-
-IDS = 65536
-"""User and group ids that a sandbox knows, where we may give it that many."""
-
-_MESSAGE = 1 << 18
 _PIPES = 3
 _SHOWN = ("upper", "merged")
-_MOST_DESCRIPTORS, _INT = 32, 4
 _PATIENCE = 3.0
-_MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 2, 4, 16384, 1 << 18
-_CLONE_NEWNS = 0x20000
 # The signals that Python, or this program, ignores; whoever is started would ignore them, too.
 _OURS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGINT)
-_LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-def send(channel: socket.socket, message: dict[str, Any], descriptors: list[int]) -> None:
-    """Send a message, and copies of descriptors with it."""
-    data = json.dumps(message).encode()
-    socket.send_fds(channel, [data], descriptors)
-
-
-def receive(channel: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """Return the next message and its descriptors; None when there is no other end any more."""
-    room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * _INT)
-    data, beside, _, _ = channel.recvmsg(_MESSAGE, room, socket.MSG_CMSG_CLOEXEC)
-    descriptors: list[int] = []
-    for level, kind, content in beside:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            count = len(content) // _INT
-            descriptors += struct.unpack(f"={count}i", content[: count * _INT])
-    return (json.loads(data) if data else None), descriptors
-
-
-def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    words = [os.fsencode(word) if word else None for word in (source, target, kind)]
-    if _LIBC.mount(*words, ctypes.c_ulong(flags), os.fsencode(options)) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{kind or 'mount'} on {target}: {os.strerror(number)}")
 
 
 class Starter:
@@ -91,10 +62,10 @@ class Starter:
         self._filter = -1
         self._spare: socket.socket | None = None
         self._base = next(place for place in PLACES if Path(place).is_dir())
-        if own and _LIBC.unshare(_CLONE_NEWNS) != 0:
-            raise OSError(ctypes.get_errno(), "unshare")
-        _mount("", "/", "", _MS_REC | _MS_PRIVATE)
-        _mount("tmpfs", self._base, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755")
+        if own:
+            unshare_mounts()
+        mount("", "/", "", PRIVATE)
+        mount("tmpfs", self._base, "tmpfs", NOSUID | NODEV, "mode=755")
         Path(self._base, "root").mkdir()
         self._ids = {kind: _identity(f"/proc/self/{kind}_map") for kind in ("gid", "uid")}
         self._everyone = all(
@@ -241,8 +212,7 @@ class Starter:
 
     def _become(self, order: dict[str, Any], pipes: list[int], starter: socket.socket) -> None:
         """Make the sandbox's root in a mount namespace of this process; run bubblewrap in it."""
-        if _LIBC.unshare(_CLONE_NEWNS) != 0:
-            raise OSError(ctypes.get_errno(), "unshare")
+        unshare_mounts()
         place = f"{self._base}/root"
         size = f"size={order['size']},nr_inodes=200k"
         *streams, tell, hold = pipes
@@ -250,12 +220,12 @@ class Starter:
         # has to be in the namespace that it is mounted in.
         lower = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path in order["layers"]]
         layers = ":".join(f"/proc/self/fd/{each}" for each in lower)
-        _mount("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV, size)
+        mount("tmpfs", place, "tmpfs", NOSUID | NODEV, size)
         for part in ("upper", "work", "merged"):
             Path(place, part).mkdir()
         options = f"lowerdir={layers},upperdir={place}/upper,workdir={place}/work"
         options += "" if self._own else ",userxattr"
-        _mount("overlay", f"{place}/merged", "overlay", _MS_NODEV, options)
+        mount("overlay", f"{place}/merged", "overlay", NODEV, options)
         folders = [os.open(f"{place}/{part}", os.O_PATH | os.O_CLOEXEC) for part in _SHOWN]
         send(starter, {}, folders)
         os.set_inheritable(tell, True)
