@@ -93,6 +93,9 @@ class Settings:
             data = config.invocation_params.dir / Path(os.environ["INTERCODE_DATA"]).expanduser()
         if data is None and default_data().is_dir():
             data = default_data()
+        rootfs = path("rootfs")
+        if rootfs is not None and not rootfs.is_dir():
+            raise ConfigurationError(f"--intercode-rootfs={rootfs}: there is no such folder")
         return cls(
             agent=_value(config, "agent") or None,
             agent_arguments=_pairs(config, "agent-arg", "KEY=VALUE"),
@@ -121,7 +124,7 @@ class Settings:
             base_images=_pairs(config, "base-image", "NAME=REPLACEMENT"),
             network=_flag(config, "network"),
             sandbox=str(_choice(config, "sandbox", BACKENDS, "auto")),
-            rootfs=path("rootfs"),
+            rootfs=rootfs,
             agent_folder=_folder(config, "agent"),
             dataset_folder=_folder(config, "dataset"),
         )

@@ -105,6 +105,8 @@ class SandboxProvider:
     @cached_property
     def choice(self) -> Choice:
         """The backend, and why it is this one."""
+        if self._rootfs is not None and self._wanted == "auto":
+            return Choice("bubblewrap", "--intercode-rootfs is given")
         return choose(self._wanted)
 
     def _check_process(self) -> None:

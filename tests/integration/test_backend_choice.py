@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.bubblewrap.systems import Systems
 from pytest_intercode.sandboxes.choice import choose
 from pytest_intercode.sandboxes.protocol import HOST
+from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.loader import bundled_folder
 from pytest_intercode.suites.task import ImageSource
 
@@ -94,6 +96,18 @@ def test_wrong_backend(pytester: pytest.Pytester) -> None:
     )
 
 
+def test_root_file_system_is_for_bubblewrap(tmp_path: Path) -> None:
+    provider = SandboxProvider(rootfs=tmp_path)
+    assert str(provider.choice) == "bubblewrap (--intercode-rootfs is given)"
+    provider.close()
+
+
+@pytest.mark.usefixtures("small_suite")
+def test_no_root_file_system(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest("suite.yaml", "--intercode-rootfs=nowhere")
+    result.stderr.fnmatch_lines(["ERROR: --intercode-rootfs=*/nowhere: there is no such folder"])
+
+
 def test_image_of_a_root_file_system(tmp_path: Path) -> None:
     for name in ("bash", "python"):
         Path(tmp_path, name, "usr/bin").mkdir(parents=True)
@@ -129,3 +143,34 @@ def test_oracle_solves_bundled_tasks(pytester: pytest.Pytester, env: str, limit:
     )
     result.assert_outcomes(passed=limit)
     assert {row["reward"] for row in read_results(pytester.path / "r.jsonl")} == {1.0}
+
+
+MYSQL = """\
+env: sql
+defaults:
+  database: {engine: mysql, name: shop, script: shop.sql}
+tasks:
+  - {id: looks, query: Name all items., gold: SELECT name FROM item ORDER BY id}
+  - {id: writes, query: Raise all prices by 1., gold: UPDATE item SET price = price + 1}
+"""
+SHOP = """\
+CREATE DATABASE shop; USE shop;
+CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20), price INT);
+INSERT INTO item VALUES (1, 'pen', 2), (2, 'ink', 3);
+"""
+
+
+@pytest.mark.usefixtures("bubblewrap")
+def test_mysql(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(pytester.path / "cache"))
+    pytester.path.joinpath("suite.yaml").write_text(MYSQL)
+    pytester.path.joinpath("shop.sql").write_text(SHOP)
+    result = pytester.runpytest(
+        "suite.yaml", "--intercode-agent=oracle", "--intercode-sandbox=bubblewrap"
+    )
+    if any(shutil.which(name, path="/usr/sbin:/usr/bin") for name in ("mariadbd", "mysqld")):
+        result.assert_outcomes(passed=2)
+    else:
+        result.assert_outcomes(errors=2)
+        line = "*the engine mysql need a server, and this machine has none: apt-get install *"
+        result.stdout.fnmatch_lines([line])

@@ -14,7 +14,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    """Mount a file system, or change a mount; see mount(2)."""
+    """Do what the call of this name does; raise OSError if it fails."""
     words = [os.fsencode(word) if word else None for word in (source, target, kind)]
     if _LIBC.mount(*words, ctypes.c_ulong(flags), os.fsencode(options)) != 0:
         number = ctypes.get_errno()
