@@ -22,7 +22,6 @@ from pytest_intercode.sandboxes.inside import text_of
 
 __all__ = ["NOBODY", "StarterProcess", "find_program", "forbidding"]
 
-_OLDEST = (0, 5)  # has --perms and --clearenv
 _PATIENCE = 30.0
 NOBODY = 65534
 """Who root becomes where it starts sandboxes as an ordinary user does."""
