@@ -31,6 +31,11 @@ lower() {
   [ -z "$guarded" ] || set -- setpriv --inh-caps -all --ambient-caps -all --bounding-set -setpcap "$@"
   exec "$@"
 }
+worker() {
+  # Short of memory, the kernel shall end what the agent runs, and not us.
+  echo 1000 >/proc/self/oom_score_adj
+  lower "$@"
+}
 feed() { # a long line in a child: a keeper that blocks would not see its input end
   if [ ${#1} -gt 4000 ]; then printf '%s' "$1" >&202 & else printf '%s' "$1" >&202; fi
 }
@@ -98,9 +103,9 @@ while IFS= read -r line; do
   I) interrupt ;;
   S)
     if [ "$python" ]; then
-      exec 202> >(lower python3 -uc 'exec(eval(input()))' 2>&1 202>&-)
+      exec 202> >(worker python3 -uc 'exec(eval(input()))' 2>&1 202>&-)
     else
-      exec 202> >(lower bash 2>&1 202>&-)
+      exec 202> >(worker bash 2>&1 202>&-)
       line=$ahead$line
     fi
     shell=$!

@@ -43,7 +43,7 @@ def run(folder: Path, data: Path, every: int, *options: str) -> dict[str, dict[s
 
 def test_strict_oracle(tmp_path: Path, data: Path) -> None:
     """Golds pass all of their tests."""
-    every = 1 if ALL else 8
+    every = 1 if ALL else 16
     rows = run(tmp_path, data, every, "--intercode-agent=oracle")
     assert len(rows) == len(range(0, 974, every))
     assert {name: row["reason"] for name, row in rows.items() if row["outcome"] != "solved"} == {}
@@ -60,7 +60,7 @@ def test_strict_noop(tmp_path: Path, data: Path) -> None:
 def test_paper(model: str, episodes: int, tmp_path: Path, data: Path, recordings: Path) -> None:
     """Every reward that InterCode recorded, after every action; and GPT-4's observations."""
     recording = recordings / f"python_mbpp_{model}.json.gz"
-    every = 1 if ALL else 3
+    every = 1 if ALL else 6
     rows = run(
         *(tmp_path, data, every, "--intercode-profile=paper", "--intercode-feedback=reward"),
         f"--intercode-agent=replay:{recording}",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +25,8 @@ from pytest_intercode.suites.task import Database, Task, TaskView
 from tests.chat_server import ChatServer, Request
 
 _LEAST = 0.99
+# The parser reads all of them in CI; through client and server go every fourth episode of SQL's.
+_EVERY = 1 if os.environ.get("INTERCODE_ALL") else 4
 _END = "\n"
 _ENVS = {"ic_bash": "bash", "ic_sql": "sql"}
 
@@ -105,6 +108,8 @@ def test_recorded_actions_come_back(
 
     total = right = thoughts = 0
     wrong: list[str] = []
+    if len(rows) > 500:
+        rows = rows[::_EVERY]
     with ChatServer(script) as server:
         factory = make_factory("react", "", {"model": "any", "base_url": server.url}, tmp_path)
         try:
@@ -154,6 +159,7 @@ def _wrapped(before: str, action: str, after: str, between: str = "") -> str:
 
 # Other ways to write the same.
 VARIANTS: dict[str, Callable[[int, str, str], str]] = {
+    "as recorded": lambda n, t, a: f"Thought {n}: {t}\nAction {n}: {a}",
     "no numbers": lambda n, t, a: f"Thought: {t}\nAction: {a}",
     "no thought": lambda n, t, a: f"Action: {a}",
     "own lines": lambda n, t, a: f"Thought:\n{t}\n\nAction:\n{a}\n",

@@ -111,8 +111,8 @@ def expected(play: Any, docker_api: object) -> dict[tuple[str, str], Row]:
     rows: dict[tuple[str, str], Row] = play(f"{AGENTS}/forms.py:Step")
     outcomes = Counter((env, outcome) for (env, _), (outcome, *_) in rows.items())
     for env in ENVIRONMENTS:
-        assert outcomes[f"ic_{env}", "solved"] >= 2
-        assert outcomes[f"ic_{env}", "out-of-budget" if env == "ctf" else "failed"] >= 2
+        assert outcomes[f"ic_{env}", "solved"] >= 1
+        assert outcomes[f"ic_{env}", "out-of-budget" if env == "ctf" else "failed"] >= 1
     assert {outcome for outcome, *_ in rows.values()} == {"solved", "failed", "out-of-budget"}
     return rows
 
