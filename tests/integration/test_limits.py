@@ -85,6 +85,14 @@ def test_memory(small: AttachedSandbox, where: str) -> None:
     assert said(small, "echo $x") == "kept\n"
 
 
+def test_the_agents_processes_end_before_the_keeper(small: AttachedSandbox) -> None:
+    """When memory is short, by what the kernel goes by."""
+    assert said(small, "cat /proc/self/oom_score_adj; (cat /proc/self/oom_score_adj)") == (
+        "1000\n1000\n"
+    )
+    assert small.admin("cat /proc/self/oom_score_adj", SOON)[1].strip() != b"1000"
+
+
 def test_files_in_memory_do_not_end_the_sandbox(backend: Backend, sandbox: AttachedSandbox) -> None:
     # On bubblewrap everything that can be written to is in memory.
     more = "/tmp" if backend.name == "bubblewrap" else ""
