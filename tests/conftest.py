@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -181,12 +181,16 @@ def owned_by(api: docker.APIClient, pids: set[int]) -> list[str]:
     return [row for row, owner in owners.items() if int(owner.split(" ")[2]) in pids]
 
 
-def wait_until_gone(api: docker.APIClient, pids: set[int], seconds: float = 30.0) -> list[str]:
-    """Wait for the last sandbox of the given processes; describe those that stay."""
+def wait_until_gone(
+    api: docker.APIClient, pids: set[int], seconds: float = 30.0, but: Iterable[str] = ()
+) -> list[str]:
+    """Wait for the last sandbox of the given processes; describe those that stay, but for some."""
     deadline = time.monotonic() + seconds
-    while (left := owned_by(api, pids)) and time.monotonic() < deadline:
+    while left := set(owned_by(api, pids)).difference(but):
+        if time.monotonic() > deadline:
+            break
         time.sleep(0.1)
-    if not left:
+    else:
         return []
     rows = api.containers(all=True)
     return [

@@ -181,6 +181,8 @@ class MySqlSession:
                     if problem.args[:1] != _INTERRUPTED[:1]:
                         connection.close()
                         break
+        if connection.open and self._watch.killed:  # its answer was under way, and is no life sign
+            connection.close()
         return bool(connection.open)
 
     # -- the connection

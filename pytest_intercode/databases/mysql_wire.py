@@ -86,6 +86,11 @@ class Watch:
         """Whether a kill was sent."""
         return self._kills > 0
 
+    @property
+    def killed(self) -> bool:
+        """Whether the connection itself was killed; what it says from then on is its last."""
+        return self._kills > 1 or self.flooded
+
     def stop(self) -> None:
         """End the statement, whose answer has still to be read to its end."""
         if self._kills == 0:

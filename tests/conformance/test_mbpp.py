@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,24 +12,18 @@ from typing import Any
 import pytest
 
 from pytest_intercode.reporting.results import read_results
+from tests.conformance.thinning import ALL, thinned
 
 LAZY = "def act(observation):\n    return 'submit'\n"
-
-# All of it takes minutes; set INTERCODE_ALL to run it. Else one task in so many, always the same.
-ALL = bool(os.environ.get("INTERCODE_ALL"))
-THINNED = """\
-def pytest_intercode_modify_tasks(config, tasks):
-    tasks[:] = tasks[::{}]
-"""
 
 
 def run(folder: Path, data: Path, every: int, *options: str) -> dict[str, dict[str, Any]]:
     """Run one in ``every`` tasks in a project of its own; return its rows by task."""
     (folder / "lazy.py").write_text(LAZY)
-    (folder / "thinned.py").write_text(THINNED.format(every))
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "-p", "no:cacheprovider"),
-        *("-p", "thinned", "--intercode-dataset=mbpp", f"--intercode-data={data}"),
+        *thinned(folder, every),
+        *("--intercode-dataset=mbpp", f"--intercode-data={data}"),
         "--intercode-results=results.jsonl",
         *options,
     ]

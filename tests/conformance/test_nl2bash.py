@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -19,13 +18,17 @@ from typing import Any
 import pytest
 
 from pytest_intercode.reporting.results import read_results
+from tests.conformance.thinning import ALL, thinned
 
 PARTS = (1, 2, 3, 4)
 STRICT, PAPER = ("oracle", "idle"), ("gpt-4", "gold", "noop")
-# All of it takes minutes, most of them waiting; set INTERCODE_ALL to run it.
+# All of it takes minutes, most of them waiting; set INTERCODE_ALL to run it. Else some parts,
+# and of gold every other task but for part 4.
 PARTS_OF = {"oracle": PARTS, "idle": (4,), "gpt-4": (3, 4), "gold": (4,), "noop": (4,)}
-if os.environ.get("INTERCODE_ALL"):
+EVERY = {1: 2, 2: 2, 3: 2, 4: 1}
+if ALL:
     PARTS_OF = dict.fromkeys(PARTS_OF, PARTS)
+    EVERY = dict.fromkeys(PARTS, 1)
 SIZES = {1: 60, 2: 53, 3: 60, 4: 27}
 
 NOOP = "def run(task, env):\n    env.step('true')\n"
@@ -36,7 +39,6 @@ Rows = dict[str, dict[str, Any]]
 
 def run(folder: Path, data: Path, part: int, *options: str) -> Rows:
     results = folder / "results.jsonl"
-    folder.mkdir(parents=True, exist_ok=True)
     (folder / "noop.py").write_text(NOOP)
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "-p", "no:cacheprovider"),
@@ -73,7 +75,10 @@ def runs(
             # The reference was recorded on containers with a network.
             options += ["--intercode-profile=paper", "--intercode-feedback=reward"]
             options += ["--intercode-network"]
-        return job, run(tmp_path_factory.mktemp(f"{kind}{part}"), data, part, *options)
+        folder = tmp_path_factory.mktemp(f"{kind}{part}")
+        if kind == "oracle":
+            options += thinned(folder, EVERY[part])
+        return job, run(folder, data, part, *options)
 
     beside = [(kind, part) for kind in (*STRICT, *PAPER) for part in PARTS_OF[kind]]
     last = [(kind, part) for kind, part in beside if kind in PAPER and part == 2]
@@ -122,10 +127,12 @@ class Agreement:
 
 def test_strict_oracle(runs: Runs) -> None:
     """Gold reaches 1.0 on all tasks but those that are not the same twice."""
-    ids = {f"nl2bash-fs{part}-{n:05d}" for part in PARTS for n in range(SIZES[part])}
+    ids = {
+        f"nl2bash-fs{part}-{n:05d}" for part in PARTS for n in range(0, SIZES[part], EVERY[part])
+    }
     rows = {name: row for part in PARTS for name, row in runs["oracle", part].items()}
     assert rows.keys() <= ids
-    assert len(rows) >= 196
+    assert len(rows) >= len(ids) - 4
     # A gold that did not end in time has no row.
     unsolved = {name for name in ids if rows.get(name, {}).get("outcome") != "solved"}
     assert len(unsolved) <= 6, unsolved
@@ -164,6 +171,10 @@ def test_paper(
         with gzip.open(file, "rt", encoding="utf-8") as lines:
             agreement.add(runs[kind, part], map(json.loads, lines))
     assert agreement.episodes == sum(SIZES[part] for part in PARTS_OF[kind])
-    assert agreement.equal_steps >= least_steps * agreement.steps, str(agreement)
-    assert agreement.equal_episodes >= least_episodes * agreement.episodes, str(agreement)
+    for equal, of, least in (
+        (agreement.equal_steps, agreement.steps, least_steps),
+        (agreement.equal_episodes, agreement.episodes, least_episodes),
+    ):
+        # Of a few, two that read a busy machine would be more than their share.
+        assert of - equal <= max(2, (1 - least) * of), str(agreement)
     print(agreement)

@@ -21,7 +21,7 @@ from tests.conftest import results
 
 AGENTS = Path(__file__).parents[1] / "same_agent"
 EVERYTHING = os.environ.get("INTERCODE_ALL") == "1"
-LIMIT = [] if EVERYTHING else ["--intercode-limit=4"]
+LIMIT, LIMIT_OF_MCP = 4, 2  # tasks of each suite; the SDK takes most of a second to import
 NOTHING = {"bash": "true", "ctf": "ls", "python": "print()", "sql": "SELECT 1"}
 FORMS = {
     "async step class": f"{AGENTS}/forms.py:AsyncStep",
@@ -76,7 +76,7 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Any:
         )
     )
 
-    def run(agent: str) -> dict[tuple[str, str], Row]:
+    def run(agent: str, limit: int = LIMIT) -> dict[tuple[str, str], Row]:
         import subprocess
 
         out = folder / "results.jsonl"
@@ -84,7 +84,8 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Any:
             [
                 *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
                 *("--intercode-env=all", f"--intercode-agent={agent}"),
-                *(f"--intercode-results={out}", *LIMIT),
+                f"--intercode-results={out}",
+                *([] if EVERYTHING else [f"--intercode-limit={limit}"]),
             ],
             cwd=folder,
             env={**os.environ, "PLAN": str(path), "PYTEST_ADDOPTS": ""},
@@ -119,4 +120,6 @@ def expected(play: Any, docker_api: object) -> dict[tuple[str, str], Row]:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_same_rewards(play: Any, expected: dict[tuple[str, str], Row], form: str) -> None:
-    assert play(FORMS[form]) == expected
+    played = play(FORMS[form], LIMIT_OF_MCP if "MCP" in form else LIMIT)
+    assert len(played) >= 2 * len(ENVIRONMENTS)
+    assert played == {task: row for task, row in expected.items() if task in played}

@@ -88,10 +88,11 @@ Run = Callable[..., Answer]
 
 @pytest.fixture(scope="module")
 def provider(docker_api: docker.APIClient) -> Iterator[SandboxProvider]:
+    before = owned_by(docker_api, {os.getpid()})  # such as the judge of environments made elsewhere
     provider = SandboxProvider()
     yield provider
     provider.close()
-    assert wait_until_gone(docker_api, {os.getpid()}) == []
+    assert wait_until_gone(docker_api, {os.getpid()}, but=before) == []
     assert sockets_of(os.getpid()) == []
 
 
