@@ -6,9 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pytest_intercode.agents.facade import AgentEnvironment
     from pytest_intercode.agents.ledger import Budget, Usage, log, spend, think
     from pytest_intercode.agents.recordings import read_results
-    from pytest_intercode.agents.running import AgentEnvironment
     from pytest_intercode.environments.base import Environment, Observation
     from pytest_intercode.episode import Episode, run_episode
     from pytest_intercode.errors import BudgetExhausted, IntercodeError
@@ -42,7 +42,7 @@ __all__ = [
 
 # Imported when first asked for: whoever merely has the plugin installed pays for none of it.
 _HOMES = {
-    "AgentEnvironment": "agents.running",
+    "AgentEnvironment": "agents.facade",
     "Budget": "agents.ledger",
     "BudgetExhausted": "errors",
     "Environment": "environments.base",

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 
 from pytest_intercode.agents.ledger import UNSPENT, Budget, Ledger, Usage, current_ledger
 from pytest_intercode.agents.protocol import Agent, QuitRun
-from pytest_intercode.agents.running import AgentEnvironment, AgentRun
+from pytest_intercode.agents.running import AgentRun
 from pytest_intercode.budgets import RunBudget, RunLimits
 from pytest_intercode.environments.base import Environment, Observation, Turn
 from pytest_intercode.errors import AgentError, InfrastructureError
@@ -25,7 +25,7 @@ from pytest_intercode.escaping import harmless
 from pytest_intercode.rewards.protocol import Reward
 from pytest_intercode.suites.task import Task
 
-__all__ = ["AgentEnvironment", "Episode", "Outcome", "run_episode"]
+__all__ = ["Episode", "Outcome", "run_episode"]
 
 Outcome: TypeAlias = Literal[
     "solved", "failed", "out-of-budget", "timed-out", "agent-error", "infrastructure-error"

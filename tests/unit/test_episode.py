@@ -12,10 +12,11 @@ from typing import Any, NoReturn, cast
 
 import pytest
 
+from pytest_intercode.agents.facade import AgentEnvironment
 from pytest_intercode.agents.loader import adapt
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.environments.base import Environment, Observation, Profile
-from pytest_intercode.episode import AgentEnvironment, Episode, run_episode
+from pytest_intercode.episode import Episode, run_episode
 from pytest_intercode.errors import AgentError, BudgetExhausted, SandboxError
 from pytest_intercode.rewards.protocol import Reward
 from pytest_intercode.sandboxes.protocol import SandboxSpec

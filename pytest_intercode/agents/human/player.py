@@ -11,7 +11,7 @@ from pytest_intercode.agents.protocol import QuitRun
 from pytest_intercode.errors import suggestion
 
 if TYPE_CHECKING:
-    from pytest_intercode.agents.running import AgentEnvironment
+    from pytest_intercode.agents.facade import AgentEnvironment
     from pytest_intercode.environments.base import Observation
     from pytest_intercode.suites.task import TaskView
 

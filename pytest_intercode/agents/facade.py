@@ -1,0 +1,96 @@
+"""What a loop-style agent sees of its episode: its turns and its ledger, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pytest_intercode.agents.ledger import Ledger
+from pytest_intercode.environments.base import StepResult
+from pytest_intercode.suites.task import TaskView
+
+__all__ = ["AgentEnvironment"]
+
+
+class AgentEnvironment:
+    """What a loop-style agent gets: the episode's ``step`` and ``submit``, and its ledger.
+
+    Attributes:
+        task: what the agent may know of its task.
+    """
+
+    __slots__ = ("_ledger", "_pass_turn", "_step", "_submit", "task")
+
+    task: TaskView
+
+    def __init__(
+        self,
+        task: TaskView,
+        step: Callable[[str], StepResult],
+        submit: Callable[[str], StepResult],
+        pass_turn: Callable[[str, str], StepResult],
+        ledger: Ledger,
+    ) -> None:
+        self.task = task
+        self._step = step
+        self._submit = submit
+        self._pass_turn = pass_turn
+        self._ledger = ledger
+
+    def step(self, action: str) -> StepResult:
+        """Run one action.
+
+        Returns:
+            ``observation, reward, terminated, truncated, info``; the reward is 0.0 until the
+            episode ends, unless the run gives rewards as feedback.
+
+        Raises:
+            BudgetExhausted: the episode is over.
+        """
+        return self._step(action)
+
+    def submit(self, answer: str = "") -> StepResult:
+        """End the episode; an ``answer`` is graded in place of the last output."""
+        return self._submit(answer)
+
+    def pass_turn(self, action: str, observation: str) -> StepResult:
+        """Take a turn that runs nothing, as what the agent's model said holds no action.
+
+        Args:
+            action: what it said, for the trajectory.
+            observation: what it is told.
+
+        Raises:
+            BudgetExhausted: the episode is over.
+        """
+        return self._pass_turn(action, observation)
+
+    def spend(
+        self,
+        *,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cost: float | None = None,
+        requests: int = 1,
+    ) -> None:
+        """Write down what a request to a model used up.
+
+        Args:
+            input_tokens: tokens that went in.
+            output_tokens: tokens that came out.
+            cost: in the user's currency; None where no price is known.
+            requests: how many requests this was.
+
+        Raises:
+            BudgetExhausted: that was the last that the budget allows.
+        """
+        self._ledger.spend(
+            input_tokens=input_tokens, output_tokens=output_tokens, cost=cost, requests=requests
+        )
+
+    def think(self, text: str) -> None:
+        """Write down a thought that goes with the next action."""
+        self._ledger.think(text)
+
+    def log(self, text: str) -> None:
+        """Write down what the agent printed beside its actions."""
+        self._ledger.log(text)
