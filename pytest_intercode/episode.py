@@ -20,12 +20,12 @@ from pytest_intercode.agents.protocol import Agent, QuitRun
 from pytest_intercode.agents.running import AgentRun
 from pytest_intercode.budgets import RunBudget, RunLimits
 from pytest_intercode.environments.base import Environment, Observation, Turn
-from pytest_intercode.errors import AgentError, InfrastructureError
+from pytest_intercode.errors import AgentError, EpisodeHalted, InfrastructureError
 from pytest_intercode.escaping import harmless
 from pytest_intercode.rewards.protocol import Reward
 from pytest_intercode.suites.task import Task
 
-__all__ = ["Episode", "Outcome", "run_episode"]
+__all__ = ["Episode", "Halt", "Outcome", "run_episode"]
 
 Outcome: TypeAlias = Literal[
     "solved", "failed", "out-of-budget", "timed-out", "agent-error", "infrastructure-error"
@@ -105,6 +105,41 @@ class Episode:
         return f"<Episode of {self.task.id}: {self.headline}>"
 
 
+class Halt:
+    """Ends an episode from another thread, ungraded, as nobody wants its result any more."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reason = ""
+        self._run: AgentRun | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why the episode was ended; empty while it was not."""
+        return self._reason
+
+    def halt(self, reason: str) -> None:
+        """End the episode, at once if it runs, else as soon as it begins."""
+        with self._lock:
+            self._reason = self._reason or reason
+            run = self._run
+        if run is not None:
+            run.call_off(reason)
+            run.done.set()  # the turn loop does not wait for an agent that is deaf to that
+            run.send_away(0)
+
+    def watch(self, run: AgentRun | None) -> None:
+        """Remember the agent at work.
+
+        Raises:
+            EpisodeHalted: the episode is not to begin.
+        """
+        with self._lock:
+            self._run = run
+            if run is not None and self._reason:
+                raise EpisodeHalted(self._reason)
+
+
 def run_episode(
     agent: Agent,
     environment: Environment,
@@ -113,6 +148,7 @@ def run_episode(
     timeout: float | None = None,
     budget: Budget | None = None,
     run_budget: RunBudget | None = None,
+    halt: Halt | None = None,
 ) -> Episode:
     """Let an agent act in an environment that was just reset, and grade what it leaves.
 
@@ -123,6 +159,7 @@ def run_episode(
         timeout: seconds that the agent has for the whole episode; None for no limit.
         budget: tokens and money that it has, as far as it reports them.
         run_budget: what the whole run has left, if that is limited.
+        halt: what ends it from another thread.
 
     Returns:
         The record, whatever the agent did.
@@ -130,6 +167,7 @@ def run_episode(
     Raises:
         InfrastructureError: the sandbox broke; nothing can be said of the agent.
         QuitRun: the user, who is the agent, wants to end the run.
+        EpisodeHalted: it was ended from another thread, and is not graded.
     """
     task = environment.task
     assert task is not None
@@ -143,6 +181,8 @@ def run_episode(
     )
     left = of_run.seconds_left
     by_run = left is not None and (timeout is None or left < timeout)
+    halt = halt or Halt()
+    halt.watch(run)
     began = time.monotonic()
     thread.start()
     try:
@@ -150,6 +190,10 @@ def run_episode(
     except BaseException:
         run.call_off("interrupted")
         raise
+    finally:
+        halt.watch(None)
+    if halt.reason:
+        raise EpisodeHalted(halt.reason)
     if timed_out:
         run.call_off("timed out")
         until = time.monotonic() + _GRACE

@@ -15,6 +15,7 @@
     │   └── GoldError            the task's own gold did not run to its end
     │       └── GoldRefused      the engine says that gold is wrong
     ├── AgentError               the agent's fault: it raised, or its action is no string
+    ├── EpisodeHalted            an episode that runs ahead is not wanted any more
     └── BudgetExhausted          raised at the agent by ``env.step`` when its turns are used up
 
 Messages of the first two are one line that says what, where, what is allowed and how to mend it.
@@ -31,6 +32,7 @@ __all__ = [
     "BudgetExhausted",
     "ConfigurationError",
     "EngineUnavailable",
+    "EpisodeHalted",
     "FetchError",
     "GoldError",
     "GoldRefused",
@@ -97,6 +99,10 @@ class AgentError(IntercodeError):
 
 class BudgetExhausted(IntercodeError):
     """The episode is over: no further action is run."""
+
+
+class EpisodeHalted(IntercodeError):
+    """The episode was ended from another thread, and says nothing of the agent."""
 
 
 class LeftBehindWarning(UserWarning):

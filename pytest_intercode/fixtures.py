@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from pytest_intercode.agents.protocol import Agent
+    from pytest_intercode.ahead.job import EpisodeAhead
     from pytest_intercode.environments.base import Environment, Turn
     from pytest_intercode.episode import Episode
     from pytest_intercode.suites.task import Task
@@ -48,8 +51,22 @@ def _one_line(session: pytest.Session | None = None) -> Iterator[None]:
         pytest.fail(problem, pytrace=False)
 
 
+@contextlib.contextmanager
+def _refusal_expected() -> Iterator[None]:
+    """Expect the test to fail where the engine refuses the task's own gold."""
+    from pytest_intercode.errors import GoldRefused
+
+    refused = ""
+    try:
+        yield
+    except GoldRefused as error:
+        refused = str(error)
+    if refused:
+        raise pytest.xfail.Exception(refused, pytrace=False)
+
+
 class PendingEpisode:
-    """An episode that runs when it is first asked about.
+    """An episode that runs when it is first asked about, if it has not run ahead.
 
     ``run()`` runs it and returns its record; ``reward``, ``outcome`` and ``turns`` do so too and
     return the record's. It runs once.
@@ -113,42 +130,43 @@ class PendingEpisode:
 
     def _run(self) -> Episode:
         from pytest_intercode.agents.protocol import QuitRun
-        from pytest_intercode.episode import run_episode
-        from pytest_intercode.errors import InfrastructureError, SandboxError
         from pytest_intercode.isolation import kept_apart
+        from pytest_intercode.rollout import play
         from pytest_intercode.session import session_of
 
         session = session_of(self._request.config)
-        environment, agent = self._environment, self._agent
-        task = environment.task
-        assert task is not None
-        attempts: list[str] = []
-        while True:
+        job = _ahead(self._request)
+        if job is not None:
+            job.taken = True
+            episode: Episode = _came_to(self._request, job, job.episode)
+        else:
+            beside = session.ahead.apart(self) if session.ahead is not None else None
             try:
-                with session.stage(environment) as tell, kept_apart() as left:
-                    episode = run_episode(
-                        agent,
-                        environment,
-                        environment.first,
-                        timeout=session.timeout(task),
-                        budget=session.settings.budget,
-                        run_budget=session.spending.budget,
-                    )
-                    tell(episode.headline)
-                break
+                episode = play(
+                    session, self._environment, self._agent, self._name, beside or kept_apart()
+                )
             except QuitRun as enough:
                 pytest.exit(str(enough))
-            except InfrastructureError as error:
-                if attempts or not isinstance(error, SandboxError):
-                    raise
-                attempts.append(str(error))
-                environment.reset(task=task)
-                agent = agent.again() if agent.again else agent
-        episode.attempts = attempts
-        episode.agent = self._name
-        episode.left_behind += left
-        session.spending.stop_if_spent(self._request.session)
+        if session.ahead is None or not session.ahead.pending:
+            session.spending.stop_if_spent(self._request.session)
         return episode
+
+
+def _ahead(request: pytest.FixtureRequest) -> EpisodeAhead | None:
+    """Return the item's episode, if it runs ahead."""
+    from pytest_intercode.session import session_of
+
+    ahead = session_of(request.config).ahead
+    return None if ahead is None else ahead.of(request.node)
+
+
+def _came_to(request: pytest.FixtureRequest, job: EpisodeAhead, what: Future[Any]) -> Any:
+    """Wait for something of an episode that runs ahead; return it, or raise what it raised."""
+    from pytest_intercode.session import session_of
+
+    ahead = session_of(request.config).ahead
+    assert ahead is not None
+    return ahead.wait(job, what)
 
 
 def _warn(left_behind: list[str]) -> None:
@@ -175,11 +193,19 @@ def intercode_environment(
     request: pytest.FixtureRequest, intercode_task: Task
 ) -> Iterator[Environment]:
     """The task's environment, after ``reset``, on a fresh sandbox; closed at the end."""
-    from pytest_intercode.errors import GoldRefused, SandboxError
+    from pytest_intercode.rollout import reset
     from pytest_intercode.session import keep_task, session_of
 
     with _one_line():
         session = session_of(request.config)
+    job = _ahead(request)
+    if job is not None:
+        keep_task(request.node, intercode_task)
+        with _refusal_expected(), _one_line():
+            environment = _came_to(request, job, job.environment)
+        yield environment
+        return
+    with _one_line():
         environment = session.environment(intercode_task)
     spent = session.spending.stop_if_spent(request.session)
     if spent and getattr(request.node, "execution_count", 1) > 1:
@@ -187,18 +213,10 @@ def intercode_environment(
     elif spent:
         pytest.skip(spent)
     keep_task(request.node, intercode_task)
-    refused = ""
     try:
         session.look_ahead(request.node, environment, started=False)
-        with _one_line():
-            try:
-                environment.reset(task=intercode_task)
-            except SandboxError:
-                environment.reset(task=intercode_task)  # once more, on a fresh one
-            except GoldRefused as error:
-                refused = str(error)
-        if refused:
-            raise pytest.xfail.Exception(refused, pytrace=False)
+        with _refusal_expected(), _one_line():
+            reset(environment, intercode_task)
         session.look_ahead(request.node, environment, started=True)
         yield environment
     finally:
@@ -211,8 +229,11 @@ def intercode_agent(request: pytest.FixtureRequest, intercode_task: Task) -> Any
     from pytest_intercode.agents.protocol import NoRecording
     from pytest_intercode.session import session_of
 
+    job = _ahead(request)
     try:
         with _one_line(request.session):
+            if job is not None:
+                return _came_to(request, job, job.agent)
             return session_of(request.config).agent(intercode_task)
     except NoRecording as missing:
         pytest.skip(str(missing))

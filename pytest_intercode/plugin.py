@@ -75,6 +75,13 @@ _OPTIONS: tuple[tuple[str, str, bool, str], ...] = (
     ("run-max-tokens", "N", False, "Tokens that all episodes of the run have together"),
     ("run-max-cost", "AMOUNT", False, "Money that all episodes of the run have together"),
     ("run-timeout", "SECONDS", False, "Seconds that the whole run has"),
+    (
+        "concurrency",
+        "N",
+        False,
+        "Episodes that run at a time, ahead of pytest's order; xdist's workers share them out "
+        "(default: 1)",
+    ),
     ("limit", "N", False, "Only the first N tasks of each suite, for a quick look"),
     ("results", "FILE.jsonl", False, "Write one line of JSON for each episode, as episodes end"),
     (

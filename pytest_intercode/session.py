@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,11 +25,15 @@ from pytest_intercode.errors import (
     InfrastructureError,
     IntercodeError,
 )
+from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.selection import Selection
 from pytest_intercode.settings import TIMEOUT, Settings
 from pytest_intercode.spending import Spending
 from pytest_intercode.suites.task import Task
+
+if TYPE_CHECKING:
+    from pytest_intercode.ahead import Ahead
 
 __all__ = ["IntercodeSession", "keep_task", "session_of", "task_of"]
 
@@ -50,7 +57,16 @@ def session_of(config: pytest.Config) -> IntercodeSession:
 
 
 class IntercodeSession:
-    """One run in one process; also a pytest plugin for what needs it."""
+    """One run in one process; also a pytest plugin for what needs it.
+
+    Attributes:
+        config: pytest's.
+        settings: what the user asked for.
+        tasks: the tasks.
+        spending: the run's budget.
+        ahead: the episodes that run ahead; None where each runs in its item's turn.
+        lines: what threads other than the main one have to say, see :meth:`tell_lines`.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -65,6 +81,8 @@ class IntercodeSession:
         config.pluginmanager.register(self.spending, "intercode-spending")
         self._upcoming: dict[pytest.Item, int] | None = None
         self._next: pytest.Item | None = None
+        self.ahead: Ahead | None = None
+        self.lines: deque[str] = deque()
 
     # -- the command line
 
@@ -92,6 +110,7 @@ class IntercodeSession:
                 return
             if self.settings.agent:
                 self._check(self.factory())
+            self._go_ahead()
             if self.settings.results and not hasattr(self.config, "workerinput"):
                 from pytest_intercode.reporting.terminal import reporter_of
 
@@ -107,6 +126,8 @@ class IntercodeSession:
             words.append("rewards as feedback")
         if settings.network:
             words.append("with network")
+        if settings.concurrency > 1:
+            words.append(f"concurrency {settings.concurrency}")
         return [f"intercode: {', '.join(words)}, sandbox {self.provider.choice}"]
 
     def _check(self, factory: AgentFactory) -> None:
@@ -124,6 +145,11 @@ class IntercodeSession:
             from pytest_intercode.terminal import check_terminal
 
             check_terminal(self.config, factory.name)
+            if settings.concurrency > 1:
+                raise ConfigurationError(
+                    f"--intercode-concurrency={settings.concurrency}: the agent {factory.name} "
+                    "talks to your terminal, one episode at a time; leave the option out"
+                )
         if factory.priced is False and (settings.budget.cost or settings.run_limits.cost):
             option = "max-cost" if settings.budget.cost else "run-max-cost"
             raise ConfigurationError(
@@ -131,6 +157,30 @@ class IntercodeSession:
                 "be limited: give --intercode-agent-arg input_price=... and output_price=... (per "
                 "million tokens), or limit tokens"
             )
+
+    def _go_ahead(self) -> None:
+        """Let episodes run ahead, if that is asked for and this process runs any."""
+        from pytest_intercode.ahead.workers import is_worker, share
+
+        of_run = self.settings.concurrency
+        distributed = getattr(self.config.option, "dist", "no") != "no"
+        if of_run > 1 and (is_worker(self.config) or not distributed):
+            own = share(self.config, of_run)
+            if own > 1:
+                from pytest_intercode.ahead import Ahead
+
+                assert self.provider  # made now, by one thread
+                self.ahead = Ahead(self, own)
+                self.config.pluginmanager.register(self.ahead, "intercode-ahead")
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
+        """Have workers that run ahead given as much as they can run."""
+        if self.settings.concurrency > 1 and config.getvalue("dist") == "load":
+            from pytest_intercode.ahead.workers import make_scheduler
+
+            return make_scheduler(config, log, self.settings.concurrency)
+        return None
 
     # -- agents and environments
 
@@ -178,7 +228,7 @@ class IntercodeSession:
         return self._factory
 
     def agent(self, task: Task) -> Agent:
-        """Return a fresh agent for a task."""
+        """Return a fresh agent for a task; hooks are called on the episode's thread."""
 
         def make() -> Agent:
             made = self.config.hook.pytest_intercode_make_agent(config=self.config, task=task)
@@ -236,15 +286,22 @@ class IntercodeSession:
         """
         if not hasattr(environment, "provider") or environment.provider is not self.provider:
             return  # a hook made it, and what the next ones will need is not known here
-        specs = []
-        with contextlib.suppress(IntercodeError):  # told when that item's own turn comes
-            for upcoming in self._after(item)[started : started + _AHEAD]:
-                task = task_of(upcoming)
-                if task is not None:
+        if self.ahead is not None and self.ahead.pending:
+            return  # it knows what is next
+        upcoming = map(task_of, self._after(item)[started : started + _AHEAD])
+        self.expect([task for task in upcoming if task is not None])
+
+    def expect(self, tasks: Iterable[Task]) -> None:
+        """Have sandboxes started for the episodes of these tasks, as many as the pool holds."""
+
+        def specs() -> Iterator[SandboxSpec]:
+            with contextlib.suppress(IntercodeError):  # told when that episode begins
+                for task in tasks:
                     cls = environment_class(task.env, self.settings.profile)
-                    specs += cls.sandboxes(task, self.provider)
+                    yield from cls.sandboxes(task, self.provider)
+
         with contextlib.suppress(InfrastructureError):
-            self.provider.expect(specs)
+            self.provider.expect(specs())
 
     def _after(self, item: pytest.Item) -> list[pytest.Item]:
         """Return the item and those that are run after it, as far as that is known."""
@@ -265,15 +322,22 @@ class IntercodeSession:
                 self._provider.close()
 
     def _tell(self, line: str) -> None:
-        """Print a line of progress past pytest's capturing."""
+        """Print a line of progress past pytest's capturing; that is the main thread's to change."""
+        self.lines.append(line)
+        if self.ahead is None or threading.current_thread() is threading.main_thread():
+            self.tell_lines()
+
+    def tell_lines(self) -> None:
+        """Print what there is to say; only in the main thread."""
         manager = self.config.pluginmanager
-        terminal = manager.get_plugin("terminalreporter")
+        terminal: Any = manager.get_plugin("terminalreporter")
         capture = manager.get_plugin("capturemanager")
         if terminal is None:
-            return
+            self.lines.clear()
         with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
-            terminal.ensure_newline()
-            terminal.write_line(f"intercode: {line}")
+            while self.lines:
+                terminal.ensure_newline()
+                terminal.write_line(f"intercode: {self.lines.popleft()}")
 
 
 def keep_task(item: pytest.Item, task: Task) -> None:

@@ -45,6 +45,7 @@ class Settings:
         run_limits: turns, tokens, money and seconds of the whole run.
         feedback: ``observation`` or ``reward``; None for what the agent is made for.
         limit: the first N tasks only, or None.
+        concurrency: episodes that run at a time in the whole run.
         results: where results go, or None.
         base_images: replacements of base images.
         network: sandboxes may reach the network.
@@ -67,6 +68,7 @@ class Settings:
     run_limits: RunLimits
     feedback: Feedback | None
     limit: int | None
+    concurrency: int
     results: Path | None
     base_images: Mapping[str, str]
     network: bool
@@ -120,6 +122,7 @@ class Settings:
                 "Feedback | None", _choice(config, "feedback", ("observation", "reward"), None)
             ),
             limit=_number(config, "limit", int),
+            concurrency=_number(config, "concurrency", int) or 1,
             results=path("results"),
             base_images=_pairs(config, "base-image", "NAME=REPLACEMENT"),
             network=_flag(config, "network"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -77,6 +78,9 @@ class Reporter:
         settings = self._settings = Settings.of(config)
         self._file = ResultsFile(settings.results) if settings.results else None
         self._episodes: dict[str, _Tally] = {}
+        self._early: set[str] = set()
+        self._lock = threading.Lock()
+        self._unreported = self._ended = 0
 
     def take(self, report: pytest.TestReport) -> None:
         """Write an episode down; of one that is rerun the last try is counted."""
@@ -84,12 +88,37 @@ class Reporter:
         superseded = str(report.outcome) == "rerun"
         if superseded:
             row["superseded"] = True
-        if self._file is not None:
-            self._file.write(row)
+        self._write(row)
         self._episodes[report.nodeid] = _Tally.of(row)
+
+    def write_early(self, row: Mapping[str, Any]) -> None:
+        """Write an episode down that ran ahead, as soon as it is over; any thread may do so."""
+        self._write(row)
+        with self._lock:
+            self._early.add(row["node_id"])
+
+    def take_unreported(self, rows: Iterable[Mapping[str, Any]], ended: int) -> None:
+        """Take what ran ahead of a run that has ended before its items' turn.
+
+        Args:
+            rows: the episodes that were over.
+            ended: how many were running, and have no result.
+        """
+        for row in rows:
+            self._write(row)
+            self._unreported += 1
+        self._ended += ended
+
+    def _write(self, row: Mapping[str, Any]) -> None:
+        with self._lock:
+            if row["node_id"] in self._early:
+                self._early.discard(row["node_id"])  # a second try has a row of its own
+            elif self._file is not None:
+                self._file.write(row)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the table."""
+        self._say_what_ran_ahead(terminalreporter)
         tallies = list(self._episodes.values())
         if not tallies:
             return
@@ -112,10 +141,31 @@ class Reporter:
         if self._file is not None:
             terminalreporter.write_line(f"{self._file.rows} episodes in {self._file.path}")
 
+    def _say_what_ran_ahead(self, terminalreporter: pytest.TerminalReporter) -> None:
+        said = []
+        if self._unreported:
+            kept = f", with results in {self._file.path}" if self._file is not None else ""
+            said.append(f"{_episodes(self._unreported)} had run ahead and not been reported{kept}")
+        if self._ended:
+            said.append(f"{_episodes(self._ended)} were running and ended without a result")
+        if said:
+            terminalreporter.write_line(f"intercode: {'; '.join(said)}")
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take what an xdist worker ran ahead, and has not reported."""
+        ahead = getattr(node, "workeroutput", {}).get("intercode_ahead")
+        if ahead:
+            self.take_unreported(ahead["rows"], ahead["ended"])
+
     def pytest_unconfigure(self) -> None:
         """Close the file."""
         if self._file is not None:
             self._file.close()
+
+
+def _episodes(number: int) -> str:
+    return f"{number} episode{'s' if number != 1 else ''}"
 
 
 def table(tallies: Iterable[_Tally]) -> list[str]:

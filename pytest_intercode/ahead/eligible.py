@@ -1,0 +1,75 @@
+"""Which items may run ahead of their turn, and beside which others.
+
+An item runs ahead if all that it needs is ours: its test takes nothing but the episode, and no
+fixture, mark or hook of somebody else's prepares or ends something for it alone. Whatever is set
+up for longer than one item (a session's server of models, say) is there once the first item that
+needs it has had its turn, so items run side by side only with others that need the same.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_intercode.session import task_of
+
+__all__ = ["company"]
+
+_OUR_FIXTURES = "pytest_intercode.fixtures"
+_OUR_ARGUMENTS = frozenset(("intercode_episode", "intercode_task"))
+_OWN_TURN = ("skip", "skipif", "usefixtures", "filterwarnings")
+_HARMLESS = frozenset(("intercode", "parametrize", "xfail", "flaky", "timeout", "xdist_group"))
+
+
+def company(item: pytest.Item) -> Hashable | None:
+    """Return what items have in common that may run side by side; None for one in its own turn."""
+    task = task_of(item)
+    if task is None or not isinstance(item, pytest.Function) or not _unconditional(item):
+        return None
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    if "intercode_task" not in parameters:
+        return None
+    # pytest has no public way to ask which fixtures an item will be given.
+    info: Any = item._fixtureinfo
+    arguments = set(info.argnames) - set(parameters)
+    if "intercode_episode" not in arguments or not arguments <= _OUR_ARGUMENTS:
+        return None
+    marks = {mark.name for mark in item.iter_markers()} - {task.env, *task.tags} - _HARMLESS
+    lasting: set[str] = set()
+    module: object = None
+    for name, definitions in info.name2fixturedefs.items():
+        last = definitions[-1]
+        made_by = str(last.func.__module__)
+        if made_by == _OUR_FIXTURES or (name in parameters and made_by.startswith("_pytest.")):
+            continue
+        if name.startswith("intercode_"):
+            return None  # somebody else's in place of ours
+        if last.scope == "function":
+            if marks or made_by not in _plugins(item.config):
+                return None
+            continue  # one that a plugin gives to every item, and this one asks nothing of it
+        lasting.add(name)
+        if last.scope != "session":
+            module = item.parent
+    return frozenset(lasting), module
+
+
+def _unconditional(item: pytest.Item) -> bool:
+    """Whether nothing but the item's own turn can decide that it is not run."""
+    if any(item.get_closest_marker(name) for name in _OWN_TURN):
+        return False
+    return all(mark.kwargs.get("run", True) for mark in item.iter_markers("xfail"))
+
+
+@functools.lru_cache(maxsize=1)
+def _plugins(config: pytest.Config) -> frozenset[str]:
+    """Return the modules of installed plugins, the user's ``conftest.py`` not among them."""
+    return frozenset(
+        plugin.__name__
+        for plugin, _ in config.pluginmanager.list_plugin_distinfo()
+        if hasattr(plugin, "__name__") and Path(getattr(plugin, "__file__", "") or "").name
+    )

@@ -1,0 +1,63 @@
+"""Running ahead under pytest-xdist: what a worker has in its queue, and how that is kept filled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+__all__ = ["is_worker", "make_scheduler", "queued", "share"]
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Whether this process is one of xdist's workers."""
+    return hasattr(config, "workerinput")
+
+
+def share(config: pytest.Config, concurrency: int) -> int:
+    """Return how many episodes this process may run at a time, at least one.
+
+    ``--intercode-concurrency`` is of the whole run: the workers share it out among themselves.
+    """
+    if not is_worker(config):
+        return concurrency
+    given: dict[str, Any] = vars(config)["workerinput"]
+    workers = max(1, int(given.get("workercount", 1)))
+    number = int("".join(filter(str.isdigit, str(given.get("workerid", "")))) or 0)
+    return max(1, concurrency // workers + (number % workers < concurrency % workers))
+
+
+def queued(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return what a worker was given to run after the present item, in order.
+
+    xdist tells its plugins no more than the next item; the rest is in the queue of the object
+    that runs the worker. Where that is not as it was in xdist 3.8, nothing is returned.
+    """
+    for plugin in config.pluginmanager.get_plugins():
+        queue: Any = getattr(plugin, "torun", None)
+        following = getattr(plugin, "nextitem_index", None)
+        if hasattr(queue, "lock") and isinstance(following, int):
+            with queue.lock() as indices:
+                numbers = [following, *indices]
+            return [items[number] for number in numbers if isinstance(number, int)]
+    return []
+
+
+def make_scheduler(config: pytest.Config, log: Any, concurrency: int) -> Any:
+    """Return xdist's own scheduler for ``--dist load``, made to keep the workers' queues filled.
+
+    By itself it lets a worker with slow tests run down to two, one of which it runs.
+    """
+    from xdist.scheduler import LoadScheduling  # type: ignore[import-untyped]
+
+    class AheadScheduling(LoadScheduling):  # type: ignore[misc]  # it is not annotated
+        def check_schedule(self, node: Any, duration: float = 0) -> None:
+            workers = max(1, len(self.node2pending))
+            missing = 2 * -(-concurrency // workers) + 2 - len(self.node2pending[node])
+            # what is left is shared out, so that no worker is idle at the end
+            fair = -(-len(self.pending) // workers)
+            if missing > 0 and self.pending and not node.shutting_down:
+                self._send_tests(node, min(missing, fair))
+            super().check_schedule(node, duration)
+
+    return AheadScheduling(config, log)
