@@ -284,12 +284,14 @@ class IntercodeSession:
             environment: its environment.
             started: its own sandboxes are already there.
         """
-        if not hasattr(environment, "provider") or environment.provider is not self.provider:
-            return  # a hook made it, and what the next ones will need is not known here
-        if self.ahead is not None and self.ahead.pending:
-            return  # it knows what is next
+        if not self.provides(environment) or (self.ahead is not None and self.ahead.pending):
+            return
         upcoming = map(task_of, self._after(item)[started : started + _AHEAD])
         self.expect([task for task in upcoming if task is not None])
+
+    def provides(self, environment: Environment) -> bool:
+        """Whether an environment has its sandboxes from us, so that we know what others need."""
+        return getattr(environment, "provider", None) is self.provider
 
     def expect(self, tasks: Iterable[Task]) -> None:
         """Have sandboxes started for the episodes of these tasks, as many as the pool holds."""

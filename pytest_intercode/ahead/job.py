@@ -16,7 +16,6 @@ from pytest_intercode.environments.base import Environment
 from pytest_intercode.episode import Episode, Halt
 from pytest_intercode.errors import EpisodeHalted
 from pytest_intercode.isolation import Commons
-from pytest_intercode.reporting.results import episode_row
 from pytest_intercode.rollout import play, reset
 
 if TYPE_CHECKING:
@@ -53,7 +52,8 @@ class EpisodeAhead:
         session: the run.
         task: the task.
         commons: keeps the process as it is while episodes are played.
-        begin: called on the episode's thread before anything else.
+        about_to_start: called with the environment before its reset.
+        about_to_end: called with the record before anybody else has it; returns its row.
         agent: the agent.
         environment: the environment, on which nothing more can be done: it is closed as soon as
             the episode is over.
@@ -68,7 +68,8 @@ class EpisodeAhead:
     session: IntercodeSession
     task: Task
     commons: Commons
-    begin: Callable[[], None] = lambda: None
+    about_to_start: Callable[[Environment], None]
+    about_to_end: Callable[[Episode], dict[str, Any]]
     agent: Future[Agent] = field(default_factory=Future)
     environment: Future[Environment] = field(default_factory=Future)
     episode: Future[Episode] = field(default_factory=Future)
@@ -84,10 +85,10 @@ class EpisodeAhead:
         with self.output.receiving():
             environment: Environment | None = None
             try:
-                self.begin()
                 with self._timed("setup"):
                     agent = self._settle(self.agent, self._make_agent)
                     environment = self._make_environment()
+                    self.about_to_start(environment)
                     self._settle(self.environment, lambda: self._started(environment))
                 with self._timed("call"):
                     self._settle(self.episode, lambda: self._play(environment, agent))
@@ -106,11 +107,6 @@ class EpisodeAhead:
         return bool(self.phases)
 
     @property
-    def recorded(self) -> bool:
-        """Whether it has ended with a record."""
-        return self.episode.done() and self.episode.exception() is None
-
-    @property
     def set_up(self) -> bool:
         """Whether it has had from the pool what its reset asks for."""
         return self.environment.done()
@@ -118,10 +114,6 @@ class EpisodeAhead:
     def halt(self, reason: str) -> None:
         """End it, ungraded; does nothing to one that is over."""
         self._halt.halt(reason)
-
-    def as_row(self, node_id: str) -> dict[str, Any]:
-        """Return the record for the results file."""
-        return episode_row(self.episode.result(), node_id=node_id)
 
     def _settle(self, future: Future[Result], make: Callable[[], Result]) -> Result:
         """Put what is made, or what that raises, into a future."""
@@ -157,4 +149,6 @@ class EpisodeAhead:
     def _play(self, environment: Any, agent: Agent) -> Episode:
         name = self.session.settings.agent or agent.name
         apart = self.commons.episode(self.output)
-        return play(self.session, environment, agent, name, apart, self._halt)
+        episode = play(self.session, environment, agent, name, apart, self._halt)
+        self.row = self.about_to_end(episode)
+        return episode

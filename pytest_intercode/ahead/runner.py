@@ -10,6 +10,7 @@ import time
 from collections.abc import Generator, Hashable, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
@@ -21,11 +22,14 @@ from pytest_intercode.ahead.output import Router
 from pytest_intercode.ahead.workers import is_worker, queued
 from pytest_intercode.isolation import OUR_THREADS, Commons
 from pytest_intercode.owners import followed
+from pytest_intercode.reporting.results import episode_row
 from pytest_intercode.reporting.terminal import reporter_of
 from pytest_intercode.scheduler import Scheduler
 from pytest_intercode.session import task_of
 
 if TYPE_CHECKING:
+    from pytest_intercode.environments.base import Environment
+    from pytest_intercode.episode import Episode
     from pytest_intercode.session import IntercodeSession
     from pytest_intercode.suites.task import Task
 
@@ -68,6 +72,8 @@ class Ahead:
         self._unreported: list[dict[str, object]] = []
         self._expecting = threading.Lock()
         self._stack = contextlib.ExitStack()
+        # Threads write to it, and only one of them could make it.
+        self._reporter = None if is_worker(self._config) else reporter_of(self._config)
         self._router = Router()
         self._live: LiveLine | None = None
 
@@ -94,7 +100,9 @@ class Ahead:
                 with contextlib.suppress(NotYet):
                     future.exception(_GLANCE)
                 self._show()
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, (KeyboardInterrupt, pytest.exit.Exception)):
+                self._scheduler.stop()  # or one more would begin in place of this one
             job.halt("interrupted")
             raise
         finally:
@@ -192,13 +200,13 @@ class Ahead:
             job.halt("the run is over")
         self._scheduler.join(_FAREWELL)
         self._give_up(left)
-        ended = sum(job.began and not job.recorded for job in left)
+        ended = sum(job.began and not job.row for job in left)
         if self._unreported or ended:
-            if is_worker(self._config):
+            if self._reporter is not None:
+                self._reporter.take_unreported(self._unreported, ended)
+            else:
                 output = vars(self._config)["workeroutput"]
                 output["intercode_ahead"] = {"rows": self._unreported, "ended": ended}
-            else:
-                reporter_of(self._config).take_unreported(self._unreported, ended)
 
     def pytest_unconfigure(self) -> None:
         """Leave the process as it was; until now an agent that is deaf may have printed."""
@@ -272,12 +280,15 @@ class Ahead:
             return None
         task = task_of(item)
         assert task is not None
-        job = self._jobs[item] = EpisodeAhead(self._session, task, self._commons, self._expect)
-        job.episode.add_done_callback(lambda _: self._take_down(item, job))
+        job = self._jobs[item] = EpisodeAhead(
+            self._session, task, self._commons, self._expect, partial(self._take_down, item)
+        )
         return job
 
-    def _expect(self) -> None:
+    def _expect(self, environment: Environment) -> None:
         """Have the sandboxes started of what is begun and of what will be next."""
+        if not self._session.provides(environment):
+            return
         with self._expecting:
             with self._scheduler.lock:
                 begun = [job.task for job in self._jobs.values() if not job.set_up]
@@ -285,22 +296,21 @@ class Ahead:
                 upcoming: list[Task] = [task for task in tasks if task is not None]
             self._session.expect([*begun, *upcoming])
 
-    def _take_down(self, item: pytest.Item, job: EpisodeAhead) -> None:
-        """Take note of an episode that has ended; on its own thread."""
-        if not job.recorded:
-            return
-        solved = job.episode.result().solved
+    def _take_down(self, item: pytest.Item, episode: Episode) -> dict[str, object]:
+        """Take note of an episode that has ended, and return its row; on its own thread."""
+        row = episode_row(episode, node_id=item.nodeid)
         with self._scheduler.lock:
             self._ended += 1
-            self._solved += solved
+            self._solved += episode.solved
             again = self._config.getoption("reruns", None) or item.get_closest_marker("flaky")
             forgiven = again or item.get_closest_marker("xfail")
-            if not solved and item in self._jobs and not forgiven:
+            if not (episode.solved or forgiven) and item in self._jobs:
                 self._failed.add(item)
-        job.row = job.as_row(item.nodeid)
-        if not again and not is_worker(self._config):  # else the row may be superseded
-            reporter_of(self._config).write_early(job.row)
+        if not again and self._reporter is not None:  # else the row may be superseded
+            with contextlib.suppress(OSError):  # it is tried again when the item is reported
+                self._reporter.write_early(row)
+        return row
 
     def _give_up(self, jobs: list[EpisodeAhead]) -> None:
         """Keep the records of episodes that will not be reported."""
-        self._unreported += [job.row for job in jobs if job.recorded and job.row]
+        self._unreported += [job.row for job in jobs if job.row]

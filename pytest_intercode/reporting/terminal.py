@@ -93,8 +93,9 @@ class Reporter:
 
     def write_early(self, row: Mapping[str, Any]) -> None:
         """Write an episode down that ran ahead, as soon as it is over; any thread may do so."""
-        self._write(row)
         with self._lock:
+            if self._file is not None:
+                self._file.write(row)
             self._early.add(row["node_id"])
 
     def take_unreported(self, rows: Iterable[Mapping[str, Any]], ended: int) -> None:

@@ -1,0 +1,545 @@
+"""--intercode-concurrency: episodes run ahead, and nothing of it shows in what is reported."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import PRETEND, results
+
+# Agents whose episodes meet: each waits until as many as are to run at a time have begun.
+MEETING = """
+import logging, os, sys, threading, time, warnings
+from pathlib import Path
+
+lock = threading.Lock()
+running, most = 0, 0
+
+
+class Meeting:
+    def __init__(self, size="1"):
+        self.size = int(size)
+
+    def run(self, task, env):
+        global running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+            Path("most").write_text(str(most))
+        print("printed by", task.id)
+        print("complained by", task.id, file=sys.stderr)
+        logging.getLogger("mine").warning("logged by %s", task.id)
+        helper = threading.Thread(target=print, args=("a thread of", task.id))
+        helper.start()
+        helper.join()
+        group = int(task.id[1:]) // self.size
+        Path(f"begun-{task.id}").touch()
+        names = [f"begun-t{group * self.size + n}" for n in range(self.size)]
+        while not all(map(os.path.exists, names)):
+            time.sleep(0.002)
+        with lock:
+            running -= 1
+        env.submit() if task.id in failing() else env.step("true")
+
+
+def failing():
+    return Path("failing").read_text().split() if Path("failing").exists() else ()
+"""
+
+
+def tasks(number: int) -> str:
+    """Return a suite of tasks ``t0``, ``t1`` and so on, which are solved by ``true``."""
+    rows = "".join(f"  - {{id: t{n}, query: Do it., gold: 'true'}}\n" for n in range(number))
+    return f"env: bash\ntasks:\n{rows}"
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester) -> Path:
+    """Twelve tasks that need no sandbox, and an agent whose episodes wait for one another."""
+    (pytester.path / "conftest.py").write_text(PRETEND)
+    (pytester.path / "meeting.py").write_text(MEETING)
+    path = pytester.path / "suite.yaml"
+    path.write_text(tasks(12))
+    return path
+
+
+def run(pytester: pytest.Pytester, at_a_time: int, *options: str) -> pytest.RunResult:
+    """Run the suite with so many episodes at a time, which wait for each other."""
+    for old in pytester.path.glob("begun-*"):
+        old.unlink()
+    return pytester.runpytest(
+        *("suite.yaml", "--intercode-agent=meeting:Meeting", "-p", "no:randomly"),
+        *(f"--intercode-concurrency={at_a_time}", f"--intercode-agent-arg=size={at_a_time}"),
+        *("--intercode-results=r.jsonl", *options),
+    )
+
+
+def timeless(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if "seconds" not in name}
+
+
+@pytest.mark.usefixtures("suite")
+def test_as_many_run_at_a_time_as_were_asked_for(pytester: pytest.Pytester) -> None:
+    result = run(pytester, 4)
+    result.assert_outcomes(passed=12)
+    result.stdout.fnmatch_lines(["intercode: *, concurrency 4*", "outcomes: 12 solved"])
+    assert Path("most").read_text() == "4"
+
+
+@pytest.mark.usefixtures("suite")
+def test_the_report_is_the_same_as_one_at_a_time(pytester: pytest.Pytester) -> None:
+    Path("failing").write_text("t1 t6 t11")
+    reports = []
+    rows = []
+    for at_a_time in (1, 6):
+        result = run(pytester, at_a_time, "-v", "-rA")
+        result.assert_outcomes(passed=9, failed=3)
+        lines = result.outlines[7:]  # the header names options
+        reports.append([re.sub(r"[\d.]+s?\b", "", line) for line in lines])
+        rows.append({row["task_id"]: timeless(row) for row in results(Path("r.jsonl"))})
+    one, six = reports
+    assert not list(difflib.unified_diff(one, six))
+    assert rows[0] == rows[1]
+    for said in ("printed by", "complained by", "logged by", "a thread of"):
+        [section] = re.findall(rf"___ test_solves\[t\] ___.*?{said} t", "\n".join(six), re.S)[:1]
+        assert section
+
+
+@pytest.mark.usefixtures("suite")
+@pytest.mark.parametrize("capture", ["fd", "sys", "tee-sys", "no"])
+def test_output_is_under_the_item_that_made_it(pytester: pytest.Pytester, capture: str) -> None:
+    Path("failing").write_text(" ".join(f"t{n}" for n in range(12)))
+    result = run(pytester, 6, f"--capture={capture}")
+    result.assert_outcomes(failed=12)
+    text = result.stdout.str()
+    failures = text.partition("= FAILURES =")[2].partition("= short test summary info =")[0]
+    parts = re.split(r"_+ test_solves\[(t\d+)\] _+\n", failures)[1:]
+    assert len(parts) == 24
+    for name, part in zip(parts[::2], parts[1::2], strict=True):
+        for said in ("printed by", "complained by", "a thread of"):
+            assert re.findall(rf"{said} (\w+)", part) == ([] if capture == "no" else [name])
+        assert re.findall(r"logged by (\w+)", part) == [name]
+    if capture == "no":  # in the order of the items, though they ran side by side
+        assert re.findall(r"printed by (\w+)", text) == [f"t{n}" for n in range(12)]
+
+
+@pytest.mark.usefixtures("suite")
+def test_durations_are_those_of_the_episodes(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(slow="import time\n\ndef agent(observation):\n    time.sleep(0.5)\n")
+    began = time.monotonic()
+    result = pytester.runpytest(
+        *("suite.yaml", "--intercode-agent=slow:agent", "--intercode-concurrency=12"),
+        *("--durations=0", "-vv", "--junitxml=junit.xml"),
+    )
+    wall = time.monotonic() - began
+    calls = [line for line in result.outlines if re.match(r"\S+s call ", line)]
+    seconds = [float(line.split("s ")[0]) for line in calls]
+    assert len(seconds) == 12
+    assert min(seconds) >= 0.5
+    assert wall < sum(seconds)
+    assert 'time="0.0' not in (pytester.path / "junit.xml").read_text()
+
+
+@pytest.mark.usefixtures("suite")
+def test_what_ran_ahead_is_in_the_results_before_its_turn(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        late="""
+        import time
+        from pathlib import Path
+
+        def agent(task, env):
+            while task.id == "t0" and "t11" not in Path("r.jsonl").read_text():
+                time.sleep(0.01)
+            env.step("true")
+        """
+    )
+    result = pytester.runpytest(
+        *("suite.yaml", "--intercode-agent=late:agent", "--intercode-concurrency=2"),
+        "--intercode-results=r.jsonl",
+    )
+    result.assert_outcomes(passed=12)
+    rows = [row["task_id"] for row in results(Path("r.jsonl"))]
+    assert rows == [*(f"t{n}" for n in range(1, 12)), "t0"]
+
+
+@pytest.mark.usefixtures("suite")
+@pytest.mark.parametrize("workers", [[], ["-n2"]])
+def test_the_first_failure_stops_what_has_not_begun(
+    pytester: pytest.Pytester, workers: list[str]
+) -> None:
+    Path("suite.yaml").write_text(tasks(60))
+    pytester.makepyfile(
+        failing="""
+        import time
+        from pathlib import Path
+
+        begun = []
+
+        def agent(task, env):
+            mine = int(task.id[1:])
+            begun.append(mine)
+            Path(f"begun-{task.id}").touch()
+            while len(begun) < 2:
+                time.sleep(0.01)
+            while mine == max(begun[:2]):  # until it is ended
+                time.sleep(0.01)
+            env.step("false")
+        """
+    )
+    result = pytester.runpytest(
+        *("suite.yaml", "--intercode-agent=failing:agent", "--intercode-concurrency=4", "-x"),
+        *("--intercode-results=r.jsonl", *workers),
+    )
+    assert result.ret == pytest.ExitCode.TESTS_FAILED or workers
+    begun = len(list(pytester.path.glob("begun-*")))
+    assert 2 <= begun <= 8
+    written = len(results(Path("r.jsonl")))
+    reported = result.parseoutcomes()["failed"]
+    said = re.search(r"(\d+) episodes? had run ahead and not been reported", result.stdout.str())
+    ended = re.search(r"(\d+) episodes? were running and ended", result.stdout.str())
+    assert written == reported + int(said[1] if said else 0)
+    assert ended
+    assert written < begun <= written + int(ended[1])  # some may only have had a sandbox
+
+
+@pytest.mark.usefixtures("suite")
+def test_ctrl_c_ends_at_once_and_keeps_what_was_over(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        half="""
+        import time
+        from pathlib import Path
+
+        def agent(task, env):
+            env.step("half-way")
+            Path(f"begun-{task.id}").touch()
+            if task.id != "t1":
+                time.sleep(600)
+            env.step("true")
+        """
+    )
+    command = [
+        *(sys.executable, "-m", "pytest", "suite.yaml", "--intercode-agent=half:agent"),
+        *("--intercode-concurrency=4", "--intercode-results=r.jsonl"),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        while len(list(pytester.path.glob("begun-*"))) < 5:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        said, _ = process.communicate(timeout=60)
+    assert time.monotonic() - began < 30
+    assert process.returncode == pytest.ExitCode.INTERRUPTED
+    assert [row["task_id"] for row in results(Path("r.jsonl"))] == ["t1"]
+    assert "1 episode had run ahead and not been reported, with results in" in said
+    assert "4 episodes were running and ended without a result" in said
+
+
+@pytest.mark.usefixtures("suite")
+def test_with_xdist_the_workers_share_it_out(pytester: pytest.Pytester) -> None:
+    Path("suite.yaml").write_text(tasks(24))
+    pytester.makepyfile(
+        counting="""
+        import os, threading, time
+        from pathlib import Path
+
+        lock, running, most = threading.Lock(), 0, 0
+
+        def agent(task, env):
+            global running, most
+            with lock:
+                running += 1
+                most = max(most, running)
+                Path(f"most-{os.environ['PYTEST_XDIST_WORKER']}").write_text(str(most))
+            time.sleep(0.1)
+            with lock:
+                running -= 1
+            print("printed by", task.id)
+            env.step("false")
+        """
+    )
+    result = pytester.runpytest(
+        *("suite.yaml", "--intercode-agent=counting:agent", "--intercode-concurrency=5", "-n2"),
+        "--intercode-results=r.jsonl",
+    )
+    result.assert_outcomes(failed=24)
+    assert len({row["task_id"] for row in results(Path("r.jsonl"))}) == 24
+    assert len(results(Path("r.jsonl"))) == 24
+    most = [(pytester.path / f"most-gw{n}").read_text() for n in range(2)]
+    assert most == ["3", "2"]
+    for name, part in re.findall(r"_ test_solves\[(t\d+)\] _+\n(.*?)reward 0", result.stdout.str()):
+        assert re.findall(r"printed by (\w+)", part) == [name]
+
+
+# -- which items run ahead
+
+
+def most_at_a_time(pytester: pytest.Pytester, *more: str) -> int:
+    """Run an agent that counts itself; return how many ran at a time."""
+    pytester.makepyfile(
+        counting="""
+        import threading, time
+        from pathlib import Path
+
+        lock, running, most = threading.Lock(), 0, 0
+
+        def agent(task, env):
+            global running, most
+            with lock:
+                running += 1
+                most = max(most, running)
+            time.sleep(0.1)
+            with lock:
+                running -= 1
+                Path("most").write_text(str(most))
+            env.step("true")
+        """
+    )
+    result = pytester.runpytest(
+        *more, "--intercode-agent=counting:agent", "--intercode-concurrency=3"
+    )
+    assert result.ret == 0, result.stdout.str()
+    return int(Path("most").read_text())
+
+
+CONFTESTS = {
+    "a fixture of the whole run": (3, "@pytest.fixture(autouse=True, scope='session')"),
+    "a fixture of the module": (3, "@pytest.fixture(autouse=True, scope='module')"),
+    "a fixture of each item": (1, "@pytest.fixture(autouse=True)"),
+}
+
+
+@pytest.mark.usefixtures("suite")
+@pytest.mark.parametrize("what", CONFTESTS)
+def test_fixtures_of_the_users_own_come_first(pytester: pytest.Pytester, what: str) -> None:
+    at_a_time, decorator = CONFTESTS[what]
+    pytester.makeconftest(
+        f"""{PRETEND}
+ready = False
+
+
+{decorator}
+def server():
+    global ready
+    ready = True
+    yield
+    ready = False
+
+
+def pytest_intercode_make_agent(config, task):
+    assert ready
+"""
+    )
+    assert most_at_a_time(pytester, "suite.yaml") == at_a_time
+
+
+@pytest.mark.usefixtures("suite")
+def test_an_agent_of_a_fixture_of_the_users_has_its_turn(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        PRETEND
+        + """
+
+@pytest.fixture
+def intercode_agent(intercode_task):
+    from counting import agent
+    return agent
+"""
+    )
+    assert most_at_a_time(pytester, "suite.yaml") == 1
+
+
+@pytest.mark.usefixtures("suite")
+def test_tests_of_the_users_own_run_ahead_up_to_one_that_is_not_an_episode(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(
+        test_own="""
+        import os
+        import threading
+        import pytest
+
+        CASES = pytest.mark.intercode(env="bash", hardness="easy")
+
+
+        @CASES
+        def test_first(intercode_episode):
+            assert "ALONE" not in os.environ
+            assert intercode_episode.turns
+
+
+        def test_alone(monkeypatch):
+            monkeypatch.setenv("ALONE", "1")
+            assert not [t for t in threading.enumerate() if t.name.startswith("intercode-agent")]
+
+
+        @CASES
+        def test_second(intercode_episode, intercode_task):
+            assert intercode_episode.turns
+
+
+        @CASES
+        def test_third(intercode_episode, tmp_path):
+            assert intercode_episode.turns
+        """
+    )
+    few = ("--intercode-limit=6", "test_own.py")
+    assert most_at_a_time(pytester, *few) == 3
+    assert most_at_a_time(pytester, *few, "-k", "third") == 1
+
+
+@pytest.mark.usefixtures("suite")
+def test_what_is_skipped_is_not_begun(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        PRETEND
+        + """
+def pytest_collection_modifyitems(items):
+    for item in items[1::2]:
+        item.add_marker(pytest.mark.skip(reason="odd"))
+    for item in items[::4]:
+        item.add_marker(pytest.mark.xfail(run=False, reason="fourth"))
+"""
+    )
+    pytester.makepyfile(
+        noting="""
+        from pathlib import Path
+
+        def agent(task, env):
+            Path(f"begun-{task.id}").touch()
+            env.step("true")
+        """
+    )
+    result = pytester.runpytest(
+        "suite.yaml", "--intercode-agent=noting:agent", "--intercode-concurrency=4"
+    )
+    result.assert_outcomes(passed=3, skipped=6, xfailed=3)
+    begun = sorted(path.name for path in pytester.path.glob("begun-*"))
+    assert begun == ["begun-t10", "begun-t2", "begun-t6"]
+
+
+# -- what goes wrong
+
+
+@pytest.mark.usefixtures("suite")
+def test_a_change_of_the_process_is_named_and_set_back_when_none_runs(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(
+        careless="""
+        import os, threading, time
+        from pathlib import Path
+
+        home = Path.cwd()
+
+        def agent(task, env):
+            (home / f"begun-{task.id}").touch()
+            if task.id == "t0":
+                os.chdir("/")
+                os.environ["LEFT"] = "x"
+                threading.Thread(target=time.sleep, args=(3,), name="sleeper", daemon=True).start()
+            while not (home / "begun-t1").exists():
+                time.sleep(0.01)
+            if task.id == "t1":
+                while "t0" not in (home / "r.jsonl").read_text():
+                    time.sleep(0.01)
+            env.step("true")
+        """
+    )
+    result = pytester.runpytest(
+        *("suite.yaml", "--intercode-agent=careless:agent", "--intercode-concurrency=2"),
+        *("--intercode-results=r.jsonl", "-Wdefault", "-p", "no:threadexception"),
+        "--intercode-limit=2",
+    )
+    result.assert_outcomes(passed=2, warnings=1)
+    first, second = results(Path("r.jsonl"))
+    assert first["task_id"] == "t0"
+    assert first["left_behind"] == [
+        "the working directory / (seen with 1 other episode running)",
+        "environment variables: LEFT (seen with 1 other episode running)",
+        "threads that still run: sleeper",
+    ]
+    assert second["left_behind"] == []
+    assert Path.cwd() == pytester.path
+
+
+@pytest.mark.usefixtures("suite")
+def test_faults_of_the_infrastructure_are_errors_of_their_items(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makeconftest(
+        PRETEND
+        + """
+from pytest_intercode.errors import SandboxError
+
+
+def reset(self, *, task):
+    if task.id in ("t3", "t7"):
+        raise SandboxError("the machine broke")
+    return Environment.reset(self, task=task)
+
+
+Pretend.reset = reset
+"""
+    )
+    result = run(pytester, 1, "--intercode-concurrency=4")
+    result.assert_outcomes(passed=10, errors=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*ERROR at setup of test_solves[[]t3[]]*",
+            "infrastructure error: the machine broke",
+            "outcomes: 10 solved, 2 infrastructure-error",
+        ]
+    )
+
+
+@pytest.mark.usefixtures("suite")
+def test_a_second_try_has_its_own_turn(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_ADDOPTS")
+    pytester.makepyfile(
+        flaky="""
+        seen = set()
+
+        def agent(task, env):
+            env.step("false" if task.id not in seen else "true")
+            seen.add(task.id)
+        """
+    )
+    result = pytester.runpytest(
+        *("suite.yaml", "--intercode-agent=flaky:agent", "--intercode-concurrency=3"),
+        *("--reruns=1", "--intercode-results=r.jsonl", "-x"),
+    )
+    assert result.parseoutcomes() == {"passed": 12, "rerun": 12}
+    rows = [(row["task_id"], row.get("superseded", False)) for row in results(Path("r.jsonl"))]
+    assert rows == [(f"t{n}", again) for n in range(12) for again in (True, False)]
+
+
+@pytest.mark.usefixtures("suite")
+def test_a_spent_budget_lets_nothing_begin_and_loses_nothing(pytester: pytest.Pytester) -> None:
+    result = run(pytester, 1, "--intercode-concurrency=4", "--intercode-run-max-turns=5")
+    counts = result.parseoutcomes()
+    rows = results(Path("r.jsonl"))
+    assert 5 <= len(rows) <= 8  # those that had begun have their last turn
+    assert counts["passed"] + counts.get("failed", 0) == len(rows)
+    result.stdout.fnmatch_lines(["*the run's 5 turns are used up*"])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--intercode-concurrency=0"], "a whole number above 0 is needed, found '0'"),
+        (["--intercode-concurrency=many"], "a whole number above 0 is needed, found 'many'"),
+    ],
+)
+@pytest.mark.usefixtures("suite")
+def test_wrong_values(pytester: pytest.Pytester, options: list[str], said: str) -> None:
+    result = pytester.runpytest("suite.yaml", "--intercode-agent=oracle", *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {options[0].replace('=', '=')}: {said}"])
