@@ -174,6 +174,14 @@ class IntercodeSession:
                 self.config.pluginmanager.register(self.ahead, "intercode-ahead")
 
     @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell an xdist worker what it cannot know."""
+        if self.settings.concurrency > 1:
+            from pytest_intercode.ahead.workers import configure_node
+
+            configure_node(node)
+
+    @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
         """Have workers that run ahead given as much as they can run."""
         if self.settings.concurrency > 1 and config.getvalue("dist") == "load":

@@ -120,7 +120,8 @@ class Ahead:
     @property
     def pending(self) -> bool:
         """Whether episodes were begun whose items have not had their turn."""
-        return any(item is not self._current for item in self._jobs)
+        with self._scheduler.lock:
+            return any(item is not self._current for item in self._jobs)
 
     # -- pytest's hooks
 
@@ -193,10 +194,14 @@ class Ahead:
         """End what runs ahead of a run that is over: nobody will ask for it."""
         with self._scheduler.lock:
             self._scheduler.stop()
-            left = list(self._jobs.values())
+            mine = self._jobs
+            if is_worker(self._config):  # the rest was taken away, and another worker reports it
+                known = {self._current, *queued(self._config, self._items)}
+                mine = {item: job for item, job in mine.items() if item in known}
+            begun, left = list(self._jobs.values()), list(mine.values())
         if self._live is not None:
             self._live.close()
-        for job in left:
+        for job in begun:
             job.halt("the run is over")
         self._scheduler.join(_FAREWELL)
         self._give_up(left)
@@ -226,7 +231,9 @@ class Ahead:
                 self._live.clear()
             self._session.tell_lines()
         if self._live is not None:
-            running = sum(job.began and not job.episode.done() for job in self._jobs.values())
+            with self._scheduler.lock:
+                jobs = list(self._jobs.values())
+            running = sum(job.began and not job.episode.done() for job in jobs)
             self._live.show(
                 f"intercode: {running} running, {self._ended} done, {self._solved} solved"
             )
@@ -245,7 +252,7 @@ class Ahead:
         """Return the items from the present one on, as far as they are known, in order."""
         if is_worker(self._config):
             present = [self._current] if self._current is not None else []
-            return [*present, *queued(self._config, self._items)]
+            return [*present, *queued(self._config, self._items, kept=True)]
         while self._cursor < len(self._items) and self._is_begun(self._items[self._cursor]):
             self._cursor += 1
         return itertools.islice(self._items, self._cursor, None)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["is_worker", "make_scheduler", "queued", "share"]
+__all__ = ["configure_node", "is_worker", "make_scheduler", "queued", "share"]
 
 
 def is_worker(config: pytest.Config) -> bool:
@@ -27,11 +27,24 @@ def share(config: pytest.Config, concurrency: int) -> int:
     return max(1, concurrency // workers + (number % workers < concurrency % workers))
 
 
-def queued(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]:
+def configure_node(node: Any) -> None:
+    """Tell a worker how xdist shares out the items; by itself it does not know."""
+    node.workerinput["intercode_dist"] = node.config.getvalue("dist")
+
+
+def queued(
+    config: pytest.Config, items: list[pytest.Item], *, kept: bool = False
+) -> list[pytest.Item]:
     """Return what a worker was given to run after the present item, in order.
 
     xdist tells its plugins no more than the next item; the rest is in the queue of the object
     that runs the worker. Where that is not as it was in xdist 3.8, nothing is returned.
+
+    Args:
+        config: pytest's.
+        items: all items of the run.
+        kept: only what will hardly be taken away again; ``--dist worksteal`` gives the second
+            half of a queue to another worker.
     """
     for plugin in config.pluginmanager.get_plugins():
         queue: Any = getattr(plugin, "torun", None)
@@ -39,6 +52,8 @@ def queued(config: pytest.Config, items: list[pytest.Item]) -> list[pytest.Item]
         if hasattr(queue, "lock") and isinstance(following, int):
             with queue.lock() as indices:
                 numbers = [following, *indices]
+            if kept and vars(config)["workerinput"].get("intercode_dist") == "worksteal":
+                numbers = numbers[: len(numbers) // 2 + 1]
             return [items[number] for number in numbers if isinstance(number, int)]
     return []
 
