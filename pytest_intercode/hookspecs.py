@@ -25,6 +25,8 @@ def pytest_intercode_modify_tasks(config: pytest.Config, tasks: list[Task]) -> N
 def pytest_intercode_make_agent(config: pytest.Config, task: Task) -> Any:
     """Called when an episode needs an agent; stops at the first result that is not None.
 
+    With ``--intercode-concurrency`` it is called on the episode's own thread.
+
     Args:
         config: pytest's configuration.
         task: the task, gold included: hand on ``task.view()``, not the task.
@@ -39,6 +41,8 @@ def pytest_intercode_make_agent(config: pytest.Config, task: Task) -> Any:
 def pytest_intercode_make_environment(config: pytest.Config, task: Task) -> Environment | None:
     """Called when an episode needs an environment; stops at the first result that is not None.
 
+    With ``--intercode-concurrency`` it is called on the episode's own thread.
+
     Args:
         config: pytest's configuration.
         task: the task.
@@ -49,7 +53,7 @@ def pytest_intercode_make_environment(config: pytest.Config, task: Task) -> Envi
 
 
 def pytest_intercode_log_episode(config: pytest.Config, episode: Episode) -> None:
-    """Called when an episode has ended and was graded, in the process that ran it.
+    """Called in its item's turn when an episode has ended and was graded, where it ran.
 
     Args:
         config: pytest's configuration.
