@@ -31,6 +31,7 @@ from pytest_intercode.selection import Selection
 from pytest_intercode.settings import TIMEOUT, Settings
 from pytest_intercode.spending import Spending
 from pytest_intercode.suites.task import Task
+from pytest_intercode.workers import Workers, is_worker, make_scheduler, share
 
 if TYPE_CHECKING:
     from pytest_intercode.ahead import Ahead
@@ -79,6 +80,8 @@ class IntercodeSession:
         self._provider: SandboxProvider | None = None
         self.spending = Spending(config, self.settings.run_limits)
         config.pluginmanager.register(self.spending, "intercode-spending")
+        self._workers = Workers(config)
+        config.pluginmanager.register(self._workers, "intercode-workers")
         self._upcoming: dict[pytest.Item, int] | None = None
         self._next: pytest.Item | None = None
         self.ahead: Ahead | None = None
@@ -160,8 +163,6 @@ class IntercodeSession:
 
     def _go_ahead(self) -> None:
         """Let episodes run ahead, if that is asked for and this process runs any."""
-        from pytest_intercode.ahead.workers import is_worker, share
-
         of_run = self.settings.concurrency
         distributed = getattr(self.config.option, "dist", "no") != "no"
         if of_run > 1 and (is_worker(self.config) or not distributed):
@@ -174,19 +175,9 @@ class IntercodeSession:
                 self.config.pluginmanager.register(self.ahead, "intercode-ahead")
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_configure_node(self, node: Any) -> None:
-        """Tell an xdist worker what it cannot know."""
-        if self.settings.concurrency > 1:
-            from pytest_intercode.ahead.workers import configure_node
-
-            configure_node(node)
-
-    @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
         """Have workers that run ahead given as much as they can run."""
         if self.settings.concurrency > 1 and config.getvalue("dist") == "load":
-            from pytest_intercode.ahead.workers import make_scheduler
-
             return make_scheduler(config, log, self.settings.concurrency)
         return None
 
@@ -275,6 +266,8 @@ class IntercodeSession:
                 progress=self._tell,
                 sandbox=self.settings.sandbox,
                 rootfs=self.settings.rootfs,
+                processes=self._workers.processes,
+                slots=self._workers.slots,
                 hidden=[self.config.rootpath, *filter(None, [self.settings.data])],
             )
         return self._provider

@@ -106,11 +106,6 @@ class EpisodeAhead:
         """Whether it has begun."""
         return bool(self.phases)
 
-    @property
-    def set_up(self) -> bool:
-        """Whether it has had from the pool what its reset asks for."""
-        return self.environment.done()
-
     def halt(self, reason: str) -> None:
         """End it, ungraded; does nothing to one that is over."""
         self._halt.halt(reason)

@@ -19,13 +19,13 @@ from pytest_intercode.ahead.eligible import company
 from pytest_intercode.ahead.job import EpisodeAhead
 from pytest_intercode.ahead.live import LiveLine
 from pytest_intercode.ahead.output import Router
-from pytest_intercode.ahead.workers import is_worker, queued
 from pytest_intercode.isolation import OUR_THREADS, Commons
 from pytest_intercode.owners import followed
 from pytest_intercode.reporting.results import episode_row
 from pytest_intercode.reporting.terminal import reporter_of
 from pytest_intercode.scheduler import Scheduler
 from pytest_intercode.session import task_of
+from pytest_intercode.workers import is_worker, queued
 
 if TYPE_CHECKING:
     from pytest_intercode.environments.base import Environment
@@ -293,15 +293,14 @@ class Ahead:
         return job
 
     def _expect(self, environment: Environment) -> None:
-        """Have the sandboxes started of what is begun and of what will be next."""
+        """Have the sandboxes started of what will be begun next."""
         if not self._session.provides(environment):
             return
         with self._expecting:
             with self._scheduler.lock:
-                begun = [job.task for job in self._jobs.values() if not job.set_up]
                 tasks = map(task_of, itertools.islice(self._waiting(), _FORESIGHT))
                 upcoming: list[Task] = [task for task in tasks if task is not None]
-            self._session.expect([*begun, *upcoming])
+            self._session.expect(upcoming)
 
     def _take_down(self, item: pytest.Item, episode: Episode) -> dict[str, object]:
         """Take note of an episode that has ended, and return its row; on its own thread."""

@@ -54,8 +54,9 @@ class BashEnvironment(ShellEnvironment):
     def _start(self, task: Task) -> None:
         spec = self.spec(task, self.provider)
         self._began = time.time()
+        mine = self.provider.order(spec)  # before gold's, which nobody waits for yet
         self._gold = GoldRun(self.provider, spec, lambda sandbox: self._play_gold(sandbox, task))
-        self._sandbox = self.provider.acquire(spec)
+        self._sandbox = mine.wait()
         self._prepare(self._sandbox, task)
         self._last = None
         self._states = None

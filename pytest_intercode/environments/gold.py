@@ -1,4 +1,7 @@
-"""Gold at work: its own sandbox, its own thread, at the same time as the agent."""
+"""Gold at work: its own sandbox, its own thread, at the same time as the agent.
+
+Its sandbox comes after those that agents wait for, until grading waits for gold.
+"""
 
 from __future__ import annotations
 
@@ -49,15 +52,18 @@ class GoldRun:
     def __init__(
         self, provider: SandboxProvider, spec: SandboxSpec, play: Callable[[Sandbox], Gold]
     ) -> None:
-        self._provider = provider
-        self._spec = spec
         self._play = play
         self._stopped = threading.Event()
         self._sandbox: Sandbox | None = None
-        self._future: Future[Gold] = provider.background(self._run)
+        self._order = provider.order(spec, urgent=False)
+        try:
+            self._future: Future[Gold] = provider.background(self._run)
+        except BaseException:
+            self._order.cancel()
+            raise
 
     def _run(self) -> Gold:
-        sandbox = self._sandbox = self._provider.acquire(self._spec)
+        sandbox = self._sandbox = self._order.wait()
         try:
             if self._stopped.is_set():
                 raise SandboxError("the episode ended before its gold began")
@@ -72,6 +78,7 @@ class GoldRun:
         Raises:
             InfrastructureError: its sandbox broke, or gold did not run to its end.
         """
+        self._order.hurry()
         try:
             return self._future.result(timeout=_PATIENCE)
         except (TimeoutError, FutureTimeout):  # two classes before Python 3.11
@@ -80,6 +87,7 @@ class GoldRun:
     def stop(self) -> None:
         """End the sandbox, at once if gold is still at work."""
         self._stopped.set()
+        self._order.cancel()  # unless gold has its sandbox already
         if self._future.cancel():
             return
         if not self._future.done() and self._sandbox is not None:

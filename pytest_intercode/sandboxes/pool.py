@@ -1,90 +1,210 @@
-"""A small pool of sandboxes that are started before they are asked for.
+"""All starts of sandboxes, in one order: what agents wait for, then gold's, then what comes next.
 
-Starting a container takes 50 to 150 ms, most of it waiting for the engine. While one episode runs,
-the pool starts what the next ones will need. A sandbox is handed out once and never comes back:
-each episode gets a fresh one, and speed comes from starting early.
+Starting a container takes 50 to 150 ms, most of it waiting for the engine, and an engine that is
+asked for many at once does all of them slower. So a few threads start whatever is wanted most,
+whoever asks; while agents think, that is what is expected next. A sandbox is handed out once and
+never comes back: each episode gets a fresh one, and speed comes from starting early.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections import Counter, deque
+import time
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 
+from pytest_intercode.errors import SandboxError
+from pytest_intercode.sandboxes.orders import Order
 from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.slots import Slots
+from pytest_intercode.sandboxes.stock import Stock
 
 __all__ = ["Pool"]
 
+_PATIENCE = 10.0
+"""Seconds that starts on their way have to end when all is over; the engine sees to the rest."""
+
+_OVER = "the run is over, and no sandbox is started any more"
+
 
 class Pool:
-    """Starts sandboxes ahead of demand.
+    """Starts sandboxes, ahead of demand where it can.
 
     Args:
-        launcher: the backend.
-        size: how many sandboxes may wait at a time.
-        starters: how many are started at the same time; on two processors more than three
-            gain nothing.
+        launcher: the backend; it says how many starts at the same time are good for it.
+        size: how many sandboxes may be idle at a time. How many are, depends on the demand.
+        slots: what bounds the starts of several processes together.
     """
 
-    def __init__(self, launcher: Launcher, size: int = 4, starters: int = 3) -> None:
+    def __init__(self, launcher: Launcher, size: int = 32, *, slots: Slots | None = None) -> None:
         self._launcher = launcher
         self._size = size
-        self._starters = ThreadPoolExecutor(starters, thread_name_prefix="intercode-pool")
-        self._warm: dict[SandboxSpec, deque[Future[Sandbox]]] = {}
-        self._lock = threading.Lock()
-        self._closed = False
+        self._slots = slots
+        self._closed = threading.Event()
+        self._changed = threading.Condition()  # its lock guards all that follows
+        self._stock = Stock(size)
+        self._numbers = itertools.count(1)
+        self._told = 0  # the number of the call that said what is expected
+        self._threads: list[threading.Thread] = []
+        self._about = 0  # of them, those that are about to start something
+
+    # -- for episodes
 
     def expect(self, specs: Iterable[SandboxSpec]) -> None:
-        """Say what will be asked for next, in order; what is not among it is given back."""
-        wanted: list[SandboxSpec] = []
-        for spec in specs:
-            if len(wanted) == self._size:
-                break
-            wanted.append(spec)
-        counts = Counter(wanted)
-        surplus: list[Future[Sandbox]] = []
-        with self._lock:
-            if self._closed:
-                return
-            for spec, waiting in self._warm.items():
-                while len(waiting) > counts[spec]:
-                    surplus.append(waiting.pop())
-            for spec in wanted:
-                waiting = self._warm.setdefault(spec, deque())
-                if len(waiting) < counts[spec]:
-                    waiting.append(self._starters.submit(self._launcher.launch, spec))
-        for future in surplus:
-            _discard(future)
+        """Say what will be asked for from now on, in order; what is not among it is given back.
 
-    def acquire(self, spec: SandboxSpec) -> Sandbox:
-        """Return a fresh sandbox, a waiting one if there is one.
+        What an episode that has begun is about to ask for may be among it or not; what was asked
+        for already, and is still waited for, must not. Of calls at the same time, the one that
+        began last counts.
+
+        Args:
+            specs: no more is taken from it than may be idle.
+        """
+        with self._changed:
+            number = next(self._numbers)
+        expected = list(islice(specs, self._size))  # without the lock, as images may be built
+        with self._changed:
+            if number > self._told and not self._closed.is_set():
+                self._told = number
+                self._stock.expect(expected, time.monotonic())
+                self._rouse()
+
+    def order(self, spec: SandboxSpec, *, urgent: bool = True) -> Order:
+        """Ask for a fresh sandbox without waiting for it.
+
+        Args:
+            spec: which.
+            urgent: somebody waits for it; else it comes after all that are waited for.
 
         Raises:
-            SandboxError: it could not be started.
+            SandboxError: the pool is closed.
         """
-        with self._lock:
-            waiting = self._warm.get(spec)
-            future = waiting.popleft() if waiting else None
-        if future is None:
-            return self._launcher.launch(spec)
-        return future.result()
+        with self._changed:
+            if self._closed.is_set():
+                raise SandboxError(_OVER)
+            number = next(self._numbers)
+            order = Order(self, spec, urgent=urgent, number=number, since=time.monotonic())
+            self._stock.add(order)
+            self._rouse()
+        return order
+
+    def acquire(self, spec: SandboxSpec) -> Sandbox:
+        """Return a fresh sandbox.
+
+        Raises:
+            SandboxError: it could not be started, or the pool is closed.
+        """
+        return self.order(spec).wait()
+
+    def hurry(self, order: Order) -> None:
+        """Make an order urgent."""
+        with self._changed:
+            order.urgent = True
+
+    def cancel(self, order: Order) -> None:
+        """Take an order back, and its sandbox if that was not taken yet."""
+        with self._changed:
+            self._stock.remove(order)
+            order.fail(SandboxError("the sandbox is not wanted any more"))
+            sandbox = order.take()
+            if sandbox is not None and not self._closed.is_set():
+                self._stock.put(order.spec, sandbox)
+                sandbox = None
+            self._rouse()
+        if sandbox is not None:
+            sandbox.close()
 
     def close(self) -> None:
-        """Give back every sandbox that was never asked for."""
-        with self._lock:
-            self._closed = True
-            left = [future for waiting in self._warm.values() for future in waiting]
-            self._warm.clear()
-        for future in left:
-            _discard(future)
-        self._starters.shutdown(wait=True)
+        """Give back every sandbox that was never asked for, and let nobody wait any longer."""
+        with self._changed:
+            self._closed.set()
+            for order in self._stock.clear():
+                order.fail(SandboxError(_OVER))
+            self._changed.notify_all()
+        while True:  # beside the starters, who do the same
+            with self._changed:
+                sandbox = self._stock.take_surplus(time.monotonic())
+            if sandbox is None:
+                break
+            sandbox.close()
+        until = time.monotonic() + _PATIENCE
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
 
+    # -- starters
 
-def _discard(future: Future[Sandbox]) -> None:
-    def give_back(done: Future[Sandbox]) -> None:
-        if not done.cancelled() and done.exception() is None:
-            done.result().close()
+    def _rouse(self) -> None:
+        """See to it that the starters do what there is to do; with the lock held."""
+        if not self._closed.is_set():
+            free = len(self._threads) - self._stock.starting
+            lacking = len(self._stock.wanted(time.monotonic())) - free
+            for _ in range(min(lacking, self._launcher.starters - len(self._threads))):
+                name = f"intercode-pool-{len(self._threads) + 1}"
+                # A daemon: whoever forgets to close the pool is to end all the same, and the
+                # sandboxes with him.
+                thread = threading.Thread(target=self._work, name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        self._changed.notify_all()
 
-    future.cancel()
-    future.add_done_callback(give_back)
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                now = time.monotonic()
+                surplus = self._stock.take_surplus(now)
+                if surplus is None:
+                    if self._closed.is_set():
+                        return
+                    # One at a time waits for a slot; the next one does when that has got it.
+                    most = 1 if self._slots else len(self._threads)
+                    if self._about >= min(most, len(self._stock.wanted(now))):
+                        until = self._stock.next_surplus()
+                        self._changed.wait(None if until is None else max(0.0, until - now))
+                        continue
+                    self._about += 1
+            if surplus is None:
+                self._start()
+            else:
+                surplus.close()
+
+    def _start(self) -> None:
+        """Start what is wanted most, as soon as there is a slot for it."""
+        slot: int | None = None
+        problem: BaseException | None = None
+        try:
+            if self._slots is not None:
+                slot = self._slots.take(self._closed)
+        except OSError as error:
+            problem = SandboxError(f"the slots that bound how many sandboxes start: {error}")
+        with self._changed:
+            self._about -= 1
+            wanted = [] if self._closed.is_set() else self._stock.wanted(time.monotonic())
+            if wanted:
+                self._stock.begin(wanted[0])
+            self._changed.notify_all()
+        try:
+            if wanted:
+                self._launch(wanted[0], problem)
+        finally:
+            if slot is not None and self._slots is not None:
+                self._slots.give_back(slot)
+
+    def _launch(self, spec: SandboxSpec, problem: BaseException | None) -> None:
+        """Start a sandbox, unless there is a problem already."""
+        began = time.monotonic()
+        sandbox: Sandbox | None = None
+        try:
+            if problem is None:
+                sandbox = self._launcher.launch(spec)
+        except BaseException as error:
+            problem = error
+        with self._changed:
+            if problem is not None:
+                self._stock.failed(spec, problem)
+            elif sandbox is not None and not self._closed.is_set():
+                self._stock.started(spec, sandbox, began, time.monotonic())
+                sandbox = None
+            self._rouse()
+        if sandbox is not None:
+            sandbox.close()

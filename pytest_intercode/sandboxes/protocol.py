@@ -148,7 +148,11 @@ class Sandbox(Protocol):
 
 
 class Launcher(Protocol):
-    """A backend: starts sandboxes."""
+    """A backend: starts sandboxes, from several threads at the same time."""
+
+    @property
+    def starters(self) -> int:
+        """How many starts at the same time are good for it; more gain nothing."""
 
     def launch(self, spec: SandboxSpec) -> Sandbox:
         """Start a fresh sandbox."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from pytest_intercode.errors import SandboxError
+from pytest_intercode.errors import IntercodeError, SandboxError
 from pytest_intercode.sandboxes.choice import Choice, choose
+from pytest_intercode.sandboxes.orders import Order
 from pytest_intercode.sandboxes.pool import Pool
 from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.slots import Slots
 from pytest_intercode.suites.loader import bundled_folder
 from pytest_intercode.suites.task import ImageSource
 
@@ -21,18 +25,40 @@ __all__ = ["SandboxProvider"]
 
 Result = TypeVar("Result")
 
+_LEAST_POOL = 4
+_THREADS = 10_000
+"""More than there is ever work in the background: work that waits for other work must not keep it
+from beginning."""
+
+_OVER = "the run is over, and no sandbox is started any more"
+
 
 class _Resolver(Protocol):
     def resolve(self, source: ImageSource) -> str: ...
 
 
+class _Shared:
+    """One thing that environments share; its lock is held while it is made."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.made = False
+        self.value: Any = None
+
+
 class SandboxProvider:
     """Starts the backend when the first sandbox is needed, and ends everything on ``close``.
+
+    Everything may be called from any thread.
 
     Args:
         base_images: replacements of base images (``--intercode-base-image``).
         progress: called with one line for each slow step, such as a build.
-        pool_size: how many sandboxes may be started ahead.
+        pool_size: how many sandboxes may be idle at a time. Several processes have a share of it
+            each, but at least four.
+        processes: how many processes there are that share an engine, this one among them.
+        slots: a folder that they share, of this machine and of their own; it bounds how many
+            sandboxes start at the same time in all of them. It is the callers' to remove.
         sandbox: the backend: ``docker``, ``bubblewrap``, or ``auto`` for the one that is there.
         rootfs: what bubblewrap uses in place of images (``--intercode-rootfs``).
         hidden: folders that bubblewrap shows to no sandbox, wherever they are.
@@ -43,7 +69,9 @@ class SandboxProvider:
         *,
         base_images: Mapping[str, str] | None = None,
         progress: Callable[[str], None] | None = None,
-        pool_size: int = 4,
+        pool_size: int = 32,
+        processes: int = 1,
+        slots: Path | None = None,
         sandbox: str = "auto",
         rootfs: Path | None = None,
         hidden: Iterable[str | os.PathLike[str]] = (),
@@ -53,27 +81,34 @@ class SandboxProvider:
         self._hidden = [os.fspath(folder) for folder in hidden]
         self._base_images = dict(base_images or {})
         self._progress = progress
-        self._pool_size = pool_size
+        self._pool_size = max(_LEAST_POOL, pool_size // processes)
+        self._slots = slots
         self._lock = threading.Lock()
         self._engine: Launcher
         self._images: _Resolver
         self._started = False
         self._closed = False
         self._pid = os.getpid()
-        self._shared: dict[str, Any] = {}
-        self._sharing = threading.RLock()
+        self._shared: dict[str, _Shared] = {}
+        self._made: list[Any] = []  # of it, in order
+        self._sharing = threading.Lock()
         self._background: ThreadPoolExecutor | None = None
 
     def _start(self) -> None:
         self._check_process()
+        if self._started:
+            return
         with self._lock:
             if self._started:
                 return
+            if self._closed:
+                raise SandboxError(_OVER)
             if self.choice.backend == "bubblewrap":
                 self._start_bubblewrap()
             else:
                 self._start_docker()
-            self._pool = Pool(self._engine, self._pool_size)
+            slots = None if self._slots is None else Slots(self._slots, self._engine.starters)
+            self._pool = Pool(self._engine, self._pool_size, slots=slots)
             self._started = True
 
     def _start_docker(self) -> None:
@@ -123,27 +158,40 @@ class SandboxProvider:
         return self._images.resolve(source)
 
     def expect(self, specs: Iterable[SandboxSpec]) -> None:
-        """Have sandboxes started ahead; see :meth:`Pool.expect`."""
-        wanted = list(specs)
-        if wanted or self._started:  # what needs no sandbox needs no engine
+        """Have sandboxes started ahead; see :meth:`Pool.expect`.
+
+        An error of ours that ``specs`` raises ends it; who needs that sandbox will be told.
+        """
+        coming = _until_error(specs)
+        first = list(itertools.islice(coming, 1))
+        if first or self._started:  # what needs no sandbox needs no engine
             self._start()
-            self._pool.expect(wanted)
+            self._pool.expect(itertools.chain(first, coming))
+
+    def order(self, spec: SandboxSpec, *, urgent: bool = True) -> Order:
+        """Ask for a fresh sandbox without waiting for it; see :meth:`Pool.order`."""
+        self._start()
+        return self._pool.order(spec, urgent=urgent)
 
     def acquire(self, spec: SandboxSpec) -> Sandbox:
         """Return a fresh sandbox."""
-        self._start()
-        return self._pool.acquire(spec)
+        return self.order(spec).wait()
 
     def background(self, work: Callable[[], Result]) -> Future[Result]:
-        """Run work beside the agent's."""
+        """Run work beside the agent's, at once: nothing waits for a thread."""
         self._check_process()
         with self._lock:
+            if self._closed:
+                raise SandboxError(_OVER)
             if self._background is None:
-                self._background = ThreadPoolExecutor(64, thread_name_prefix="intercode-gold")
+                name = "intercode-gold"
+                self._background = ThreadPoolExecutor(_THREADS, thread_name_prefix=name)
             return self._background.submit(work)
 
     def share(self, name: str, make: Callable[[], Result]) -> Result:
         """Return what environments of one process share; ``close`` closes it, if it can be closed.
+
+        Whoever wants it meanwhile waits until it is made; other names are no matter of theirs.
 
         Args:
             name: the name that it is shared under.
@@ -151,16 +199,26 @@ class SandboxProvider:
         """
         self._check_process()
         with self._sharing:
-            if name not in self._shared:
-                self._shared[name] = make()
-            shared: Result = self._shared[name]
-            return shared
+            shared = self._shared.setdefault(name, _Shared())
+        with shared.lock:
+            if not shared.made:
+                value = make()
+                with self._sharing:
+                    over = self._closed
+                    if not over:
+                        self._made.append(value)
+                if over:
+                    _close(value)
+                    raise SandboxError(_OVER)
+                shared.made, shared.value = True, value
+            found: Result = shared.value
+            return found
 
     def close(self) -> None:
         """End every sandbox; may be called twice. Does nothing in a forked child."""
         if os.getpid() != self._pid:
             return
-        with self._lock:
+        with self._lock, self._sharing:
             if self._closed:
                 return
             self._closed = True
@@ -168,8 +226,17 @@ class SandboxProvider:
             self._pool.close()
         if self._background is not None:
             self._background.shutdown(wait=True, cancel_futures=True)
-        for shared in reversed(list(self._shared.values())):
-            if hasattr(shared, "close"):
-                shared.close()
+        for shared in reversed(self._made):
+            _close(shared)
         if self._started:
             self._engine.close()
+
+
+def _until_error(specs: Iterable[SandboxSpec]) -> Iterator[SandboxSpec]:
+    with contextlib.suppress(IntercodeError):
+        yield from specs
+
+
+def _close(shared: Any) -> None:
+    if hasattr(shared, "close"):
+        shared.close()

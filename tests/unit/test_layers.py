@@ -39,6 +39,7 @@ _LAYERS = (
         "settings",
         "spending",
         "terminal",
+        "workers",
         "reporting.terminal",
         "reporting.reports",
     ),

@@ -1,17 +1,52 @@
-"""Running ahead under pytest-xdist: what a worker has in its queue, and how that is kept filled."""
+"""Runs under pytest-xdist: what its workers share, and what a worker has in its queue."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-__all__ = ["configure_node", "is_worker", "make_scheduler", "queued", "share"]
+__all__ = ["Workers", "is_worker", "make_scheduler", "queued", "share"]
 
 
 def is_worker(config: pytest.Config) -> bool:
     """Whether this process is one of xdist's workers."""
     return hasattr(config, "workerinput")
+
+
+class Workers:
+    """What the processes of a run share, the controller's and the workers' alike; also a plugin.
+
+    Args:
+        config: pytest's.
+
+    Attributes:
+        processes: how many processes run episodes.
+        slots: a folder in which they take turns to start sandboxes; None where there is but one.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        given: dict[str, Any] = getattr(config, "workerinput", {})
+        folder = given.get("intercode_slots")
+        self.processes = max(1, int(given.get("workercount", 1)))
+        self.slots = Path(folder) if folder else None
+        self._made: str | None = None
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a worker where the folder is, and how xdist shares out the items."""
+        if self._made is None:
+            self._made = tempfile.mkdtemp(prefix="pytest-intercode-slots-")
+        node.workerinput["intercode_slots"] = self._made
+        node.workerinput["intercode_dist"] = node.config.getvalue("dist")
+
+    def pytest_unconfigure(self) -> None:
+        """Remove the folder."""
+        if self._made is not None:
+            shutil.rmtree(self._made, ignore_errors=True)
 
 
 def share(config: pytest.Config, concurrency: int) -> int:
@@ -25,11 +60,6 @@ def share(config: pytest.Config, concurrency: int) -> int:
     workers = max(1, int(given.get("workercount", 1)))
     number = int("".join(filter(str.isdigit, str(given.get("workerid", "")))) or 0)
     return max(1, concurrency // workers + (number % workers < concurrency % workers))
-
-
-def configure_node(node: Any) -> None:
-    """Tell a worker how xdist shares out the items; by itself it does not know."""
-    node.workerinput["intercode_dist"] = node.config.getvalue("dist")
 
 
 def queued(

@@ -1,0 +1,71 @@
+"""What the provider lends to many threads, without a sandbox."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from pytest_intercode.errors import SandboxError
+from pytest_intercode.sandboxes.provider import SandboxProvider
+
+SOON = 10.0
+
+
+def test_a_provider_with_a_hundred_at_work_in_the_background() -> None:
+    """What waits for other work in the background does not keep it from beginning."""
+    provider = SandboxProvider()
+    all_there = threading.Barrier(101)
+
+    def work(number: int) -> Callable[[], int]:
+        def wait() -> int:
+            all_there.wait(SOON)
+            return number + provider.background(lambda: 1).result(SOON)
+
+        return wait
+
+    futures = [provider.background(work(number)) for number in range(100)]
+    all_there.wait(SOON)
+    assert [future.result(SOON) for future in futures] == list(range(1, 101))
+    provider.close()
+    with pytest.raises(SandboxError, match="the run is over"):
+        provider.background(lambda: 1)
+
+
+def test_what_is_shared_is_made_once_and_waits_for_nothing_else() -> None:
+    provider = SandboxProvider()
+    begun, go_on = threading.Event(), threading.Event()
+    closed: list[str] = []
+
+    class Shared:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def close(self) -> None:
+            closed.append(self.name)
+
+    def slow() -> Shared:
+        begun.set()
+        assert go_on.wait(SOON)
+        return Shared("slow")
+
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(provider.share, "slow", slow)
+        assert begun.wait(SOON)
+        second = threads.submit(provider.share, "slow", lambda: Shared("again"))
+        assert provider.share("quick", lambda: Shared("quick")).name == "quick"
+        go_on.set()
+        assert first.result(SOON) is second.result(SOON)
+
+        begun.clear()
+        go_on.clear()
+        late = threads.submit(provider.share, "late", slow)
+        assert begun.wait(SOON)
+        provider.close()
+        assert closed == ["slow", "quick"]
+        go_on.set()
+        with pytest.raises(SandboxError, match="the run is over"):
+            late.result(SOON)
+    assert closed == ["slow", "quick", "slow"]

@@ -1,0 +1,90 @@
+"""Slots: how many there are, who comes first, and what a child has of them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pytest_intercode.sandboxes.slots import Slots
+
+SOON = 10.0
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(32) as executor:
+        yield executor
+
+
+def await_true(condition: Callable[[], bool]) -> None:
+    limit = time.monotonic() + SOON
+    while not condition():
+        assert time.monotonic() < limit, "not in time"
+        time.sleep(0.001)
+
+
+def test_slots_bound_what_runs_at_once(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
+    both = [Slots(tmp_path, 2), Slots(tmp_path, 2)]  # as two processes would have
+    stop = threading.Event()
+    inside: list[int] = []
+    most = []
+
+    def use(slots: Slots) -> None:
+        slot = slots.take(stop)
+        assert slot is not None
+        inside.append(slot)
+        most.append(len(inside))
+        time.sleep(0.002)
+        inside.remove(slot)
+        slots.give_back(slot)
+
+    for future in [threads.submit(use, both[number % 2]) for number in range(24)]:
+        future.result(SOON)
+    assert max(most) == 2
+    assert list((tmp_path / "line").iterdir()) == []
+
+
+def test_slots_are_had_in_the_order_of_asking(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
+    slots = Slots(tmp_path, 1)
+    stop = threading.Event()
+    slot = slots.take(stop)
+    assert slot is not None
+    waiting: list[Future[int | None]] = []
+    for number in range(3):
+        waiting.append(threads.submit(slots.take, stop))
+        await_true(lambda: len(list((tmp_path / "line").iterdir())) == number + 1)  # noqa: B023
+    for at in range(3):
+        slots.give_back(slot)
+        slot = waiting[at].result(SOON)
+        assert slot is not None
+        assert not any(later.done() for later in waiting[at + 1 :])
+    stop.set()
+    assert slots.take(stop) is None
+    slots.give_back(slot)
+
+
+def test_a_forked_child_holds_no_slot(tmp_path: Path) -> None:
+    slots = Slots(tmp_path, 1)
+    slot = slots.take(threading.Event())
+    assert slot is not None
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.fstat(slot)
+            os.write(writing, b"open")
+        except OSError:
+            os.write(writing, b"closed")
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reading, 10) == b"closed"
+    os.close(reading)
+    os.close(writing)
+    slots.give_back(slot)
