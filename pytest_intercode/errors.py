@@ -13,7 +13,8 @@
     │   ├── SandboxError         a sandbox that did not start, or died
     │   ├── FetchError           data that could not be fetched
     │   └── GoldError            the task's own gold did not run to its end
-    │       └── GoldRefused      the engine says that gold is wrong
+    │       ├── GoldRefused      the engine says that gold is wrong
+    │       └── MissingProgram   this machine lacks a program that gold uses
     ├── AgentError               the agent's fault: it raised, or its action is no string
     ├── EpisodeHalted            an episode that runs ahead is not wanted any more
     └── BudgetExhausted          raised at the agent by ``env.step`` when its turns are used up
@@ -40,6 +41,7 @@ __all__ = [
     "InfrastructureError",
     "IntercodeError",
     "MissingFile",
+    "MissingProgram",
     "SandboxError",
     "SuiteError",
 ]
@@ -91,6 +93,10 @@ class GoldError(InfrastructureError):
 
 class GoldRefused(GoldError):
     """The engine refused the gold of a task, with these words; the task is expected to fail."""
+
+
+class MissingProgram(GoldError):
+    """This machine lacks a program that the gold of a task uses; the task is skipped."""
 
 
 class AgentError(IntercodeError):

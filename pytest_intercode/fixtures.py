@@ -91,9 +91,13 @@ class PendingEpisode:
             InfrastructureError: it was spoiled twice.
         """
         if self._episode is None:
+            from pytest_intercode.errors import MissingProgram
             from pytest_intercode.reporting.reports import keep_episode
 
-            self._episode = self._run()
+            try:
+                self._episode = self._run()
+            except MissingProgram as missing:
+                pytest.skip(str(missing))
             keep_episode(self._request.node, self._episode)
             config = self._request.config
             config.hook.pytest_intercode_log_episode(config=config, episode=self._episode)

@@ -25,8 +25,17 @@ _OWN_TURN = ("skip", "skipif", "usefixtures", "filterwarnings")
 _HARMLESS = frozenset(("intercode", "parametrize", "xfail", "flaky", "timeout", "xdist_group"))
 
 
+_COMPANY = pytest.StashKey[Hashable | None]()
+
+
 def company(item: pytest.Item) -> Hashable | None:
     """Return what items have in common that may run side by side; None for one in its own turn."""
+    if _COMPANY not in item.stash:  # asked for every item whenever an episode begins
+        item.stash[_COMPANY] = _company(item)
+    return item.stash[_COMPANY]
+
+
+def _company(item: pytest.Item) -> Hashable | None:
     task = task_of(item)
     if task is None or not isinstance(item, pytest.Function) or not _unconditional(item):
         return None

@@ -7,13 +7,14 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Generator, Hashable, Iterable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import pytest
+from _pytest import runner
 
 from pytest_intercode.ahead.eligible import company
 from pytest_intercode.ahead.job import EpisodeAhead
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Ahead"]
 
 Result = TypeVar("Result")
+_CURRENT_TEST = "_update_current_test_var"
 _GLANCE = 0.2  # seconds between two looks at what runs, while pytest waits
 _FAREWELL = 10.0  # seconds for what is halted to close its sandboxes
 _FORESIGHT = 64  # items whose sandboxes the pool may think of
@@ -134,6 +136,7 @@ class Ahead:
         self._stack.enter_context(followed())
         if not is_worker(self._config):
             self._live = LiveLine(self._config)
+        self._stack.callback(_keep_variables_still())
         root = logging.getLogger()
         level = getattr(self._config.pluginmanager.get_plugin("logging-plugin"), "log_level", None)
         if level is not None:  # pytest sets it only for the phases of an item
@@ -320,3 +323,24 @@ class Ahead:
     def _give_up(self, jobs: list[EpisodeAhead]) -> None:
         """Keep the records of episodes that will not be reported."""
         self._unreported += [job.row for job in jobs if job.row]
+
+
+def _keep_variables_still() -> Callable[[], None]:
+    """Keep pytest from removing the environment variable with the name of the present test.
+
+    It does so after each item; a thread that copies ``os.environ`` in that moment, as libraries
+    for HTTP do, gets a ``KeyError``. Setting a variable anew does no harm.
+
+    Returns:
+        What makes it as it was.
+    """
+    update = getattr(runner, _CURRENT_TEST, None)  # pytest's own, and no part of its interface
+    if update is None:
+        return lambda: None
+
+    def only_set(item: pytest.Item, when: str | None) -> None:
+        if when:
+            update(item, when)
+
+    setattr(runner, _CURRENT_TEST, only_set)
+    return lambda: setattr(runner, _CURRENT_TEST, update)

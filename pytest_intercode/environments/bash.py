@@ -13,7 +13,7 @@ from typing import Any
 from pytest_intercode.environments.base import Profile
 from pytest_intercode.environments.gold import Gold, GoldRun
 from pytest_intercode.environments.shell import ShellEnvironment
-from pytest_intercode.errors import GoldError
+from pytest_intercode.errors import GoldError, MissingProgram
 from pytest_intercode.rewards.bash_strict import (
     BashState,
     bash_strict_reward,
@@ -86,7 +86,7 @@ class BashEnvironment(ShellEnvironment):
         missing = _MISSING.search(execution.output)
         if execution.status == _NOT_FOUND or missing:
             name = f" {missing[1].decode('utf-8', 'replace')}" if missing else ""
-            raise GoldError(
+            raise MissingProgram(
                 f"{task.source}: task {task.id!r}: this machine lacks a program that gold uses:"
                 f"{name or ' see the gold'}; install it, or give --intercode-rootfs"
             )

@@ -48,7 +48,8 @@ def prepare(sandbox: Sandbox, task: Task, now: float) -> None:
     if archive:
         sandbox.unpack(archive)
     for command in task.setup:
-        script = f"cd -- {shlex.quote(task.workdir)} || exit 1\n{command}"
+        folder = shlex.quote(task.workdir)  # a sandbox need not start in the task's own
+        script = f"mkdir -p -- {folder} && cd -- {folder} || exit 1\n{command}"
         line = _SETUP.format(script=shlex.quote(script), out=_SETUP_OUTPUT)
         status, output = sandbox.admin(line, _SETUP_TIMEOUT)
         if status != 0:

@@ -48,7 +48,11 @@ def connect() -> APIClient:
             # The SDK leaves its socket open when nobody answers.
             with socket.socket(socket.AF_UNIX) as probe:
                 probe.connect(address.removeprefix("unix://"))
-        return docker.from_env(timeout=API_TIMEOUT).api
+        api = docker.from_env(timeout=API_TIMEOUT).api
+        # A socket has no proxy. Looking for one walks through the environment variables at each
+        # request, and fails if another thread changes them.
+        api.trust_env = not address.startswith("unix://")
+        return api
     except (DockerException, RequestException, OSError) as error:
         if _is_denied(error) or _may_not_open(address):
             raise EngineUnavailable(
