@@ -1,29 +1,125 @@
-"""Run the benchmarks by name, or all of them."""
+"""The command: measures the parts that are named, prints the table, writes Markdown and a plot."""
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import sys
+import time
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
 
-from benchmarks import action_latency, collection, episodes, mbpp, spider, startup
+from benchmarks.machine import facts
+from benchmarks.measuring import Scale, Unavailable
+from benchmarks.plot import svg
+from benchmarks.table import Part, aligned, check_markers, duration, markdown, put_between
 
-BENCHMARKS = {
-    "action-latency": action_latency.main,
-    "episodes": episodes.main,
-    "collection": collection.main,
-    "startup": startup.main,
-    "mbpp": mbpp.main,
-    "spider": spider.main,
+# Each is a module with a function ``measure``, and what it takes on a quiet machine of two cores.
+PARTS = {
+    "action-latency": "actions against execs",
+    "lifecycle": "an episode alone, against bare containers",
+    "bundled": "the bundled bash suite on both backends",
+    "throughput": "concurrency 4 against the engine's own speed",
+    "hidden": "container work behind an agent that thinks",
+    "concurrency": "episodes side by side, against the ideal; memory",
+    "long-run": "a thousand episodes in one run",
+    "collection": "collecting 10,000 tasks",
+    "startup": "what the plugin costs others",
+    "sql": "statements against raw drivers",
+    "datasets": "MBPP and Spider; only when it is named",
 }
+BY_NAME = ("datasets",)
 
 
-def main(names: list[str]) -> None:
-    for name in names or list(BENCHMARKS):
-        if name not in BENCHMARKS:
-            sys.exit(f"there is no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
-        print(f"== {name}")
-        BENCHMARKS[name]()
-        print()
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure what is named; return the exit status: 0, or 1 if a part could not be measured."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    names = given.part or [name for name in PARTS if name not in BY_NAME]
+    try:
+        _check(names, given.markdown, given.plot)
+    except ValueError as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 2
+    known = facts()
+    if given.quick:
+        known.append("quick: the numbers mean nothing")
+    parts: dict[str, Part] = {}
+    took: dict[str, float] = {}
+    failed = False
+    for name in names:
+        print(f"{name}: {PARTS[name]}", file=sys.stderr, flush=True)
+        began = time.monotonic()
+        try:
+            parts[name] = _measure(name, Scale(given.quick))
+        except Unavailable as reason:
+            parts[name] = Part(PARTS[name], notes=[f"Not measured: {reason}"])
+        except Exception as error:  # the other parts are worth having
+            failed = True
+            print(f"{name}: {type(error).__name__}: {error}", file=sys.stderr)
+            parts[name] = Part(PARTS[name], notes=[f"Failed: {type(error).__name__}"])
+        took[name] = time.monotonic() - began
+    spent = ", ".join(f"{name} {duration(seconds)}" for name, seconds in took.items())
+    known.append(f"measured in {duration(sum(took.values()))}: {spent}")
+    tables = list(parts.values())
+    sys.stderr.flush()
+    print("\n".join([*known, "", aligned(tables), "", verdict(parts)]))
+    if given.markdown:
+        put_between(given.markdown, f"{markdown(tables, known)}\n\n{verdict(parts)}")
+    if given.plot:
+        panels = [panel for part in tables for panel in part.panels]
+        given.plot.write_text(svg(panels, f"{known[0]}. {known[2]}."), encoding="utf-8")
+    return 1 if failed else 0
+
+
+def verdict(parts: Mapping[str, Part]) -> str:
+    """Say how many bounds are kept, and which are not."""
+    judged = [(name, row) for name, part in parts.items() for row in part.rows if row.bound]
+    missed = [f"{name}: {row.what}" for name, row in judged if not row.met]
+    met = f"{len(judged) - len(missed)} of {len(judged)} bounds are met."
+    return f"{met} Not met: {'; '.join(missed)}." if missed else met
+
+
+def _parser() -> argparse.ArgumentParser:
+    listed = "\n".join(f"  {name:16}{what}" for name, what in PARTS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measure pytest-intercode side by side with what it stands on.",
+        epilog=f"parts:\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("part", nargs="*", help="what to measure; all by default")
+    parser.add_argument("--quick", action="store_true", help="tiny counts, to see that it works")
+    parser.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="put the tables between FILE's two markers"
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw how the cost grows")
+    return parser
+
+
+def _check(names: Sequence[str], text: Path | None, plot: Path | None) -> None:
+    """Find mistakes before minutes are spent.
+
+    Raises:
+        ValueError: there is one; the message says how to mend it.
+    """
+    for name in names:
+        if name not in PARTS:
+            near = get_close_matches(name, PARTS, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"there is no part {name!r}; there are {', '.join(PARTS)}{hint}")
+    if text is not None:
+        check_markers(text)
+    if plot is not None and (plot.suffix != ".svg" or not plot.parent.is_dir()):
+        raise ValueError(f"--plot {plot}: it is a file NAME.svg in a folder that is there")
+
+
+def _measure(name: str, scale: Scale) -> Part:
+    module = importlib.import_module(f"benchmarks.{name.replace('-', '_')}")
+    part: Part = module.measure(scale)
+    return part
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main())

@@ -3,39 +3,54 @@
 from __future__ import annotations
 
 import json
-import statistics
+import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
-from benchmarks.measuring import seconds, show
+from benchmarks.measuring import Scale, in_turn, seconds
+from benchmarks.runs import temporary_folder
+from benchmarks.table import Bound, Part, against
 
-TASKS = 10_000
-ROUNDS = 5
 
-
-def main() -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "test_plain.py").write_text(
-            f"import pytest\n@pytest.mark.parametrize('n', range({TASKS}))\n"
-            "def test_nothing(n):\n    pass\n"
-        )
-        with (folder / "rows.jsonl").open("w") as rows:
-            for n in range(TASKS):
+def measure(scale: Scale) -> Part:
+    """Measure both, as whole processes."""
+    tasks = scale.pick(10_000, 100)
+    with temporary_folder() as folder:
+        empty_tests(folder.path, tasks)
+        with (folder.path / "rows.jsonl").open("w") as rows:
+            for n in range(tasks):
                 row = {"query": f"Print {n}.", "gold": f"echo {n}", "tags": ["print"]}
                 rows.write(json.dumps(row) + "\n")
-        (folder / "suite.yaml").write_text("env: bash\nrows: {path: rows.jsonl}\n")
+        (folder.path / "suite.yaml").write_text("env: bash\nrows: {path: rows.jsonl}\n")
+        times = in_turn(
+            {
+                "empty": lambda: pytest_process(folder.path, "--co", "test_empty.py"),
+                "ours": lambda: pytest_process(folder.path, "--co", "suite.yaml"),
+            },
+            scale.pick(5, 1),
+        )
+    part = Part("collection")
+    name, reference = f"collecting {tasks:,} tasks (JSONL)", f"{tasks:,} empty tests"
+    bound = Bound("at most", 2)
+    part.rows.append(against(name, times["ours"], reference, times["empty"], bound))
+    return part
 
-        def collect(path: str) -> None:
-            command = [sys.executable, "-m", "pytest", "--co", "-q", "-c", "/dev/null", path]
-            subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
 
-        plain, ours = [], []
-        for _ in range(ROUNDS):
-            plain.append(seconds(lambda: collect("test_plain.py")))
-            ours.append(seconds(lambda: collect("suite.yaml")))
-    reference = statistics.median(plain)
-    show(f"{TASKS} parametrized empty tests (reference)", reference)
-    show(f"{TASKS} tasks", statistics.median(ours), reference)
+def empty_tests(folder: Path, count: int) -> None:
+    """Write ``test_empty.py``, with many tests that do nothing."""
+    (folder / "test_empty.py").write_text(
+        f"import pytest\n@pytest.mark.parametrize('n', range({count}))\n"
+        "def test_nothing(n):\n    pass\n"
+    )
+
+
+def pytest_process(folder: Path, *arguments: str) -> float:
+    """Return how many seconds a pytest process takes."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    known = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    return seconds(
+        lambda: subprocess.run(
+            command, cwd=folder, env=known, check=True, stdout=subprocess.DEVNULL
+        )
+    )

@@ -1,10 +1,43 @@
-"""Timing by the median, and one way of printing what was measured."""
+"""Timing: everything of a part in turn, round by round, and the median of each.
+
+Rounds are taken in turn, so that a machine that slows down slows down all that is compared.
+"""
 
 from __future__ import annotations
 
 import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+__all__ = ["Scale", "Unavailable", "in_turn", "seconds"]
+
+Choice = TypeVar("Choice")
+
+
+class Unavailable(Exception):
+    """What a part needs is not on this machine; the message says what."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured.
+
+    Attributes:
+        quick: so little that the numbers mean nothing; to see that everything works.
+    """
+
+    quick: bool = False
+
+    def pick(self, full: Choice, quick: Choice) -> Choice:
+        """Return the one of two that belongs to this scale."""
+        return quick if self.quick else full
+
+    def say(self, line: str) -> None:
+        """Tell what is being done, on standard error."""
+        print(f"  {line}", file=sys.stderr, flush=True)
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -14,14 +47,15 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def median(work: Callable[[], object], times: int, warm_up: int = 3) -> float:
-    """Return the median time of one call, after a few that are not counted."""
-    for _ in range(warm_up):
-        work()
-    return statistics.median(seconds(work) for _ in range(times))
+def in_turn(works: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+    """Take every measure once a round, and return the median of each.
 
-
-def show(name: str, value: float, reference: float | None = None) -> None:
-    """Print a time in milliseconds, and its ratio to a reference."""
-    ratio = "" if reference is None else f"   ratio {value / reference:.3f}"
-    print(f"{name:58} {value * 1000:10.2f} ms{ratio}")
+    Args:
+        works: measures by name; each returns what it measured.
+        rounds: how often each is taken.
+    """
+    taken: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(rounds):
+        for name, work in works.items():
+            taken[name].append(work())
+    return {name: statistics.median(values) for name, values in taken.items()}

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import statistics
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 
-from benchmarks.measuring import seconds, show
-
-ROUNDS = 15
+from benchmarks.collection import empty_tests, pytest_process
+from benchmarks.measuring import Scale
+from benchmarks.runs import temporary_folder
+from benchmarks.table import Bound, Part, Row, duration
 
 
-def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "test_empty.py").write_text("def test_nothing():\n    pass\n")
-
-        def run(*arguments: str) -> None:
-            command = [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", *arguments]
-            subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-
-        without, with_plugin = [], []
-        for _ in range(ROUNDS):
-            without.append(seconds(lambda: run("-p", "no:intercode")))
-            with_plugin.append(seconds(lambda: run()))
-    reference = statistics.median(without)
-    difference = statistics.median(a - b for a, b in zip(with_plugin, without, strict=True))
-    show("an empty run without the plugin (reference)", reference)
-    show("an empty run with it", statistics.median(with_plugin), reference)
-    show("difference, pair by pair", difference)
+def measure(scale: Scale) -> Part:
+    """Measure runs of one empty test in pairs, with the plugin and without it."""
+    pairs: list[tuple[float, float]] = []
+    with temporary_folder() as folder:
+        empty_tests(folder.path, 1)
+        for _ in range(scale.pick(15, 2)):
+            without = pytest_process(folder.path, "-p", "no:intercode")
+            pairs.append((pytest_process(folder.path), without))
+    ours, plain = (statistics.median(times) for times in zip(*pairs, strict=True))
+    more = statistics.median(with_ - without for with_, without in pairs)
+    row = Row(
+        "a pytest run that does not use the plugin",
+        f"{duration(ours)} ({more * 1000:+.1f} ms, pair by pair)",
+        f"the same without the plugin: {duration(plain)}",
+        ours / plain,
+        Bound("at most", 0.015, "15 ms more"),
+        value=more,
+    )
+    return Part("start-up", [row])

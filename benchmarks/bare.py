@@ -1,0 +1,98 @@
+"""Bare containers: what the engine takes for itself, with nothing of ours.
+
+A cycle creates, starts, kills and removes a container, and nothing else: of the same image and with
+the same limits as our sandboxes, with networking disabled, as ours are started. That is the faster
+kind; ``network_mode="none"``, as most would write it, takes about twice as long.
+
+The containers carry the label of an engine of ours, whose reaper removes them should this process
+be killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from benchmarks.machine import needs
+from benchmarks.measuring import seconds
+from pytest_intercode.sandboxes.docker.container import host_config
+from pytest_intercode.sandboxes.docker.engine import OWNER_LABEL, RUN_LABEL, DockerEngine
+from pytest_intercode.sandboxes.docker.images import Images
+from pytest_intercode.sandboxes.protocol import SandboxSpec
+from pytest_intercode.suites.loader import bundled_folder
+from pytest_intercode.suites.task import ImageSource
+
+__all__ = ["BareContainers", "bare_containers"]
+
+
+class BareContainers:
+    """Containers of the bash image."""
+
+    def __init__(self, engine: DockerEngine) -> None:
+        self._api = engine.api
+        self._labels = {RUN_LABEL: engine.run}
+        source = ImageSource(bundled_folder("dockerfiles") / "bash.Dockerfile")
+        self._spec = SandboxSpec(Images(engine.api).resolve(source))
+
+    def start(self, *, disabled: bool = True) -> str:
+        """Create and start a container that does nothing; return its id.
+
+        Args:
+            disabled: with networking disabled; else with the network mode ``none``.
+        """
+        config = host_config(self._api, self._spec)
+        config["AutoRemove"] = False
+        created = self._api.create_container(
+            self._spec.image,
+            ["sleep", "1000"],
+            host_config=config,
+            network_disabled=disabled,
+            labels=self._labels,
+        )
+        name = str(created["Id"])
+        self._api.start(name)
+        return name
+
+    def end(self, name: str) -> None:
+        """Kill and remove a container."""
+        self._api.kill(name)
+        self._api.remove_container(name, force=True)
+
+    def cycles(self, count: int, *, threads: int = 1, disabled: bool = True) -> float:
+        """Return how many seconds a number of cycles take."""
+
+        def cycle(_: int) -> None:
+            self.end(self.start(disabled=disabled))
+
+        def all_of_them() -> None:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(cycle, range(count)))
+
+        return seconds(all_of_them)
+
+    def exec_run(self, name: str, command: list[str]) -> None:
+        """Run a command in a container, as the SDK's ``Container.exec_run`` does."""
+        made = self._api.exec_create(name, command)
+        self._api.exec_start(made["Id"])
+        status = self._api.exec_inspect(made["Id"])["ExitCode"]
+        assert status == 0, status
+
+    def sandboxes(self) -> int:
+        """Return how many sandboxes of this process there are, those being removed included."""
+        rows = self._api.containers(all=True, filters={"label": OWNER_LABEL})
+        owners = [row["Labels"][OWNER_LABEL].split(" ") for row in rows]
+        return sum(owner[2:3] == [str(os.getpid())] for owner in owners)
+
+
+@contextlib.contextmanager
+def bare_containers() -> Iterator[BareContainers]:
+    """Lend bare containers; what is left of them is removed at the end.
+
+    Raises:
+        Unavailable: there is no Docker engine.
+    """
+    needs("docker")
+    with contextlib.closing(DockerEngine()) as engine:
+        yield BareContainers(engine)

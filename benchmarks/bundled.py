@@ -1,0 +1,61 @@
+"""The bundled bash suite with the oracle, on bubblewrap against Docker, as whole pytest runs.
+
+Tasks whose gold uses a program that this machine lacks cannot be run on bubblewrap; they are left
+out of both.
+"""
+
+from __future__ import annotations
+
+from benchmarks.machine import needs
+from benchmarks.measuring import Scale, in_turn
+from benchmarks.runs import temporary_folder
+from benchmarks.table import Bound, Part, against, duration
+
+WHAT = ("--intercode-env=bash", "--intercode-agent=oracle")
+
+
+def measure(scale: Scale) -> Part:
+    """Measure the suite on both."""
+    needs("docker", "bubblewrap")
+    part = Part("the bundled bash suite with the oracle")
+    limit = scale.pick((), ("--intercode-limit=4",))
+    wholes: dict[str, list[float]] = {"docker": [], "bubblewrap": []}
+    with temporary_folder() as folder:
+        first = folder.pytest(*WHAT, *limit, "--intercode-sandbox=bubblewrap", failures=True)
+        left_out = [f"--deselect={name}" for name in first.failed]
+
+        def run(backend: str) -> float:
+            done = folder.pytest(*WHAT, *limit, f"--intercode-sandbox={backend}", *left_out)
+            assert done.passed == first.passed, (backend, done.passed, first.passed)
+            wholes[backend].append(done.whole)
+            return done.loop
+
+        times = in_turn(
+            {"docker": lambda: run("docker"), "bubblewrap": lambda: run("bubblewrap")},
+            scale.pick(3, 1),
+        )
+    part.rows.append(
+        against(
+            f"{first.passed} tasks on bubblewrap, the run loop",
+            times["bubblewrap"],
+            "on docker",
+            times["docker"],
+            Bound("at most", 1 / 5),
+        )
+    )
+    whole = {backend: sorted(taken)[len(taken) // 2] for backend, taken in wholes.items()}
+    part.rows.append(
+        against(
+            "the whole process, with pytest's start and end",
+            whole["bubblewrap"],
+            "on docker",
+            whole["docker"],
+        )
+    )
+    if first.failed:
+        part.notes.append(
+            f"{len(first.failed)} of {first.passed + len(first.failed)} tasks are left out: this "
+            "machine lacks a program that their gold uses."
+        )
+    scale.say(f"the suite took {duration(times['docker'])} on docker")
+    return part

@@ -1,0 +1,73 @@
+"""A pytest plugin for the runs that are measured: when what began, and what the process takes.
+
+Loaded by ``-p benchmarks.clock``. It writes one JSON file, which :mod:`benchmarks.runs` reads; the
+variable ``BENCHMARK_CLOCK`` names it. Without one it does nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_SAMPLES = 10  # one in so many items
+
+
+class Clock:
+    """Notes times (of the clock that all processes share), memory and descriptors."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._told: dict[str, Any] = {"passed": 0, "failed": [], "samples": []}
+        self._items = 0
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self) -> Iterator[None]:
+        """Time the run loop: all items, from the first setup to the last teardown."""
+        self._told["loop_began"] = time.monotonic()
+        try:
+            return (yield)
+        finally:
+            self._told["loop_ended"] = time.monotonic()
+            self._told["peak"] = _memory("VmHWM")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count what passed; look at the process now and then."""
+        if report.when == "call" and report.passed:
+            self._told["passed"] += 1
+        elif report.outcome != "passed":
+            self._told["failed"].append(report.nodeid)
+        if report.when == "teardown":
+            self._items += 1
+            if self._items % _SAMPLES == 0:
+                descriptors = len(list(Path("/proc/self/fd").iterdir()))
+                self._told["samples"].append([self._items, _memory("VmRSS"), descriptors])
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_unconfigure(self) -> Iterator[None]:
+        """Note when everything that the run held is given back; write the file."""
+        try:
+            return (yield)
+        finally:
+            self._told["closed"] = time.monotonic()
+            self._path.write_text(json.dumps(self._told))
+
+
+def _memory(what: str) -> int:
+    """Return the process's resident memory in bytes, now or at its highest; no children's."""
+    status = Path("/proc/self/status").read_text()
+    found = re.search(rf"^{what}:\s+(\d+) kB", status, re.M)
+    return int(found[1]) * 1024 if found else 0
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin, if somebody wants to know."""
+    path = os.environ.get("BENCHMARK_CLOCK")
+    if path:
+        config.pluginmanager.register(Clock(Path(path)), "benchmark-clock")

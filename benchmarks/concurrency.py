@@ -1,0 +1,174 @@
+"""Episodes side by side: how the cost of a run grows with their number, and what each takes.
+
+Real pytest runs of a suite that asks for numbers, by an agent that thinks 0, 50 or 1000 ms before
+each of its five turns. The ideal is thinking alone: as many rounds of episodes as it takes, times
+turns, times thought. Without thought there is no ideal, and a run is compared with the same at
+concurrency 1. The run loop counts; the whole process is shown beside it.
+
+Memory is the highest resident memory of the pytest process, without its children, of two runs of
+the same 64 episodes: 32 at a time, and one at a time. Their difference is divided by 31.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from benchmarks.machine import backends
+from benchmarks.measuring import Scale
+from benchmarks.plot import Line, Panel
+from benchmarks.runs import TURNS, Run, temporary_folder, thinking, warm_up
+from benchmarks.table import Bound, Part, Row, duration
+
+BOUNDS = {"docker": Bound("at most", 1.25), "bubblewrap": Bound("at most", 1.1)}
+MEMORY = Bound("at most", 3e6, "3 MB")
+# Episodes of a run by the agent's milliseconds and the concurrency: enough of them, and no run of
+# more than a quarter of a minute.
+FULL = {
+    0: {1: 64, 2: 64, 8: 64, 32: 64},
+    50: {1: 16, 2: 32, 8: 64, 32: 64},
+    1000: {1: 2, 2: 4, 8: 16, 32: 64},
+}
+QUICK = {0: {1: 2}, 50: {2: 2}}
+JUDGED = 1000, 32  # the cell that has a bound, and is measured three times
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs of one backend, agent and concurrency."""
+
+    backend: str
+    ms: int
+    concurrency: int
+    episodes: int
+    runs: tuple[Run, ...]
+
+    @property
+    def loop(self) -> float:
+        """Seconds of the run loop."""
+        return statistics.median(run.loop for run in self.runs)
+
+    @property
+    def whole(self) -> float:
+        """Seconds of the whole process."""
+        return statistics.median(run.whole for run in self.runs)
+
+    @property
+    def peak(self) -> float:
+        """Bytes of the process at its highest."""
+        return statistics.median(run.peak for run in self.runs)
+
+    @property
+    def ideal(self) -> float:
+        """Seconds of thinking alone."""
+        return math.ceil(self.episodes / self.concurrency) * TURNS * self.ms / 1000
+
+
+Cells = Mapping[tuple[str, int, int], Cell]
+
+
+def measure(scale: Scale) -> Part:
+    """Measure every cell, backends in turn."""
+    plan = scale.pick(FULL, QUICK)
+    runs: dict[tuple[str, int, int], list[Run]] = {}
+    with temporary_folder() as folder:
+        for backend in scale.pick(backends(), []):
+            warm_up(folder, backend)
+        for round_ in range(scale.pick(3, 1)):
+            for ms, row in plan.items():
+                for concurrency, episodes in row.items():
+                    if round_ and (ms, concurrency) != JUDGED:
+                        continue
+                    for backend in backends():
+                        run = thinking(
+                            folder, backend, episodes=episodes, concurrency=concurrency, ms=ms
+                        )
+                        scale.say(
+                            f"{backend}, {ms} ms, concurrency {concurrency}: "
+                            f"{episodes} episodes in {duration(run.loop)}"
+                        )
+                        runs.setdefault((backend, ms, concurrency), []).append(run)
+    cells = {
+        key: Cell(*key, episodes=plan[key[1]][key[2]], runs=tuple(taken))
+        for key, taken in runs.items()
+    }
+    rows = [_row(cells, cell) for cell in sorted(cells.values(), key=_order)]
+    slow = max(plan)
+    most, least = max(plan[slow]), min(plan[0])
+    rows += [
+        _memory(cells[backend, slow, most], cells[backend, 0, least]) for backend in backends()
+    ]
+    notes = [
+        "The ideal is thinking alone: rounds of episodes x turns x thought. Whole: the process, "
+        "with pytest's start and end. Runs with a bound are made three times, the others once."
+    ]
+    return Part("episodes side by side", rows, _panels(cells), notes)
+
+
+def _order(cell: Cell) -> tuple[int, int, int]:
+    return backends().index(cell.backend), cell.ms, cell.concurrency
+
+
+def _row(cells: Cells, cell: Cell) -> Row:
+    per_second = f"{cell.episodes / cell.loop:.3g}/s"
+    ours = f"{cell.episodes} in {duration(cell.loop)}, {per_second} (whole: {duration(cell.whole)})"
+    what = f"{cell.backend}, {cell.ms} ms a turn, concurrency {cell.concurrency}"
+    if cell.ms:
+        bound = BOUNDS[cell.backend] if (cell.ms, cell.concurrency) == JUDGED else None
+        ideal = f"ideal: {duration(cell.ideal)}"
+        return Row(what, ours, ideal, cell.loop / cell.ideal, bound)
+    one = cells[cell.backend, 0, 1]
+    if cell is one:
+        return Row(what, ours)
+    ratio = cell.loop / cell.episodes / (one.loop / one.episodes)
+    return Row(what, ours, f"at concurrency 1: {duration(one.loop)}", ratio)
+
+
+def _memory(many: Cell, one: Cell) -> Row:
+    each = (many.peak - one.peak) / (many.concurrency - one.concurrency)
+    return Row(
+        f"memory of an episode more at the same time, {many.backend}",
+        f"{each / 1e6:.2f} MB",
+        f"the process: {one.peak / 1e6:.0f} MB with {one.concurrency}, "
+        f"{many.peak / 1e6:.0f} MB with {many.concurrency} at a time",
+        bound=MEMORY,
+        value=each,
+    )
+
+
+def _panels(cells: Cells) -> list[Panel]:
+    over = Panel(
+        "Run loop over ideal (1 is thinking alone)",
+        "episodes at a time",
+        "run time / thinking alone",
+        x_log=True,
+        y_log=True,
+    )
+    speed = Panel("Speed", "episodes at a time", "episodes per second", x_log=True, y_log=True)
+    each = Panel(
+        "What an episode adds to the thinking",
+        "episodes at a time",
+        "milliseconds per episode",
+        x_log=True,
+        y_log=True,
+    )
+    agents = sorted({cell.ms for cell in cells.values()})
+    for colour, ms in enumerate(agents):
+        for backend in backends():
+            drawn = sorted(
+                (c for c in cells.values() if (c.backend, c.ms) == (backend, ms)),
+                key=lambda cell: cell.concurrency,
+            )
+            name, dashed = f"{backend}, {ms} ms agent", backend == "bubblewrap"
+            if ms:
+                points = tuple((c.concurrency, c.loop / c.ideal) for c in drawn)
+                over.lines.append(Line(name, points, colour, dashed))
+            points = tuple(
+                (c.concurrency, max(0.1, (c.loop - c.ideal) * 1000 / c.episodes)) for c in drawn
+            )
+            each.lines.append(Line(name, points, colour, dashed))
+            points = tuple((c.concurrency, c.episodes / c.loop) for c in drawn)
+            speed.lines.append(Line(name, points, colour, dashed))
+    return [over, each, speed]

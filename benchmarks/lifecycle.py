@@ -1,0 +1,83 @@
+"""An episode's life, with both of its sandboxes, against a bare container's; and backends' ratio.
+
+An episode alone is reset, one action of the oracle, grading and close, with nothing started ahead.
+Removal is the engine's own business, behind the episode's end; the next one waits for nothing, but
+has to share the processors with it. A bare cycle waits for the removal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+from benchmarks.bare import BareContainers, bare_containers
+from benchmarks.machine import backends, needs
+from benchmarks.measuring import Scale, in_turn, seconds
+from benchmarks.table import Bound, Part, against
+from pytest_intercode.agents.oracle import make_oracle
+from pytest_intercode.environments.bash import BashEnvironment
+from pytest_intercode.episode import run_episode
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.task import Task
+
+TASK = Task("t", "Print 7", ("echo 7",), "bash", "benchmark", "benchmark")
+PATIENCE = 10.0
+
+
+def episodes(provider: SandboxProvider, count: int) -> float:
+    """Return the seconds that an episode takes, of several in a row."""
+    environment = BashEnvironment(provider)
+
+    def one_after_another() -> None:
+        for _ in range(count):
+            first, _ = environment.reset(task=TASK)
+            done = run_episode(make_oracle(TASK), environment, first)
+            environment.close()
+            assert done.solved, done.headline
+
+    return seconds(one_after_another) / count
+
+
+def settled(bare: BareContainers, before: int) -> None:
+    """Wait until the engine has removed what the episodes before have used."""
+    deadline = time.monotonic() + PATIENCE
+    while bare.sandboxes() > before and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def measure(scale: Scale) -> Part:
+    """Measure episodes and containers."""
+    needs("docker")
+    part = Part("an episode with its two sandboxes, nothing started ahead")
+    count = scale.pick(8, 1)
+    with contextlib.ExitStack() as stack:
+        bare = stack.enter_context(bare_containers())
+        before = bare.sandboxes()
+        works: dict[str, Callable[[], float]] = {}
+        for backend in backends():
+            provider = stack.enter_context(contextlib.closing(SandboxProvider(sandbox=backend)))
+            episodes(provider, 1)
+
+            def work(provider: SandboxProvider = provider) -> float:
+                settled(bare, before)
+                return episodes(provider, count)
+
+            works[backend] = work
+
+        def cycle(disabled: bool) -> float:
+            settled(bare, before)
+            return bare.cycles(count, disabled=disabled) / count
+
+        works["disabled"] = lambda: cycle(disabled=True)
+        works["none"] = lambda: cycle(disabled=False)
+        times = in_turn(works, scale.pick(7, 1))
+    ours, bare_cycle = times["docker"], "a bare container cycle"
+    for kind, name in (("disabled", "networking disabled"), ("none", "network mode `none`")):
+        part.rows.append(
+            against("an episode on docker", ours, f"{bare_cycle}, {name}", times[kind])
+        )
+    if "bubblewrap" in times:
+        theirs, bound = times["bubblewrap"], Bound("at most", 1 / 8)
+        part.rows.append(against("an episode on bubblewrap", theirs, "on docker", ours, bound))
+    return part

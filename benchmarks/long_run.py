@@ -1,0 +1,75 @@
+"""A thousand episodes in one run: memory and descriptors of the pytest process stay flat.
+
+On bubblewrap, where that takes half a minute; eight at a time, by an agent that does not think.
+pytest keeps every item and its reports, so that memory grows with any test: as many empty tests
+tell by how much.
+"""
+
+from __future__ import annotations
+
+import statistics
+
+from benchmarks.collection import empty_tests
+from benchmarks.machine import backends
+from benchmarks.measuring import Scale
+from benchmarks.plot import Line, Panel
+from benchmarks.runs import Run, temporary_folder, thinking
+from benchmarks.table import Bound, Part, Row, duration
+
+CONCURRENCY = 8
+
+
+def measure(scale: Scale) -> Part:
+    """Run them, and compare the run's last fifth with its second."""
+    episodes = scale.pick(1000, 50)
+    backend = backends()[-1]
+    with temporary_folder() as folder:
+        empty_tests(folder.path, episodes)
+        empty = folder.pytest("test_empty.py")
+        run = thinking(folder, backend, episodes=episodes, concurrency=CONCURRENCY, ms=0)
+    fifth = episodes // 5
+    early, late = (
+        statistics.median(open_ for at, _, open_ in run.samples if low < at <= low + fifth)
+        for low in (fifth, episodes - fifth)
+    )
+    each = growth(run)
+    rows = [
+        Row(
+            "memory, for each episode that is done",
+            f"{each / 1e3:+.1f} KB",
+            f"an empty test: {growth(empty) / 1e3:+.1f} KB",
+            bound=Bound("at most", 16e3, "16 KB"),
+            value=each,
+        ),
+        Row(
+            f"open descriptors in the last {fifth} (median)",
+            f"{late:g}",
+            f"episodes {fifth} to {2 * fifth}: {early:g}",
+            late / early,
+            Bound("at most", 1.1),
+        ),
+    ]
+    first, last = run.samples[0][1], run.samples[-1][1]
+    notes = [
+        f"They took {duration(run.loop)}; the process grew from {first / 1e6:.0f} to "
+        f"{last / 1e6:.0f} MB."
+    ]
+    panel = Panel(
+        f"{episodes} episodes in one run",
+        "episodes done",
+        "MB of memory; open descriptors",
+        [
+            Line("memory (MB)", tuple((at, memory / 1e6) for at, memory, _ in run.samples)),
+            Line("open descriptors", tuple((at, open_) for at, _, open_ in run.samples), 1, True),
+        ],
+    )
+    title = f"{episodes} episodes in one run, {CONCURRENCY} at a time on {backend}"
+    return Part(title, rows, [panel], notes)
+
+
+def growth(run: Run) -> float:
+    """Return the bytes that an item adds to the process, after the first fifth of a run."""
+    settled = run.samples[len(run.samples) // 5 :]
+    return statistics.linear_regression(
+        [at for at, _, _ in settled], [memory for _, memory, _ in settled]
+    ).slope

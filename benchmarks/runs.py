@@ -1,0 +1,137 @@
+"""Whole pytest runs in processes of their own, as users start them, timed from the inside.
+
+A run is told apart into what pytest itself needs before the first item, the loop over the items,
+and what is given back afterwards, so that no one of them hides in another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Folder", "Run", "numbers_suite", "temporary_folder", "thinking", "warm_up"]
+
+ROOT = Path(__file__).parents[1]
+TURNS = 5
+"""Turns of an episode; the last one submits."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, in seconds and bytes.
+
+    Attributes:
+        whole: the process, from its start to its end.
+        start: until the first item: the interpreter, pytest, plugins, collection.
+        loop: from the first item's setup to the last one's teardown.
+        closing: from then until everything is given back.
+        peak: the highest resident memory of the pytest process, without its children.
+        passed: items that passed.
+        failed: node ids of those that did not.
+        samples: items done, resident memory, and open descriptors, now and then.
+    """
+
+    whole: float
+    start: float
+    loop: float
+    closing: float
+    peak: int
+    passed: int
+    failed: tuple[str, ...]
+    samples: tuple[tuple[int, int, int], ...]
+
+
+class Folder:
+    """A project with nothing in it, in which pytest is run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        (path / "pytest.ini").write_text("[pytest]\n")
+
+    def pytest(self, *arguments: str, failures: bool = False) -> Run:
+        """Run pytest here.
+
+        Args:
+            arguments: what is added to its command line.
+            failures: items may fail.
+
+        Raises:
+            RuntimeError: something failed; the message has the end of what pytest said.
+        """
+        clock = self.path / "clock.json"
+        clock.unlink(missing_ok=True)
+        known = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+        paths = [str(ROOT), *filter(None, [known.get("PYTHONPATH")])]
+        known |= {"BENCHMARK_CLOCK": str(clock), "PYTHONPATH": os.pathsep.join(paths)}
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        command += ["-p", "benchmarks.clock", *arguments]
+        began = time.monotonic()
+        done = subprocess.run(command, cwd=self.path, env=known, capture_output=True, text=True)
+        ended = time.monotonic()
+        if not clock.exists() or done.returncode not in ((0, 1) if failures else (0,)):
+            said = (done.stdout + done.stderr).strip().splitlines()[-15:]
+            raise RuntimeError("\n".join([f"{' '.join(command)} failed:", *said]))
+        told = json.loads(clock.read_text())
+        return Run(
+            whole=ended - began,
+            start=told["loop_began"] - began,
+            loop=told["loop_ended"] - told["loop_began"],
+            closing=told["closed"] - told["loop_ended"],
+            peak=told["peak"],
+            passed=told["passed"],
+            failed=tuple(told["failed"]),
+            samples=tuple((at, memory, open_) for at, memory, open_ in told["samples"]),
+        )
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Folder]:
+    """Lend an empty project."""
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as name:
+        yield Folder(Path(name))
+
+
+def numbers_suite(folder: Folder, tasks: int) -> str:
+    """Write a suite of tasks that ask for a number to be printed; return its name."""
+    name = f"numbers-{tasks}"
+    with (folder.path / f"{name}.jsonl").open("w") as rows:
+        for number in range(tasks):
+            row = {"query": f"Print the number {number}", "gold": f"echo {number}"}
+            rows.write(json.dumps(row) + "\n")
+    (folder.path / f"{name}.yaml").write_text(f"env: bash\nrows: {{path: {name}.jsonl}}\n")
+    return f"{name}.yaml"
+
+
+def warm_up(folder: Folder, backend: str) -> None:
+    """Run one episode, so that no image is built in a run that counts."""
+    thinking(folder, backend, episodes=1, concurrency=1, ms=0)
+
+
+def thinking(folder: Folder, backend: str, *, episodes: int, concurrency: int, ms: int) -> Run:
+    """Run episodes of ``TURNS`` turns with an agent that thinks before each.
+
+    Args:
+        folder: where.
+        backend: the sandboxes.
+        episodes: how many.
+        concurrency: how many at a time.
+        ms: milliseconds of thought for each turn.
+    """
+    run = folder.pytest(
+        numbers_suite(folder, episodes),
+        f"--intercode-agent={Path(__file__).with_name('thinker.py')}:Thinker",
+        *("--intercode-agent-arg", f"ms={ms}", "--intercode-agent-arg", f"turns={TURNS}"),
+        f"--intercode-sandbox={backend}",
+        f"--intercode-concurrency={concurrency}",
+    )
+    if run.passed != episodes:
+        raise RuntimeError(f"{run.passed} of {episodes} episodes passed")
+    return run
