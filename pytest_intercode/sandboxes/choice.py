@@ -34,7 +34,7 @@ class Choice:
 def choose(wanted: str = "auto") -> Choice:
     """Return the backend for a wish: Docker if its engine answers, else bubblewrap if it is there.
 
-    Nothing heavy is imported, and nothing is started.
+    Nothing heavy is imported, and no engine is started.
 
     Args:
         wanted: ``auto``, ``docker`` or ``bubblewrap``.
@@ -48,8 +48,8 @@ def choose(wanted: str = "auto") -> Choice:
 
     try:
         find_program()
-    except EngineUnavailable:
-        return Choice("docker", f"{problem}, and bubblewrap is not installed")
+    except EngineUnavailable as error:
+        return Choice("docker", f"{problem}, and {str(error).partition(':')[0]}")
     return Choice("bubblewrap", problem)
 
 

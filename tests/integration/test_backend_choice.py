@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 from pytest_intercode.errors import EngineUnavailable, ImageError
-from pytest_intercode.reporting.results import read_results
 from pytest_intercode.sandboxes.bubblewrap import process
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.bubblewrap.systems import Systems
@@ -47,6 +47,28 @@ def test_auto_without_both(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with pytest.raises(EngineUnavailable, match="bubblewrap is not installed: `apt-get install"):
         Bubblewrap()
+
+
+@pytest.mark.parametrize(
+    ("version", "old"), [("0.4.1", True), ("0.5.0", False), ("0.11.0", False), ("1.0", False)]
+)
+def test_a_bubblewrap_that_is_too_old_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, old: bool
+) -> None:
+    program = tmp_path / "bwrap"
+    program.write_text(f"#!/bin/sh\necho bubblewrap {version}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("DOCKER_HOST", NOWHERE)
+    if not old:
+        assert process.find_program() == str(program)
+        assert choose().backend == "bubblewrap"
+        return
+    with pytest.raises(EngineUnavailable, match=r"^bubblewrap 0\.4 is too old: 0\.5 or newer is "):
+        Bubblewrap()
+    assert str(choose()) == (
+        f"docker (no Docker engine answers at {NOWHERE}, and bubblewrap 0.4 is too old)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,17 +154,6 @@ def test_image_of_the_host(tmp_path: Path) -> None:
     for source in (ImageSource(image="mine:1"), ImageSource(dockerfile=own)):
         with pytest.raises(ImageError, match="is made by Docker; for bubblewrap, unpack"):
             systems.resolve(source)
-
-
-@pytest.mark.usefixtures("bubblewrap")
-@pytest.mark.parametrize(("env", "limit"), [("bash", 12), ("python", 4), ("ctf", 6), ("sql", 6)])
-def test_oracle_solves_bundled_tasks(pytester: pytest.Pytester, env: str, limit: int) -> None:
-    result = pytester.runpytest(
-        *(f"--intercode-env={env}", f"--intercode-limit={limit}", "--intercode-agent=oracle"),
-        *("--intercode-sandbox=bubblewrap", "--intercode-results=r.jsonl"),
-    )
-    result.assert_outcomes(passed=limit)
-    assert {row["reward"] for row in read_results(pytester.path / "r.jsonl")} == {1.0}
 
 
 MYSQL = """\

@@ -3,62 +3,60 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_intercode.environments.bash import BashEnvironment
 from pytest_intercode.environments.shell import prepare
-from pytest_intercode.errors import EngineUnavailable
-from pytest_intercode.reporting.results import read_results
 from pytest_intercode.sandboxes.docker.container import Container
-from pytest_intercode.sandboxes.docker.engine import connect
 from pytest_intercode.sandboxes.listing import ListingProbe
 from pytest_intercode.sandboxes.overlay import OUTSIDE, OverlayProbe
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.loader import bundled_folder, load_suite
+from tests.integration.bundled import lacking, play
 
 SUITE = load_suite(bundled_folder("tasks") / "bash.yaml")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def docker_answers() -> None:
-    try:
-        connect().close()
-    except EngineUnavailable as error:
-        pytest.skip(str(error))
+def tasks_of(rows: dict[str, Any], backend: str) -> set[str]:
+    """Return the tasks that can be played, all of which have to be among the rows."""
+    played = {task.id for task in SUITE.tasks} - lacking(SUITE.tasks, backend)
+    assert rows.keys() == played
+    return played
 
 
-def test_oracle_solves_every_task(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest_subprocess(
-        "--intercode-env=bash", "--intercode-agent=oracle", "--intercode-results=r.jsonl"
-    )
-    result.assert_outcomes(passed=len(SUITE.tasks))
-    rows = read_results(pytester.path / "r.jsonl")
-    changing = [row for row in rows if row["end_state"]["gold"]["touched"]]
+@pytest.mark.parametrize("name", ["docker", "bubblewrap"])
+def test_oracle_solves_every_task(
+    request: pytest.FixtureRequest, pytester: pytest.Pytester, name: str
+) -> None:
+    request.getfixturevalue("docker_engine" if name == "docker" else name)
+    rows, result = play(pytester, "bash", "oracle", name)
+    played = tasks_of(rows, name)
+    assert result.parseoutcomes()["passed"] == len(played)
+    assert {row["reward"] for row in rows.values()} == {1.0}
+    changing = [row for row in rows.values() if row["end_state"]["gold"]["touched"]]
     assert len(rows) >= 40
     assert len(changing) >= len(rows) / 2
 
 
+@pytest.mark.usefixtures("bubblewrap")
 def test_doing_nothing_earns_nothing(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(lazy="def act(observation):\n    return 'true'\n")
-    result = pytester.runpytest_subprocess(
-        "--intercode-env=bash",
-        "--intercode-agent=lazy:act",
-        "--intercode-max-turns=3",
-        "--intercode-results=r.jsonl",
-    )
-    result.assert_outcomes(failed=len(SUITE.tasks))
-    assert {row["reward"] for row in read_results(pytester.path / "r.jsonl")} == {0.0}
+    options = ["--intercode-max-turns=3"]
+    rows, result = play(pytester, "bash", "lazy:act", "bubblewrap", *options)
+    assert result.parseoutcomes()["failed"] == len(tasks_of(rows, "bubblewrap"))
+    assert {row["reward"] for row in rows.values()} == {0.0}
 
 
-def test_both_probes_see_the_same_effects(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("docker_engine")
+def test_both_probes_see_the_same_effects() -> None:
     """The walk over the layers from outside, and the listings from inside.
 
     Of all tasks with INTERCODE_ALL=1, else of every third.
     """
     tasks = SUITE.tasks[:: 1 if os.environ.get("INTERCODE_ALL") else 3]
-    provider = SandboxProvider()
+    provider = SandboxProvider(sandbox="docker")
     try:
         for at, task in enumerate(tasks):
             provider.expect(BashEnvironment.spec(each, provider) for each in tasks[at : at + 3])

@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.errors import EngineUnavailable
-from pytest_intercode.reporting.results import read_results
-from pytest_intercode.sandboxes.docker.engine import connect
 from pytest_intercode.suites.loader import bundled_folder, load_suite
+from tests.integration.bundled import play
 
 SUITE = load_suite(bundled_folder("tasks") / "ctf.yaml")
 KINDS = ("encoding", "crypto", "forensics", "reversing", "service")
@@ -82,24 +80,6 @@ def idle(observation):
 '''
 
 
-@pytest.fixture(autouse=True, scope="module")
-def docker_answers() -> None:
-    try:
-        connect().close()
-    except EngineUnavailable as error:
-        pytest.skip(str(error))
-
-
-def play(pytester: pytest.Pytester, agent: str, *options: str, **outcomes: int) -> dict[str, Any]:
-    """Play the whole suite; return the results by task."""
-    pytester.makepyfile(players=AGENTS)
-    result = pytester.runpytest_subprocess(
-        "--intercode-env=ctf", f"--intercode-agent={agent}", "--intercode-results=r.jsonl", *options
-    )
-    result.assert_outcomes(**outcomes)
-    return {row["task_id"]: row for row in read_results(pytester.path / "r.jsonl")}
-
-
 def seen(row: Any, turn: int) -> str:
     return str(row["turn_history"]["observations"][turn])
 
@@ -127,19 +107,29 @@ def test_every_puzzle_has_one_flag_a_solution_and_a_query_that_tells_neither() -
         assert all(flag.encode() not in spec.content for spec in task.files.values()), task.id
 
 
+@pytest.mark.usefixtures("bubblewrap")
 def test_oracle_solves_every_puzzle(pytester: pytest.Pytester) -> None:
-    play(pytester, "oracle", passed=len(SUITE.tasks))
+    _, result = play(pytester, "ctf", "oracle", "bubblewrap")
+    result.assert_outcomes(passed=len(SUITE.tasks))
 
 
+@pytest.mark.usefixtures("bubblewrap")
 def test_doing_nothing_solves_none(pytester: pytest.Pytester) -> None:
-    rows = play(pytester, "players:idle", "--intercode-max-turns=2", failed=len(SUITE.tasks))
+    pytester.makepyfile(players=AGENTS)
+    options = ["--intercode-max-turns=2"]
+    rows, result = play(pytester, "ctf", "players:idle", "bubblewrap", *options)
+    result.assert_outcomes(failed=len(SUITE.tasks))
     assert {row["reward"] for row in rows.values()} == {0.0}
 
 
+@pytest.mark.usefixtures("docker_engine")
 def test_solutions_find_every_flag_and_searching_finds_none(pytester: pytest.Pytester) -> None:
     """Both look at equal sandboxes, in which setup left nothing but the puzzle."""
-    solved = play(pytester, "players:Solver", passed=len(SUITE.tasks))
-    searched = play(pytester, "players:Searcher", failed=len(SUITE.tasks))
+    pytester.makepyfile(players=AGENTS)
+    solved, result = play(pytester, "ctf", "players:Solver", "docker")
+    result.assert_outcomes(passed=len(SUITE.tasks))
+    searched, result = play(pytester, "ctf", "players:Searcher", "docker")
+    result.assert_outcomes(failed=len(SUITE.tasks))
     for identity, row in searched.items():
         assert re.fullmatch(r"[0-9a-f]{64}  -\n", seen(row, 0)), identity
         assert seen(row, 0) == seen(solved[identity], 0), identity

@@ -6,10 +6,8 @@ import json
 
 import pytest
 
-from pytest_intercode.errors import EngineUnavailable
-from pytest_intercode.reporting.results import read_results
-from pytest_intercode.sandboxes.docker.engine import connect
 from pytest_intercode.suites.loader import bundled_folder, load_suite
+from tests.integration.bundled import play
 
 SUITE = load_suite(bundled_folder("tasks") / "python.yaml")
 
@@ -951,32 +949,26 @@ class Agent:
 """
 
 
-@pytest.fixture(autouse=True, scope="module")
-def docker_answers() -> None:
-    try:
-        connect().close()
-    except EngineUnavailable as error:
-        pytest.skip(str(error))
-
-
-def test_oracle_solves_every_task(pytester: pytest.Pytester) -> None:
-    result = pytester.runpytest_subprocess("--intercode-env=python", "--intercode-agent=oracle")
+@pytest.mark.parametrize("name", ["docker", "bubblewrap"])
+def test_oracle_solves_every_task(
+    request: pytest.FixtureRequest, pytester: pytest.Pytester, name: str
+) -> None:
+    request.getfixturevalue("docker_engine" if name == "docker" else name)
+    _, result = play(pytester, "python", "oracle", name)
     result.assert_outcomes(passed=len(SUITE.tasks))
     assert len(SUITE.tasks) >= 46
 
 
+@pytest.mark.usefixtures("bubblewrap")
 def test_doing_nothing_earns_nothing(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(lazy="def act(observation):\n    return 'pass'\n")
-    result = pytester.runpytest_subprocess(
-        "--intercode-env=python",
-        "--intercode-agent=lazy:act",
-        "--intercode-max-turns=2",
-        "--intercode-results=r.jsonl",
-    )
+    options = ["--intercode-max-turns=2"]
+    rows, result = play(pytester, "python", "lazy:act", "bubblewrap", *options)
     result.assert_outcomes(failed=len(SUITE.tasks))
-    assert {row["reward"] for row in read_results(pytester.path / "r.jsonl")} == {0.0}
+    assert {row["reward"] for row in rows.values()} == {0.0}
 
 
+@pytest.mark.usefixtures("bubblewrap")
 def test_the_usual_mistakes_are_found(pytester: pytest.Pytester) -> None:
     """A wrong solution passes some tests, or it would be no mistake that is easily made."""
     entries = {task.id: task.entry for task in SUITE.tasks}
@@ -984,13 +976,8 @@ def test_the_usual_mistakes_are_found(pytester: pytest.Pytester) -> None:
     plans = {name: [code, f"submit {entries[name]}".strip()] for name, code in WRONG.items()}
     pytester.makefile(".json", wrong=json.dumps(plans))
     pytester.makepyfile(mistaken=AGENT)
-    result = pytester.runpytest_subprocess(
-        "--intercode-env=python",
-        "--intercode-agent=mistaken:Agent",
-        "--intercode-results=r.jsonl",
-    )
+    rows, result = play(pytester, "python", "mistaken:Agent", "bubblewrap")
     result.assert_outcomes(failed=len(SUITE.tasks))
-    rows = read_results(pytester.path / "r.jsonl")
-    rewards = {row["task_id"]: row["reward"] for row in rows}
+    rewards = {name: row["reward"] for name, row in rows.items()}
     assert rewards.keys() == WRONG.keys()
     assert {name: reward for name, reward in rewards.items() if not 0 < reward < 1} == {}

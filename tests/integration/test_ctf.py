@@ -3,53 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pytest_intercode.environments.ctf import CtfEnvironment
 from pytest_intercode.environments.ctf_paper import PaperCtfEnvironment
-from pytest_intercode.errors import BudgetExhausted, EngineUnavailable
-from pytest_intercode.sandboxes.docker.engine import connect
-from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.task import FileSpec, Task
+from pytest_intercode.errors import BudgetExhausted
+from pytest_intercode.suites.task import FileSpec
 from tests.conftest import results
+from tests.integration import puzzles
+from tests.integration.puzzles import FLAG, Start
 
-FLAG = "flag{It's_the_0ne}"
-
-Start = Callable[..., CtfEnvironment]
-
-
-@pytest.fixture(scope="module")
-def provider() -> Iterator[SandboxProvider]:
-    try:
-        connect().close()
-    except EngineUnavailable as error:
-        pytest.skip(str(error))
-    provider = SandboxProvider()
-    yield provider
-    provider.close()
-
-
-@pytest.fixture
-def start(provider: SandboxProvider) -> Iterator[Start]:
-    """Return a factory of episodes that have begun; keywords are fields of the task."""
-    started: list[CtfEnvironment] = []
-
-    def make(
-        kind: type[CtfEnvironment] = CtfEnvironment, feedback: Any = "observation", **fields: Any
-    ) -> CtfEnvironment:
-        environment = kind(provider, feedback=feedback)
-        started.append(environment)
-        task = Task("t", "Find it.", (FLAG,), "ctf", "s", "s", **{"workdir": "/ctf/t", **fields})
-        environment.reset(task=task)
-        return environment
-
-    yield make
-    for environment in started:
-        environment.close()
+provider, start = puzzles.quick_provider, puzzles.start  # fixtures
 
 
 # -- strict
@@ -142,7 +107,8 @@ def test_the_end_state_tells_no_flag_that_was_not_found(start: Start) -> None:
 
 
 def test_paper(start: Start) -> None:
-    env = start(PaperCtfEnvironment, files={"it's here": FileSpec("file", b"x\n")})
+    files = {"it's here": FileSpec("file", b"x\n")}
+    env = start(PaperCtfEnvironment, files=files, workdir="/ctf/t")
     assert env.step("x=1; ls")[0] == "it's here\n"
     assert env.step("cat 'it'\"'\"'s here'; echo \"$x\"")[0] == "x\n\n"
     assert env.step("cd ..")[0] == ""

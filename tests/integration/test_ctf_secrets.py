@@ -6,22 +6,20 @@ has. A test of its own shows that it finds what there is to be found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+import functools
 
 import pytest
 
 from pytest_intercode.environments.ctf import CtfEnvironment
 from pytest_intercode.environments.ctf_paper import PaperCtfEnvironment
-from pytest_intercode.errors import EngineUnavailable, GoldError
-from pytest_intercode.sandboxes.docker.engine import connect
+from pytest_intercode.errors import GoldError
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.task import FileSpec, Task
+from pytest_intercode.suites.task import FileSpec
+from tests.integration import puzzles
+from tests.integration.puzzles import Start
 
 SECRET = "Zq7_the_secret_of_this_puzzle"
 FLAG = f"flag{{{SECRET}}}"
-
-Start = Callable[..., CtfEnvironment]
 
 # Prints where the secret is. The word is put together here, and this process is left out.
 SEARCH = f"""\
@@ -43,6 +41,9 @@ def look(place, path):
 for folder, folders, files in os.walk("/"):
     if folder == "/":
         folders[:] = [f for f in folders if f not in ("proc", "sys")]
+    if os.statvfs(folder).f_flag & os.ST_RDONLY:  # the machine's own programs: nothing is put there
+        folders[:] = []
+        continue
     if any(secret in name.encode("utf-8", "surrogateescape") for name in folders + files):
         print("name", folder)
     for name in files:
@@ -99,32 +100,13 @@ def server(first: str) -> dict[str, FileSpec]:
     return {"server.py": FileSpec("file", SERVER.replace("{first}", first).encode())}
 
 
-@pytest.fixture(scope="module")
-def provider() -> Iterator[SandboxProvider]:
-    try:
-        connect().close()
-    except EngineUnavailable as error:
-        pytest.skip(str(error))
-    provider = SandboxProvider()
-    yield provider
-    provider.close()
+provider, new_episode = puzzles.provider, puzzles.start  # fixtures
 
 
 @pytest.fixture
-def start(provider: SandboxProvider) -> Iterator[Start]:
-    """Return a factory of episodes that have begun; keywords are fields of the task."""
-    started: list[CtfEnvironment] = []
-
-    def make(kind: type[CtfEnvironment] = CtfEnvironment, **fields: Any) -> CtfEnvironment:
-        environment = kind(provider)
-        started.append(environment)
-        given: dict[str, Any] = {"workdir": "/ctf", "action_timeout": 60.0, **fields}
-        environment.reset(task=Task("t", "Find it.", (FLAG,), "ctf", "s", "s", **given))
-        return environment
-
-    yield make
-    for environment in started:
-        environment.close()
+def start(new_episode: Start) -> Start:
+    """Return the factory of episodes, with the flag of these tests."""
+    return functools.partial(new_episode, **{"gold": (FLAG,), "action_timeout": 60.0})
 
 
 def search(env: CtfEnvironment) -> list[str]:
@@ -160,7 +142,7 @@ def test_the_flag_is_not_in_the_sandbox(start: Start, kind: type[CtfEnvironment]
     assert not env.step("ls /var/run/docker.sock /run/docker.sock")[0].startswith("/")
 
 
-def test_a_service_that_can_only_be_talked_to(start: Start) -> None:
+def test_a_service_that_can_only_be_talked_to(start: Start, provider: SandboxProvider) -> None:
     env = start(files=server(CLOSED), setup=(START,), max_turns=99)
     ask = "exec 3<>/dev/tcp/127.0.0.1/4000; echo {} >&3; head -n 1 <&3"
     assert env.step(ask.format("please"))[0] == "wrong\n"
@@ -172,8 +154,12 @@ def test_a_service_that_can_only_be_talked_to(start: Start) -> None:
     for what in ("exe", "cwd", "root", "fd/0"):
         assert env.step(f"readlink /proc/{pid}/{what}")[0] == "", what
     assert "Permission denied" in env.step(f"ls /proc/{pid}/fd /proc/{pid}/map_files")[0]
-    assert "Operation not permitted" in env.step(f"timeout 5 strace -p {pid}")[0]
-    assert "Operation not permitted" in env.step(f"gdb -batch -p {pid} 2>&1")[0]
+    for looker in (f"timeout 5 strace -p {pid}", f"gdb -batch -p {pid} 2>&1"):
+        said = env.step(looker)[0]
+        if "not found" not in said and "No such file" not in said:
+            assert "Operation not permitted" in said
+        else:  # the machine's own programs
+            assert provider.choice.backend == "bubblewrap"
     assert env.step("ls /ctf")[0] == ""
 
 

@@ -72,14 +72,19 @@ def test_first_version(tmp_path: Path) -> None:
 def test_groups_of_the_dead_are_swept(tmp_path: Path) -> None:
     groups = second(tmp_path, "memory pids", "0::/user/run\n")
     mine = groups.make(os.getpid())
-    dead = tmp_path / "user/pytest-intercode-99999999-1-aa-1"
-    again = tmp_path / f"user/pytest-intercode-{os.getpid()}-1-aa-1"  # an earlier process
-    dead.mkdir()
-    again.mkdir()
+    [folder] = mine.folders.values()
+    space = folder.name.split(".")[1]
+    above = tmp_path / "user"
+    dead = above / f"pytest-intercode.{space}.99999999.1.aa.1"
+    again = above / f"pytest-intercode.{space}.{os.getpid()}.1.aa.1"  # an earlier process
+    elsewhere = above / "pytest-intercode.1.99999999.1.aa.1"  # what is not gone, but not seen here
+    for each in (dead, again, elsewhere):
+        each.mkdir()
     assert groups.sweep() == 2
     assert not dead.exists()
     assert not again.exists()
-    assert all(path.exists() for path in mine.folders.values())
+    assert elsewhere.exists()
+    assert folder.exists()
 
 
 def test_none(tmp_path: Path) -> None:

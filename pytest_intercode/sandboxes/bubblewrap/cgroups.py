@@ -17,7 +17,7 @@ from pytest_intercode.suites.task import Limits
 
 __all__ = ["ControlGroup", "ControlGroups", "remove_all"]
 
-_PREFIX = "pytest-intercode-"
+_PREFIX = "pytest-intercode"
 _PERIOD = 100_000
 _MOUNTS = "/proc/self/mountinfo"
 _OWN = "/proc/self/cgroup"
@@ -88,6 +88,7 @@ class ControlGroups:
         own = Path(_OWN).read_text() if own is None else own
         self._run = secrets.token_hex(4)
         self._count = 0
+        self._space = _space()
         self._first = _first_version(mounts, own)
         self._second = None if self._first else _second_version(mounts, own)
 
@@ -98,7 +99,7 @@ class ControlGroups:
 
     def patterns(self, owner: int) -> list[str]:
         """Return patterns of the folders of all the groups that were made for a process here."""
-        mine = f"{_PREFIX}{owner}-{_started(owner)}-{self._run}-*"
+        mine = f"{self._name(owner)}.*"
         return [f"{glob.escape(str(each))}/{mine}" for each in self._above().values()]
 
     def make(self, owner: int) -> ControlGroup:
@@ -108,7 +109,7 @@ class ControlGroups:
             owner: the process that it is removed with, see :meth:`sweep`.
         """
         self._count += 1
-        name = f"{_PREFIX}{owner}-{_started(owner)}-{self._run}-{self._count}"
+        name = f"{self._name(owner)}.{self._count}"
         group = ControlGroup({})
         try:
             for kind, above in self._above().items():
@@ -122,17 +123,24 @@ class ControlGroups:
     def _above(self) -> dict[str, Path]:
         return {"": self._second} if self._second is not None else self._first
 
+    def _name(self, owner: int) -> str:
+        """Return how the names of this run's groups begin."""
+        return f"{_PREFIX}.{self._space}.{owner}.{_started(owner)}.{self._run}"
+
     def sweep(self) -> int:
-        """Remove the groups of processes that are gone; return how many there were."""
+        """Remove the groups of processes that are gone; return how many there were.
+
+        Those of another namespace of processes, of a container say, are left alone: the number of
+        a process says nothing here.
+        """
         removed = 0
         for above in self._above().values():
-            for folder in above.glob(f"{_PREFIX}*"):
-                owner, _, rest = folder.name.removeprefix(_PREFIX).partition("-")
-                if _started(int(owner)) == rest.partition("-")[0]:
-                    continue
-                with contextlib.suppress(OSError):
-                    folder.rmdir()
-                    removed += 1
+            for folder in above.glob(f"{_PREFIX}.{self._space}.*.*.*.*"):
+                owner, started = folder.name.split(".")[2:4]
+                if _started(owner) != started:
+                    with contextlib.suppress(OSError):
+                        folder.rmdir()
+                        removed += 1
         return removed
 
 
@@ -152,7 +160,15 @@ def _set(folder: Path, name: str, value: object, needed: bool = True) -> None:
             raise
 
 
-def _started(process: int) -> str:
+def _space() -> str:
+    """Return the number of the namespace that the numbers of processes belong to."""
+    try:
+        return str(Path("/proc/self/ns/pid").stat().st_ino)
+    except OSError:
+        return ""
+
+
+def _started(process: int | str) -> str:
     """Return when a process started, which tells it from a later one with its number."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
@@ -187,9 +203,10 @@ def _second_version(mounts: str, own: str) -> Path | None:
         control = above / "cgroup.subtree_control"
         if not all(os.access(each, os.W_OK) for each in (above, control, above / "cgroup.procs")):
             continue
+        if above == Path(place):
+            for kind in ("memory", "pids", "cpu"):  # one that is refused refuses the others, too
+                _set(above, control.name, f"+{kind}", needed=False)
         with contextlib.suppress(OSError):
-            if above == Path(place):
-                control.write_text("+memory +pids +cpu")
             if {"memory", "pids"} <= set(control.read_text().split()):
                 return above
     return None

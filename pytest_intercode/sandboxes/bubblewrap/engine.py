@@ -53,6 +53,8 @@ class Bubblewrap:
         EngineUnavailable: sandboxes cannot be made here; the message says why.
     """
 
+    starters = 4
+
     def __init__(self, hidden: Iterable[str] = (), root: bool | None = None) -> None:
         self._hidden = [*_NOT_SHARED, *hidden]
         self._pid = os.getpid()
@@ -146,6 +148,7 @@ class Bubblewrap:
             "argv": [self._starter.program, *self._arguments(spec, name)],
             "lowers": self._lowers(spec),
             "size": disk_size(spec.limits),
+            "shm": min(SHM_SIZE, spec.limits.memory // 4),
             "limits": self._rlimits(spec.limits),
         }
         with self._launching:
@@ -204,8 +207,7 @@ class Bubblewrap:
         if not spec.image.startswith("/"):
             words += bindings(self._hidden)
         words += ["--dev", "/dev", "--remount-ro", "/dev"]
-        shm = min(SHM_SIZE, limits.memory // 4)
-        words += ["--perms", "1777", "--size", str(shm), "--tmpfs", "/dev/shm", "--proc", "/proc"]
+        words += ["--bind", "{shm}", "/dev/shm", "--proc", "/proc"]
         words += _covers()
         for outside, inside in spec.mounts:
             words += ["--bind", outside, inside]

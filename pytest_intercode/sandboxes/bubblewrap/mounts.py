@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import os
+from pathlib import Path
 
-__all__ = ["NODEV", "NOSUID", "PRIVATE", "mount", "unshare_mounts"]
+__all__ = ["NODEV", "NOSUID", "PRIVATE", "detach_needless", "mount", "unshare_mounts"]
 
 NOSUID, NODEV, PRIVATE = 2, 4, 16384 | 1 << 18
 
 _CLONE_NEWNS = 0x20000
+_DETACH = 2
+# What no sandbox is made of, wherever it is.
+_NEEDLESS = (
+    *("autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts"),
+    *("efivarfs", "fusectl", "hugetlbfs", "mqueue", "nsfs", "pstore", "rpc_pipefs", "securityfs"),
+    "tracefs",
+)
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -25,3 +33,17 @@ def unshare_mounts() -> None:
     """Have a mount namespace of our own from here on."""
     if _LIBC.unshare(_CLONE_NEWNS) != 0:
         raise OSError(ctypes.get_errno(), "no mount namespace can be made")
+
+
+def detach_needless() -> None:
+    """Take out of our namespace what no sandbox needs.
+
+    For each mount that it makes, bubblewrap reads the list of all that there are. What is open
+    already can still be used.
+    """
+    lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    for line in reversed(lines):
+        words, _, rest = line.partition(b" - ")
+        if rest.split()[0].decode() in _NEEDLESS:
+            # A space in it is written \040; what cannot be found so stays.
+            _LIBC.umount2(words.split()[4], _DETACH)

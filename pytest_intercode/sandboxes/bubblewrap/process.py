@@ -13,6 +13,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from pytest_intercode.sandboxes.inside import text_of
 __all__ = ["NOBODY", "StarterProcess", "find_program", "forbidding"]
 
 _PATIENCE = 30.0
+_OLDEST = (0, 5)  # the first that knows --clearenv
 NOBODY = 65534
 """Who root becomes where it starts sandboxes as an ordinary user does."""
 
@@ -48,7 +50,30 @@ def find_program() -> str:
             "bubblewrap is not installed: `apt-get install bubblewrap` (scripts/bubblewrap-up in "
             "our repository does it)"
         )
+    version = _version(program)
+    if version and version < _OLDEST:
+        raise EngineUnavailable(
+            f"bubblewrap {_dotted(version)} is too old: {_dotted(_OLDEST)} or newer is needed, "
+            "which Debian 12 and Ubuntu 22.04 have"
+        )
     return program
+
+
+@cache
+def _version(program: str) -> tuple[int, ...]:
+    """Return the version of bubblewrap, or nothing where it does not tell."""
+    try:
+        told = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ()  # what is wrong is told when it is used
+    found = re.search(r"(\d+)\.(\d+)", told.stdout)
+    return tuple(map(int, found.groups())) if found else ()
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
 
 
 def forbidding(settings: Path = Path("/proc/sys")) -> str:
@@ -116,7 +141,7 @@ class StarterProcess:
         self.everyone = bool(answer["everyone"])
 
     def _begin(self, channel: int) -> subprocess.Popen[bytes]:
-        text = text_of("pytest_intercode.sandboxes.bubblewrap", "wire", "mounts", "starter")
+        text = text_of(__package__, "wire", "mounts", "spare", "starter")
         interpreter = sys.executable
         if self._user is not None:  # ours may lie where only root can read
             interpreter = shutil.which("python3", path="/usr/bin:/usr/local/bin") or interpreter

@@ -5,17 +5,18 @@ it is root), so that no mount of ours is ever seen outside, or outlives it. It h
 which lives as long as it does: ``--die-with-parent`` goes by the thread that started a sandbox.
 When its client goes, however it goes, its socket ends, and it ends whatever it has started.
 
-Its text, with that of ``wire.py`` and ``mounts.py``, is given to a Python with nothing but the
-standard library; its arguments are the descriptor of its socket, and whose namespaces it is in.
+Its text, with that of ``wire.py``, ``mounts.py`` and ``spare.py``, is given to a Python with
+nothing but the standard library; its arguments are the descriptor of its socket, and whose
+namespaces it is in.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import glob
 import json
 import os
-import resource
 import select
 import signal
 import socket
@@ -29,19 +30,18 @@ from pytest_intercode.sandboxes.bubblewrap.mounts import (
     NODEV,
     NOSUID,
     PRIVATE,
+    detach_needless,
     mount,
     unshare_mounts,
 )
-from pytest_intercode.sandboxes.bubblewrap.wire import HOLD, IDS, receive, send
+from pytest_intercode.sandboxes.bubblewrap.spare import Spare
+from pytest_intercode.sandboxes.bubblewrap.wire import IDS, receive, send
 
 PLACES = ("/sys/kernel", "/media", "/mnt")
 """Where, in our namespace alone, mounts are prepared: what nothing of is wanted in a sandbox."""
 
 _PIPES = 3
-_SHOWN = ("upper", "merged")
 _PATIENCE = 3.0
-# The signals that Python, or this program, ignores; whoever is started would ignore them, too.
-_OURS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGINT)
 
 
 class Starter:
@@ -54,14 +54,14 @@ class Starter:
 
     def __init__(self, channel: socket.socket, own: bool) -> None:
         self._channel = channel
-        self._own = own
         self._paths: dict[str, str] = {}  # of layers
         self._layers: dict[str, int] = {}  # descriptors of them
         self._running: list[int] = []  # descriptors of sandboxes' first processes
-        self._groups: list[str] = []
-        self._filter = -1
-        self._spare: socket.socket | None = None
+        self._own = own
+        self._groups: list[tuple[int, str]] = []  # where they are, and what they are called
         self._base = next(place for place in PLACES if Path(place).is_dir())
+        self._spares = Spare(f"{self._base}/root", own)
+        self._spare: socket.socket | None = None
         if own:
             unshare_mounts()
         mount("", "/", "", PRIVATE)
@@ -96,7 +96,7 @@ class Starter:
             for descriptor in descriptors[:_PIPES]:
                 os.close(descriptor)
             if self._spare is None:
-                self._spare = self._fork(descriptors[_PIPES:])
+                self._spare = self._spares.fork(descriptors[_PIPES:], self._channel)
             for descriptor in descriptors[_PIPES:]:
                 os.close(descriptor)
 
@@ -110,8 +110,14 @@ class Starter:
             groups: patterns of control groups, to be removed when the client is gone.
             filtered: whether there is a filter.
         """
-        self._groups = groups
-        self._filter = os.dup(descriptors[0]) if filtered else -1
+        for pattern in groups:
+            folder, _, name = pattern.rpartition("/")
+            for path in glob.glob(folder):  # noqa: PTH207
+                self._groups.append((os.open(path, os.O_RDONLY | os.O_CLOEXEC), name))
+        if self._own:
+            detach_needless()
+        if filtered:
+            self._spares.filtered = os.dup(descriptors[0])
         return {"everyone": self._everyone}, []
 
     def _folder(self, descriptors: list[int], name: str, path: str) -> Any:
@@ -135,8 +141,7 @@ class Starter:
         name: str,
         argv: list[str],
         lowers: list[str],
-        size: int,
-        limits: list[tuple[int, int]],
+        **order: Any,
     ) -> Any:
         """Start a sandbox on top of layers.
 
@@ -144,13 +149,14 @@ class Starter:
             descriptors: its pipes; then what the process of the sandbox after this one writes to
                 in order to enter its control group.
             name: what the process is called.
-            argv: the command; ``{root}`` stands for where the layers are.
+            argv: the command; ``{root}`` stands for where the layers are, ``{shm}`` for memory
+                that is shared.
             lowers: the layers, topmost first.
-            size: the bytes that may be written on top of them.
-            limits: limits of each process.
+            order: the bytes that may be written on top of them (``size``) and to shared memory
+                (``shm``), and limits of each process (``limits``).
         """
         layers = [self._paths[name] for name in lowers]
-        order = {"name": name, "argv": argv, "layers": layers, "size": size, "limits": limits}
+        order |= {"name": name, "argv": argv, "layers": layers}
         pid, folders = self._start(order, descriptors[:_PIPES])
         try:
             process = os.pidfd_open(pid)
@@ -180,69 +186,17 @@ class Starter:
                 signal.pidfd_send_signal(each, signal.SIGKILL)
         limit = time.monotonic() + _PATIENCE
         while time.monotonic() < limit:
-            left = [path for pattern in self._groups for path in glob.glob(pattern)]  # noqa: PTH207
-            for path in left:
+            left = [
+                (folder, name)
+                for folder, pattern in self._groups
+                for name in fnmatch.filter(os.listdir(folder), pattern)  # noqa: PTH208
+            ]
+            for folder, name in left:
                 with contextlib.suppress(OSError):
-                    Path(path).rmdir()
+                    os.rmdir(name, dir_fd=folder)
             if not left:
                 return
             time.sleep(0.02)
-
-    def _fork(self, doors: list[int]) -> socket.socket:
-        """Make the process of the next sandbox, which waits to be told what to run.
-
-        It enters its control group meanwhile, for which the kernel takes 10 ms and more.
-        """
-        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if os.fork() == 0:
-            try:
-                mine.close()
-                self._channel.close()
-                for door in doors:
-                    os.write(door, b"0")
-                order, pipes = receive(its)
-                if order is not None:
-                    self._become(order, pipes, its)
-            except OSError as error:
-                send(its, {"error": error.strerror or str(error)}, [])
-            finally:
-                os._exit(127)
-        its.close()
-        return mine
-
-    def _become(self, order: dict[str, Any], pipes: list[int], starter: socket.socket) -> None:
-        """Make the sandbox's root in a mount namespace of this process; run bubblewrap in it."""
-        unshare_mounts()
-        place = f"{self._base}/root"
-        size = f"size={order['size']},nr_inodes=200k"
-        *streams, tell, hold = pipes
-        # By descriptors, as a path may hold what separates options; and by new ones, for a layer
-        # has to be in the namespace that it is mounted in.
-        lower = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path in order["layers"]]
-        layers = ":".join(f"/proc/self/fd/{each}" for each in lower)
-        mount("tmpfs", place, "tmpfs", NOSUID | NODEV, size)
-        for part in ("upper", "work", "merged"):
-            Path(place, part).mkdir()
-        options = f"lowerdir={layers},upperdir={place}/upper,workdir={place}/work"
-        options += "" if self._own else ",userxattr"
-        mount("overlay", f"{place}/merged", "overlay", NODEV, options)
-        folders = [os.open(f"{place}/{part}", os.O_PATH | os.O_CLOEXEC) for part in _SHOWN]
-        send(starter, {}, folders)
-        os.set_inheritable(tell, True)
-        os.dup2(hold, HOLD)
-        for target, descriptor in enumerate(streams):
-            os.dup2(descriptor, target)
-        for kind, most in order["limits"]:
-            resource.setrlimit(kind, (most, most))
-        for number in _OURS:
-            signal.signal(number, signal.SIG_DFL)
-        extra = ["--info-fd", str(tell), "--userns-block-fd", str(HOLD)]
-        if self._filter >= 0:
-            fresh = os.open(f"/proc/self/fd/{self._filter}", os.O_RDONLY)
-            os.set_inheritable(fresh, True)
-            extra += ["--seccomp", str(fresh)]
-        program, *words = (f"{place}/merged" if w == "{root}" else w for w in order["argv"])
-        os.execv(program, [order["name"], *extra, *words])
 
     def _start(self, order: dict[str, Any], pipes: list[int]) -> tuple[int, list[int]]:
         """Start bubblewrap; return the sandbox's first process, and its upper folder and root."""

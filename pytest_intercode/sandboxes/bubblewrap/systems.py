@@ -80,8 +80,8 @@ class Systems:
         missing = list(_missing(dockerfile.read_text("utf-8")))
         if missing:
             self._progress(
-                f"this machine lacks what {dockerfile.name} installs, and tasks that use it will "
-                f"fail: apt-get install {' '.join(missing)} (or give --intercode-rootfs)"
+                f"this machine lacks what {dockerfile.name} installs, and some tasks may need it: "
+                f"apt-get install {' '.join(missing)} (or give --intercode-rootfs)"
             )
         return HOST
 
