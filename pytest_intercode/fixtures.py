@@ -208,6 +208,8 @@ def intercode_environment(
         with _refusal_expected(), _one_line():
             environment = _came_to(request, job, job.environment)
         yield environment
+        if job.taken and not job.halted:
+            _came_to(request, job, job.closed)
         return
     with _one_line():
         environment = session.environment(intercode_task)

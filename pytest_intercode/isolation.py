@@ -145,10 +145,10 @@ class _Directory:
 
 class _Variables:
     def __init__(self) -> None:
-        self._before = dict(os.environ)
+        self._before = _variables()
 
     def _different(self) -> list[str]:
-        before, now = self._before, dict(os.environ)
+        before, now = self._before, _variables()
         return [
             name
             for name in {**before, **now}
@@ -168,6 +168,12 @@ class _Variables:
 
     def close(self) -> None:
         pass
+
+
+def _variables() -> dict[str, str]:
+    """Copy the environment; in contrast to ``dict(os.environ)`` while others change it."""
+    pairs = ((name, os.environ.get(name)) for name in list(os.environ))
+    return {name: value for name, value in pairs if value is not None}
 
 
 class _ImportPath:

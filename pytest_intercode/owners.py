@@ -16,7 +16,7 @@ __all__ = ["followed", "owner", "owning", "threads_of"]
 
 _OWNER: ContextVar[object | None] = ContextVar("intercode_owner", default=None)
 _STARTED: weakref.WeakKeyDictionary[threading.Thread, object] = weakref.WeakKeyDictionary()
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()  # a collection of garbage may come while it is held, and print
 
 
 def owner() -> object | None:

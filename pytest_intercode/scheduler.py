@@ -60,8 +60,8 @@ class Scheduler:
             self._changed.notify_all()
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait, with :attr:`lock` held, until something is so; looked at when a job is begun."""
-        while not condition():
+        """Wait, with :attr:`lock` held, until something is so or all is over."""
+        while not (self._stopped or condition()):
             self._changed.wait(0.1)
 
     def join(self, patience: float) -> bool:
@@ -83,8 +83,13 @@ class Scheduler:
         if not self._stopped and len(self._threads) < self._most:
             name = f"{self._name}-{len(self._threads) + 1}"
             thread = threading.Thread(target=self._work, name=name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no more; with fewer it only takes longer
+                if not self._threads:
+                    raise
+                return
             self._threads.append(thread)
-            thread.start()
 
     def _work(self) -> None:
         while True:

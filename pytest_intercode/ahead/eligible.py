@@ -8,7 +8,6 @@ needs it has had its turn, so items run side by side only with others that need 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,8 @@ _OWN_TURN = ("skip", "skipif", "usefixtures", "filterwarnings")
 _HARMLESS = frozenset(("intercode", "parametrize", "xfail", "flaky", "timeout", "xdist_group"))
 
 
+_HOOKS = ("pytest_runtest_protocol", "pytest_runtest_setup", "pytest_runtest_call")
+_PLUGINS = pytest.StashKey[frozenset[str]]()
 _COMPANY = pytest.StashKey[Hashable | None]()
 
 
@@ -47,8 +48,11 @@ def _company(item: pytest.Item) -> Hashable | None:
     arguments = set(info.argnames) - set(parameters)
     if "intercode_episode" not in arguments or not arguments <= _OUR_ARGUMENTS:
         return None
+    if _prepares_items(item):
+        return None
     marks = {mark.name for mark in item.iter_markers()} - {task.env, *task.tags} - _HARMLESS
-    lasting: set[str] = set()
+    lasting: set[Hashable] = set()
+    indices = item.callspec.indices if hasattr(item, "callspec") else {}
     module: object = None
     for name, definitions in info.name2fixturedefs.items():
         last = definitions[-1]
@@ -61,7 +65,7 @@ def _company(item: pytest.Item) -> Hashable | None:
             if marks or made_by not in _plugins(item.config):
                 return None
             continue  # one that a plugin gives to every item, and this one asks nothing of it
-        lasting.add(name)
+        lasting.add((tuple(definitions), indices.get(name)))
         if last.scope != "session":
             module = item.parent
     return frozenset(lasting), module
@@ -74,11 +78,18 @@ def _unconditional(item: pytest.Item) -> bool:
     return all(mark.kwargs.get("run", True) for mark in item.iter_markers("xfail"))
 
 
-@functools.lru_cache(maxsize=1)
+def _prepares_items(item: pytest.Item) -> bool:
+    """Whether a ``conftest.py`` does something of its own for each item."""
+    hooks = (getattr(item.ihook, name).get_hookimpls() for name in _HOOKS)
+    plugins = (found.plugin for each in hooks for found in each)
+    return any(
+        Path(getattr(each, "__file__", None) or "").name == "conftest.py" for each in plugins
+    )
+
+
 def _plugins(config: pytest.Config) -> frozenset[str]:
     """Return the modules of installed plugins, the user's ``conftest.py`` not among them."""
-    return frozenset(
-        plugin.__name__
-        for plugin, _ in config.pluginmanager.list_plugin_distinfo()
-        if hasattr(plugin, "__name__") and Path(getattr(plugin, "__file__", "") or "").name
-    )
+    if _PLUGINS not in config.stash:
+        installed = (plugin for plugin, _ in config.pluginmanager.list_plugin_distinfo())
+        config.stash[_PLUGINS] = frozenset(str(getattr(each, "__name__", "")) for each in installed)
+    return config.stash[_PLUGINS]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pytest_intercode.agents.loader import adapt
 from pytest_intercode.agents.protocol import Agent
@@ -19,12 +19,13 @@ from pytest_intercode.isolation import Commons
 from pytest_intercode.rollout import play, reset
 
 if TYPE_CHECKING:
+    import pytest
+
     from pytest_intercode.session import IntercodeSession
     from pytest_intercode.suites.task import Task
 
 __all__ = ["EpisodeAhead", "Phase"]
 
-Result = TypeVar("Result")
 When = Literal["setup", "call", "teardown"]
 
 
@@ -41,23 +42,37 @@ class Phase:
     seconds: float = 0.0
 
 
-@dataclass
+class Run(Protocol):
+    """Who is told how an episode goes on, on its own thread."""
+
+    def starting(self, environment: Environment) -> None:
+        """Hear that an environment is about to be reset."""
+
+    def ending(self, item: pytest.Item, episode: Episode) -> dict[str, Any]:
+        """Take a record before anybody else has it, and return its row."""
+
+    def failed(self, error: BaseException, *, at_once: bool) -> None:
+        """Hear that there is no record; ``at_once`` if there was not even an agent."""
+
+
+@dataclass(eq=False)
 class EpisodeAhead:
     """An episode from the making of its agent to the end of its sandboxes.
 
-    What it comes to, or what it raises, is in three futures, as the fixtures ask for it: the
-    agent, the environment after its reset, and the record.
+    What it comes to, or what it raises, is in four futures, as the fixtures ask for it: the
+    agent, the environment after its reset, the record, and the end of the sandboxes.
 
     Attributes:
         session: the run.
         task: the task.
+        item: its item.
         commons: keeps the process as it is while episodes are played.
-        about_to_start: called with the environment before its reset.
-        about_to_end: called with the record before anybody else has it; returns its row.
+        run: who is told how it goes on.
         agent: the agent.
         environment: the environment, on which nothing more can be done: it is closed as soon as
             the episode is over.
         episode: the record.
+        closed: set when the environment is closed.
         phases: times, by pytest's names for the phases of an item.
         waited: seconds that pytest waited for it in its item's turn, by the same names.
         output: what it printed.
@@ -67,12 +82,13 @@ class EpisodeAhead:
 
     session: IntercodeSession
     task: Task
+    item: pytest.Item
     commons: Commons
-    about_to_start: Callable[[Environment], None]
-    about_to_end: Callable[[Episode], dict[str, Any]]
+    run: Run
     agent: Future[Agent] = field(default_factory=Future)
     environment: Future[Environment] = field(default_factory=Future)
     episode: Future[Episode] = field(default_factory=Future)
+    closed: Future[None] = field(default_factory=Future)
     phases: dict[str, Phase] = field(default_factory=dict)
     waited: dict[str, float] = field(default_factory=dict)
     output: Output = field(default_factory=Output)
@@ -86,20 +102,27 @@ class EpisodeAhead:
             environment: Environment | None = None
             try:
                 with self._timed("setup"):
-                    agent = self._settle(self.agent, self._make_agent)
+                    agent = self._make_agent()
+                    self.agent.set_result(agent)
                     environment = self._make_environment()
-                    self.about_to_start(environment)
-                    self._settle(self.environment, lambda: self._started(environment))
+                    self.run.starting(environment)
+                    reset(environment, self.task)
+                self.environment.set_result(environment)
                 with self._timed("call"):
-                    self._settle(self.episode, lambda: self._play(environment, agent))
+                    episode = self._play(environment, agent)
+                    self.row = self.run.ending(self.item, episode)
+                self.episode.set_result(episode)
             except BaseException as error:
+                self.run.failed(error, at_once=not self.agent.done())
                 for future in (self.agent, self.environment, self.episode):
                     if not future.done():
                         future.set_exception(error)
-            finally:
-                with self._timed("teardown"), contextlib.suppress(Exception):
-                    if environment is not None:
-                        environment.close()
+            self._close(environment)
+
+    @property
+    def halted(self) -> bool:
+        """Whether it was ended, and has no record."""
+        return not self.episode.done() or isinstance(self.episode.exception(), EpisodeHalted)
 
     @property
     def began(self) -> bool:
@@ -110,13 +133,19 @@ class EpisodeAhead:
         """End it, ungraded; does nothing to one that is over."""
         self._halt.halt(reason)
 
-    def _settle(self, future: Future[Result], make: Callable[[], Result]) -> Result:
-        """Put what is made, or what that raises, into a future."""
+    def _check(self) -> None:
         if self._halt.reason:
             raise EpisodeHalted(self._halt.reason)
-        made = make()
-        future.set_result(made)
-        return made
+
+    def _close(self, environment: Environment | None) -> None:
+        try:
+            with self._timed("teardown"):
+                if environment is not None:
+                    environment.close()
+        except BaseException as error:
+            self.closed.set_exception(error)
+        else:
+            self.closed.set_result(None)
 
     @contextlib.contextmanager
     def _timed(self, when: When) -> Iterator[None]:
@@ -129,21 +158,14 @@ class EpisodeAhead:
             phase.seconds = time.monotonic() - began
 
     def _make_agent(self) -> Agent:
+        self._check()
         return adapt(self.session.agent(self.task))
 
     def _make_environment(self) -> Environment:
-        if self._halt.reason:
-            raise EpisodeHalted(self._halt.reason)
+        self._check()
         return self.session.environment(self.task)
 
-    def _started(self, environment: Any) -> Environment:
-        reset(environment, self.task)
-        started: Environment = environment
-        return started
-
-    def _play(self, environment: Any, agent: Agent) -> Episode:
+    def _play(self, environment: Environment, agent: Agent) -> Episode:
         name = self.session.settings.agent or agent.name
         apart = self.commons.episode(self.output)
-        episode = play(self.session, environment, agent, name, apart, self._halt)
-        self.row = self.about_to_end(episode)
-        return episode
+        return play(self.session, environment, agent, name, apart, self._halt)

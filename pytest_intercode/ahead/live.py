@@ -30,7 +30,7 @@ class LiveLine:
         self._shown = ""
         reporter = config.pluginmanager.get_plugin("terminalreporter")
         shown = reporter is not None and reporter.isatty and config.get_verbosity() >= 0
-        if not shown or config.option.capture == "no" or sys.__stdout__ is None:
+        if not shown or config.getoption("capture", "no") == "no" or sys.__stdout__ is None:
             return
         self._writer = reporter._tw if reporter is not None else None  # it knows the column
         with contextlib.suppress(OSError, ValueError):

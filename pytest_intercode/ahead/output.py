@@ -9,6 +9,7 @@ apart, and are captured with the item whose turn it is.
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import sys
 import threading
@@ -20,6 +21,7 @@ from pytest_intercode.owners import owner, owning
 __all__ = ["Output", "Router"]
 
 _MOST = 16 * 1024 * 1024  # characters of an episode; pytest would keep all, but not of all at once
+_FORMATTER = logging.Formatter()
 _CUT = "\n[... more was not kept ...]\n"
 
 
@@ -31,14 +33,18 @@ class Output:
 
     Attributes:
         phase: the phase of its item that the episode is in.
+        over: its item was reported. What its threads print now belongs to nobody: it may be a
+            thread that several episodes use.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # A collection of garbage may come while it is held, and print.
+        self._lock = threading.RLock()
         self._kept: list[_Piece] = []
         self._size = 0
 
         self.phase = "setup"
+        self.over = False
 
     @contextlib.contextmanager
     def receiving(self) -> Iterator[None]:
@@ -57,11 +63,19 @@ class Output:
     def log(self, record: logging.LogRecord) -> None:
         """Keep a record."""
         with self._lock:
-            self._kept.append((self.phase, "log", record))
+            if self._size <= _MOST:
+                self._size += len(record.msg)
+                self._kept.append((self.phase, "log", record))
 
-    def give_out(self, phase: str) -> None:
-        """Print and log, in the calling thread, what was kept; in setup only what belongs there."""
+    def give_out(self, phase: str, *, last: bool = False) -> None:
+        """Print and log, in the calling thread, what was kept; in setup only what belongs there.
+
+        Args:
+            phase: the phase that pytest is in.
+            last: keep nothing from now on.
+        """
         with self._lock:
+            self.over = last
             present = [piece for piece in self._kept if phase != "setup" or piece[0] == "setup"]
             self._kept = self._kept[len(present) :]
         for _, where, what in present:
@@ -78,6 +92,7 @@ class Router:
 
     def __init__(self) -> None:
         self._streams: list[Any] = []
+        self._before: dict[int, Any] = {}
         self._handlers: list[logging.Handler] = []
         self._all = _Keeper()
         self._filter = _NotAhead()
@@ -87,6 +102,7 @@ class Router:
         logging.getLogger().addHandler(self._all)  # once, however often this is called
         for name in ("stdout", "stderr"):
             stream = getattr(sys, name)
+            self._streams = [each for each in self._streams if not each.closed]
             if stream is not None and not any(stream is known for known in self._streams):
                 self._replace(name, stream)
         for handler in _pytests_handlers():
@@ -96,12 +112,12 @@ class Router:
 
     def _replace(self, name: Any, stream: Any) -> None:
         write = stream.write
+        if "write" in getattr(stream, "__dict__", {}):
+            self._before[id(stream)] = write
 
         def write_routed(text: str) -> int:
-            store = owner()
-            if isinstance(store, Output):
-                return store.write(name, text)
-            return int(write(text))
+            store = _store()
+            return int(write(text)) if store is None else store.write(name, text)
 
         try:
             stream.write = write_routed
@@ -112,8 +128,9 @@ class Router:
     def close(self) -> None:
         """Leave streams and handlers as they were."""
         for stream in self._streams:
-            with contextlib.suppress(AttributeError):
-                del stream.write
+            vars(stream).pop("write", None)
+            if id(stream) in self._before:  # somebody else's, who routes it too
+                stream.write = self._before[id(stream)]
         for handler in self._handlers:
             handler.removeFilter(self._filter)
         logging.getLogger().removeHandler(self._all)
@@ -123,16 +140,26 @@ class _NotAhead(logging.Filter):
     """Keeps records of episodes that run ahead from whoever listens to the present item."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return not isinstance(owner(), Output)
+        return _store() is None
 
 
 class _Keeper(logging.Handler):
     """Gives records of episodes that run ahead to their stores."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        store = owner()
-        if isinstance(store, Output):
-            store.log(record)
+        store = _store()
+        if store is not None:
+            kept = copy.copy(record)  # as it is now: what it was given may change until its turn
+            kept.msg, kept.args = record.getMessage(), None
+            if record.exc_info and not record.exc_text:
+                kept.exc_text = _FORMATTER.formatException(record.exc_info)
+            store.log(kept)
+
+
+def _store() -> Output | None:
+    """Return where the output of the present thread is kept; None if it is not."""
+    found = owner()
+    return found if isinstance(found, Output) and not found.over else None
 
 
 def _pytests_handlers() -> list[logging.Handler]:

@@ -166,6 +166,9 @@ class Environment(abc.ABC):
     def interrupt(self) -> None:
         """End the running action from another thread, as if its time had run out."""
 
+    def _abandon(self) -> None:  # noqa: B027 - most have nothing to do
+        """Let what grading may be waiting for end at once; called from another thread."""
+
     def end_state(self) -> dict[str, Any]:
         """Return what the last grading compared, as builtins; it can be graded again from it."""
         return {}
@@ -317,6 +320,7 @@ class Environment(abc.ABC):
             return
         self._over = self._over or "closed"
         self.interrupt()
+        self._abandon()
         with self._lock:
             self._stop()
 

@@ -116,6 +116,11 @@ class BashEnvironment(ShellEnvironment):
             return {}
         return bash_strict_state(*self._states, self.task.reward, self.task.workdir)
 
+    def _abandon(self) -> None:
+        run = self._gold
+        if run is not None:
+            run.abandon()
+
     def _stop(self) -> None:
         super()._stop()
         gold, self._gold = self._gold, None

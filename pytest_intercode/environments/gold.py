@@ -84,13 +84,18 @@ class GoldRun:
         except (TimeoutError, FutureTimeout):  # two classes before Python 3.11
             raise SandboxError("the gold's sandbox did not answer") from None
 
-    def stop(self) -> None:
-        """End the sandbox, at once if gold is still at work."""
+    def abandon(self) -> None:
+        """Let it end at once, without waiting for that; whoever waits for the result is told."""
         self._stopped.set()
         self._order.cancel()  # unless gold has its sandbox already
+        sandbox = self._sandbox
+        if not self._future.done() and sandbox is not None:
+            sandbox.interrupt()
+
+    def stop(self) -> None:
+        """End the sandbox, at once if gold is still at work."""
+        self.abandon()
         if self._future.cancel():
             return
-        if not self._future.done() and self._sandbox is not None:
-            self._sandbox.interrupt()
         with contextlib.suppress(InfrastructureError, TimeoutError, FutureTimeout):
             self._future.result(timeout=_PATIENCE).sandbox.close()

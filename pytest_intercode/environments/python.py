@@ -181,6 +181,11 @@ class PythonEnvironment(ShellEnvironment):
         """Return how each test went, as builtins; the reward can be worked out from it."""
         return {"tests": list(self._verdicts)}
 
+    def _abandon(self) -> None:
+        run = self._grading
+        if run is not None:
+            run.abandon()
+
     def _stop(self) -> None:
         super()._stop()
         grading, self._grading = self._grading, None

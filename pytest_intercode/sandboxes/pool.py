@@ -8,6 +8,7 @@ never comes back: each episode gets a fresh one, and speed comes from starting e
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -166,7 +167,8 @@ class Pool:
             if surplus is None:
                 self._start()
             else:
-                surplus.close()
+                with contextlib.suppress(Exception):  # or there would be a starter less
+                    surplus.close()
 
     def _start(self) -> None:
         """Start what is wanted most, as soon as there is a slot for it."""

@@ -1,0 +1,66 @@
+"""Ways of pytest and its plugins that running ahead must know, where nothing public tells them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+
+import pytest
+from _pytest import runner
+
+__all__ = ["log_level_held", "may_be_tried_again", "variables_kept_still"]
+
+_CURRENT_TEST = "_update_current_test_var"
+
+
+def may_be_tried_again(item: pytest.Item) -> bool:
+    """Whether pytest-rerunfailures may run an item once more, so that its row is superseded."""
+    if item.get_closest_marker("flaky") is not None:
+        return True
+    config = item.config
+    asked: object = config.getoption("force_reruns", None) or config.getoption("reruns", None)
+    with contextlib.suppress(ValueError, KeyError):  # the plugin is not there
+        asked = asked or config.getini("reruns")
+    return bool(asked)
+
+
+@contextlib.contextmanager
+def log_level_held(config: pytest.Config) -> Iterator[None]:
+    """Keep the root logger at the level of ``log_level``; pytest sets it for phases of items only.
+
+    Args:
+        config: pytest's.
+    """
+    level = getattr(config.pluginmanager.get_plugin("logging-plugin"), "log_level", None)
+    root = logging.getLogger()
+    before = root.level
+    if level is not None:
+        root.setLevel(min(before, level))
+    try:
+        yield
+    finally:
+        root.setLevel(before)
+
+
+@contextlib.contextmanager
+def variables_kept_still() -> Iterator[None]:
+    """Keep pytest from removing the environment variable with the name of the present test.
+
+    It does so after each item; a thread that copies ``os.environ`` in that moment, as libraries
+    for HTTP do, gets a ``KeyError``. Setting a variable anew does no harm.
+    """
+    update = getattr(runner, _CURRENT_TEST, None)
+    if update is None:
+        yield
+        return
+
+    def only_set(item: pytest.Item, when: str | None) -> None:
+        if when:
+            update(item, when)
+
+    setattr(runner, _CURRENT_TEST, only_set)
+    try:
+        yield
+    finally:
+        setattr(runner, _CURRENT_TEST, update)
