@@ -148,7 +148,8 @@ class Reporter:
             kept = f", with results in {self._file.path}" if self._file is not None else ""
             said.append(f"{_episodes(self._unreported)} had run ahead and not been reported{kept}")
         if self._ended:
-            said.append(f"{_episodes(self._ended)} were running and ended without a result")
+            were = "were" if self._ended != 1 else "was"
+            said.append(f"{_episodes(self._ended)} {were} running and ended without a result")
         if said:
             terminalreporter.write_line(f"intercode: {'; '.join(said)}")
 

@@ -280,151 +280,6 @@ def test_with_xdist_the_workers_share_it_out(pytester: pytest.Pytester, dist: st
         assert re.findall(r"printed by (\w+)", part) == [name]
 
 
-# -- which items run ahead
-
-
-def most_at_a_time(pytester: pytest.Pytester, *more: str) -> int:
-    """Run an agent that counts itself; return how many ran at a time."""
-    pytester.makepyfile(
-        counting="""
-        import threading, time
-        from pathlib import Path
-
-        lock, running, most = threading.Lock(), 0, 0
-
-        def agent(task, env):
-            global running, most
-            with lock:
-                running += 1
-                most = max(most, running)
-            time.sleep(0.1)
-            with lock:
-                running -= 1
-                Path("most").write_text(str(most))
-            env.step("true")
-        """
-    )
-    result = pytester.runpytest(
-        *more, "--intercode-agent=counting:agent", "--intercode-concurrency=3"
-    )
-    assert result.ret == 0, result.stdout.str()
-    return int(Path("most").read_text())
-
-
-CONFTESTS = {
-    "a fixture of the whole run": (3, "@pytest.fixture(autouse=True, scope='session')"),
-    "a fixture of the module": (3, "@pytest.fixture(autouse=True, scope='module')"),
-    "a fixture of each item": (1, "@pytest.fixture(autouse=True)"),
-}
-
-
-@pytest.mark.usefixtures("suite")
-@pytest.mark.parametrize("what", CONFTESTS)
-def test_fixtures_of_the_users_own_come_first(pytester: pytest.Pytester, what: str) -> None:
-    at_a_time, decorator = CONFTESTS[what]
-    pytester.makeconftest(
-        f"""{PRETEND}
-ready = False
-
-
-{decorator}
-def server():
-    global ready
-    ready = True
-    yield
-    ready = False
-
-
-def pytest_intercode_make_agent(config, task):
-    assert ready
-"""
-    )
-    assert most_at_a_time(pytester, "suite.yaml") == at_a_time
-
-
-@pytest.mark.usefixtures("suite")
-def test_an_agent_of_a_fixture_of_the_users_has_its_turn(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest(
-        PRETEND
-        + """
-
-@pytest.fixture
-def intercode_agent(intercode_task):
-    from counting import agent
-    return agent
-"""
-    )
-    assert most_at_a_time(pytester, "suite.yaml") == 1
-
-
-@pytest.mark.usefixtures("suite")
-def test_tests_of_the_users_own_run_ahead_up_to_one_that_is_not_an_episode(
-    pytester: pytest.Pytester,
-) -> None:
-    pytester.makepyfile(
-        test_own="""
-        import os
-        import threading
-        import pytest
-
-        CASES = pytest.mark.intercode(env="bash", hardness="easy")
-
-
-        @CASES
-        def test_first(intercode_episode):
-            assert "ALONE" not in os.environ
-            assert intercode_episode.turns
-
-
-        def test_alone(monkeypatch):
-            monkeypatch.setenv("ALONE", "1")
-            assert not [t for t in threading.enumerate() if t.name.startswith("intercode-agent")]
-
-
-        @CASES
-        def test_second(intercode_episode, intercode_task):
-            assert intercode_episode.turns
-
-
-        @CASES
-        def test_third(intercode_episode, tmp_path):
-            assert intercode_episode.turns
-        """
-    )
-    few = ("--intercode-limit=6", "test_own.py")
-    assert most_at_a_time(pytester, *few) == 3
-    assert most_at_a_time(pytester, *few, "-k", "third") == 1
-
-
-@pytest.mark.usefixtures("suite")
-def test_what_is_skipped_is_not_begun(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest(
-        PRETEND
-        + """
-def pytest_collection_modifyitems(items):
-    for item in items[1::2]:
-        item.add_marker(pytest.mark.skip(reason="odd"))
-    for item in items[::4]:
-        item.add_marker(pytest.mark.xfail(run=False, reason="fourth"))
-"""
-    )
-    pytester.makepyfile(
-        noting="""
-        from pathlib import Path
-
-        def agent(task, env):
-            Path(f"begun-{task.id}").touch()
-            env.step("true")
-        """
-    )
-    result = pytester.runpytest(
-        "suite.yaml", "--intercode-agent=noting:agent", "--intercode-concurrency=4"
-    )
-    result.assert_outcomes(passed=3, skipped=6, xfailed=3)
-    begun = sorted(path.name for path in pytester.path.glob("begun-*"))
-    assert begun == ["begun-t10", "begun-t2", "begun-t6"]
-
-
 # -- what goes wrong
 
 
@@ -521,6 +376,43 @@ def test_a_second_try_has_its_own_turn(
     assert result.parseoutcomes() == {"passed": 12, "rerun": 12}
     rows = [(row["task_id"], row.get("superseded", False)) for row in results(Path("r.jsonl"))]
     assert rows == [(f"t{n}", again) for n in range(12) for again in (True, False)]
+
+
+@pytest.mark.usefixtures("suite")
+def test_a_second_try_asked_for_in_the_ini_file(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_ADDOPTS")
+    pytester.makeini("[pytest]\nreruns = 1\n")
+    Path("failing").write_text("t2")
+    result = run(pytester, 4)
+    assert result.parseoutcomes() == {"passed": 11, "failed": 1, "rerun": 1}
+    rows = [(r["task_id"], r.get("superseded", False)) for r in results(Path("r.jsonl"))]
+    assert sorted(rows) == sorted([*((f"t{n}", False) for n in range(12)), ("t2", True)])
+
+
+@pytest.mark.usefixtures("suite")
+def test_what_is_logged_is_as_it_was_when_it_was_logged(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        growing="""
+        import logging
+
+        def agent(task, env):
+            messages = []
+            for n in range(3):
+                messages.append(n)
+                logging.getLogger("mine").warning("sending %s", messages)
+            env.step("false")
+        """
+    )
+    result = pytester.runpytest(
+        *("suite.yaml", "--intercode-agent=growing:agent", "--intercode-concurrency=4"),
+        "--intercode-limit=4",
+    )
+    result.assert_outcomes(failed=4)
+    result.stdout.fnmatch_lines(
+        ["*sending [[]0[]]", "*sending [[]0, 1[]]", "*sending [[]0, 1, 2[]]"] * 4
+    )
 
 
 @pytest.mark.usefixtures("suite")
