@@ -12,12 +12,19 @@ import docker
 import pytest
 
 # pytester forgets what a run inside the process imported; these are slow to import again.
+import pytest_intercode.agents.chat.strategies
+import pytest_intercode.ahead
 import pytest_intercode.collection
 import pytest_intercode.environments.bash
 import pytest_intercode.reporting.reports
+import pytest_intercode.reporting.terminal
+import pytest_intercode.sandboxes.bubblewrap.layers
+import pytest_intercode.sandboxes.bubblewrap.systems
 import pytest_intercode.sandboxes.docker.images
-import pytest_intercode.session  # noqa: F401
+import pytest_intercode.session
+import pytest_intercode.terminal  # noqa: F401
 from pytest_intercode.errors import EngineUnavailable
+from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.docker.engine import connect
 from pytest_intercode.suites.catalogue import default_data
 
@@ -118,6 +125,9 @@ def pytest_intercode_make_environment(config, task):
 """
 
 
+ADDOPTS = "-p no:hypothesispytest -p no:rerunfailures"
+
+
 @pytest.fixture(autouse=True)
 def _no_data(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The data folder of whoever runs the tests is not to be found by them."""
@@ -133,7 +143,7 @@ def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pyte
     Runs go without the plugins that import hypothesis for each summary, and that leave a thread
     and a socket behind for each run.
     """
-    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:hypothesispytest -p no:rerunfailures")
+    monkeypatch.setenv("PYTEST_ADDOPTS", ADDOPTS)
     return pytester
 
 
@@ -151,6 +161,31 @@ def docker_api() -> Iterator[docker.APIClient]:
 @pytest.fixture
 def needs_docker(docker_api: docker.APIClient) -> None:
     """Skip the test where no Docker engine answers."""
+
+
+@pytest.fixture(scope="session")
+def quick_sandbox() -> str:
+    """Return the option that makes a run quick: bubblewrap, or Docker where there is none of it.
+
+    For tests of what is the same on both. A test is skipped where there is neither.
+    """
+    try:
+        Bubblewrap().close()
+    except EngineUnavailable as reason:
+        try:
+            connect().close()
+        except EngineUnavailable as other:
+            pytest.skip(f"{reason}; {other}")
+        return "--intercode-sandbox=docker"
+    return "--intercode-sandbox=bubblewrap"
+
+
+@pytest.fixture
+def needs_sandboxes(
+    pytester: pytest.Pytester, quick_sandbox: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs need sandboxes, and no matter whose: they take the quick ones."""
+    monkeypatch.setenv("PYTEST_ADDOPTS", f"{ADDOPTS} {quick_sandbox}")
 
 
 @pytest.fixture

@@ -34,17 +34,17 @@ def run(folder: Path, data: Path, every: int, *options: str) -> dict[str, dict[s
     return {row["task_id"]: row for row in read_results(path)}
 
 
-def test_strict_oracle(tmp_path: Path, data: Path) -> None:
+def test_strict_oracle(tmp_path: Path, data: Path, quick_sandbox: str) -> None:
     """Golds pass all of their tests."""
     every = 1 if ALL else 16
-    rows = run(tmp_path, data, every, "--intercode-agent=oracle")
+    rows = run(tmp_path, data, every, "--intercode-agent=oracle", quick_sandbox)
     assert len(rows) == len(range(0, 974, every))
     assert {name: row["reason"] for name, row in rows.items() if row["outcome"] != "solved"} == {}
     assert {row["reward"] for row in rows.values()} == {1.0}
 
 
-def test_strict_noop(tmp_path: Path, data: Path) -> None:
-    rows = run(tmp_path, data, 100, "--intercode-agent=lazy.py:act")
+def test_strict_noop(tmp_path: Path, data: Path, quick_sandbox: str) -> None:
+    rows = run(tmp_path, data, 100, "--intercode-agent=lazy.py:act", quick_sandbox)
     assert len(rows) == 10
     assert {row["reward"] for row in rows.values()} == {0.0}
 

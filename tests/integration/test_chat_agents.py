@@ -476,7 +476,7 @@ def test_a_wrong_argument_is_one_line(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.parametrize("env", ["bash", "python", "ctf"])
-def test_react_in_a_sandbox(pytester: pytest.Pytester, env: str, needs_docker: None) -> None:
+def test_react_in_a_sandbox(pytester: pytest.Pytester, env: str, needs_sandboxes: None) -> None:
     tasks = load_suite(bundled_folder("tasks") / f"{env}.yaml").tasks
     task = tasks[0]
     code = "\n".join(task.solution if env == "ctf" else task.gold)

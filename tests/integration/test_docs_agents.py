@@ -21,6 +21,8 @@ BLOCKS = re.findall(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", TEXT, re.DOTALL | re.MU
 FILES = {name: body for _, name, body in BLOCKS if name}
 COMMANDS = [body for language, _, body in BLOCKS if language == "sh"]
 
+LIMITED = "--intercode-limit=3 --intercode-results=results.jsonl"
+
 
 def test_there_is_something_to_test() -> None:
     assert set(FILES) == {"step.py", "loop.py", "spender.py", "program.py", "program.pl"}
@@ -40,7 +42,7 @@ def answer(request: Request) -> str | Reply:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_each_command(command: str, tmp_path: Path) -> None:
+def test_each_command(command: str, tmp_path: Path, quick_sandbox: str) -> None:
     for name, body in FILES.items():
         (tmp_path / name).write_text(body)
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
@@ -53,7 +55,7 @@ def test_each_command(command: str, tmp_path: Path) -> None:
                 **os.environ,
                 "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
                 "OPENAI_BASE_URL": server.url,
-                "PYTEST_ADDOPTS": "--intercode-limit=3 --intercode-results=results.jsonl",
+                "PYTEST_ADDOPTS": f"{LIMITED} {quick_sandbox}",
             },
             capture_output=True,
             text=True,

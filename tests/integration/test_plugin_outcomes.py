@@ -108,7 +108,7 @@ class Namespace:
 """
 
 
-@pytest.mark.usefixtures("needs_docker", "small_suite")
+@pytest.mark.usefixtures("needs_sandboxes", "small_suite")
 @pytest.mark.parametrize(
     "shape", ["Step", "AsyncStep", "Loop", "AsyncLoop", "step", "async_step", "loop", "async_loop"]
 )
@@ -173,7 +173,7 @@ def test_an_agent_sees_no_gold(pytester: pytest.Pytester) -> None:
 # -- budgets
 
 
-@pytest.mark.usefixtures("needs_docker", "small_suite")
+@pytest.mark.usefixtures("needs_sandboxes", "small_suite")
 def test_out_of_budget_and_solved_on_the_last_turn(pytester: pytest.Pytester) -> None:
     result = run(pytester, "agents:Solver", "--intercode-max-turns=1")
     result.assert_outcomes(passed=2, failed=1)
@@ -252,7 +252,7 @@ def test_an_agent_that_never_answers(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["reward 0.00 < 1.00 after 0/10 turns, timed out after 1 s: *"])
 
 
-@pytest.mark.usefixtures("needs_docker", "small_suite")
+@pytest.mark.usefixtures("needs_sandboxes", "small_suite")
 def test_an_action_that_outlasts_the_episode(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         asleep="""
@@ -267,7 +267,7 @@ def test_an_action_that_outlasts_the_episode(pytester: pytest.Pytester) -> None:
     assert outcomes() == {"prints": "timed-out", "writes": "solved"}
 
 
-@pytest.mark.usefixtures("needs_docker", "small_suite")
+@pytest.mark.usefixtures("needs_sandboxes", "small_suite")
 def test_an_action_timeout_is_told_and_the_episode_goes_on(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         slow="""
@@ -476,7 +476,7 @@ def test_a_sandbox_that_always_dies_is_no_failure_of_the_agent(pytester: pytest.
     result.stdout.no_fnmatch_line("FAILED*")
 
 
-@pytest.mark.usefixtures("needs_docker")
+@pytest.mark.usefixtures("needs_sandboxes")
 def test_a_setup_command_that_fails(pytester: pytest.Pytester, small_suite: Path) -> None:
     text = small_suite.read_text().replace("hardness: easy", "setup: ['echo no such luck; exit 3']")
     small_suite.write_text(text)
@@ -493,7 +493,7 @@ def test_a_setup_command_that_fails(pytester: pytest.Pytester, small_suite: Path
 # -- rewards as feedback
 
 
-@pytest.mark.usefixtures("needs_docker", "small_suite")
+@pytest.mark.usefixtures("needs_sandboxes", "small_suite")
 def test_rewards_as_feedback(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         trying="""
@@ -525,7 +525,7 @@ def test_rewards_as_feedback(pytester: pytest.Pytester) -> None:
 # -- replay
 
 
-@pytest.mark.usefixtures("needs_docker", "small_suite")
+@pytest.mark.usefixtures("needs_sandboxes", "small_suite")
 def test_replay_of_a_run_of_ours(pytester: pytest.Pytester) -> None:
     run(pytester, "agents:OnlyPrints").assert_outcomes(passed=1, failed=2)
     (first := Path("r.jsonl")).rename("first.jsonl")

@@ -59,7 +59,7 @@ def test_the_oracle_solves(pytester: pytest.Pytester, small_suite: Path) -> None
     }
 
 
-@pytest.mark.usefixtures("needs_docker")
+@pytest.mark.usefixtures("needs_sandboxes")
 def test_an_idle_agent_fails_with_one_line(pytester: pytest.Pytester, small_suite: Path) -> None:
     result = pytester.runpytest(
         "suite.yaml",
@@ -166,7 +166,7 @@ def test_pytest_timeout(
     assert wait_until_gone(docker_api, pids_of(pytester.path)) == []
 
 
-@pytest.mark.usefixtures("needs_docker", "small_suite")
+@pytest.mark.usefixtures("needs_sandboxes", "small_suite")
 def test_tests_of_the_users_own(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

@@ -1,8 +1,12 @@
-"""What the README shows is what is in examples/, and it works."""
+"""What the README shows is what is in examples/, and it works; and so does its first command."""
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,3 +52,109 @@ def test_the_examples_work(pytester: pytest.Pytester) -> None:
     )
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["notes.yaml::test_solves?count-notes? PASSED*"])
+
+
+# -- scripts/demo: what it brings up, and what it then runs
+
+# Stands for each program by which something is installed, started or run.
+STAND_IN = """\
+#!/bin/sh
+echo "${0##*/} $*" >>"$CALLS"
+case "${0##*/} $*" in
+"docker-up --check") [ "$ENGINE" ] ;;
+bubblewrap-up*) [ "$BUBBLEWRAP" ] ;;
+sudo*) false ;;
+esac
+"""
+CHECK = "docker-up --check"
+Demo = Callable[..., list[str]]
+
+
+@pytest.fixture
+def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Demo:
+    """Run the demo in a copy of the project; return what it called, pip and apt-get left out."""
+    scripts, tools, venv = (tmp_path / name for name in ("scripts", "tools", ".venv/bin"))
+    shutil.copytree(ROOT / "dockerfiles", tmp_path / "dockerfiles")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for folder in (scripts, tools, venv):
+        folder.mkdir(parents=True)
+    for name in ("demo", "_setup"):
+        shutil.copy(ROOT / "scripts" / name, scripts)
+    for path in (
+        *(scripts / name for name in ("docker-up", "bubblewrap-up")),
+        *(tools / name for name in ("apt-get", "sudo")),
+        venv / "python",
+    ):
+        path.write_text(STAND_IN)
+        path.chmod(0o755)
+    calls = tmp_path / "calls"
+
+    def run(*arguments: str, engine: str = "", bubblewrap: str = "", host: str = "") -> list[str]:
+        calls.write_text("")
+        environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "CALLS": str(calls)}
+        environment |= {"ENGINE": engine, "BUBBLEWRAP": bubblewrap}
+        environment.pop("DOCKER_HOST", None)
+        if host:
+            environment["DOCKER_HOST"] = host
+        command = ["bash", str(scripts / "demo"), *arguments]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        kept = re.compile(r"(docker-up|bubblewrap-up|python -m pytest).*")
+        return [line.strip() for line in calls.read_text().splitlines() if kept.fullmatch(line)]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("machine", "arguments", "brought_up"),
+    [
+        ({"engine": "yes", "bubblewrap": "yes"}, [], [CHECK, "docker-up"]),
+        ({"bubblewrap": "yes"}, [], [CHECK, "bubblewrap-up"]),
+        ({}, [], [CHECK, "bubblewrap-up", "docker-up"]),
+        ({"host": "tcp://there:2375", "bubblewrap": "yes"}, [], ["docker-up"]),
+        ({"bubblewrap": "yes"}, ["--intercode-sandbox=docker"], ["docker-up"]),
+        ({"bubblewrap": "yes"}, ["--intercode-sandbox", "docker"], ["docker-up"]),
+        (
+            {"engine": "yes", "bubblewrap": "yes"},
+            ["--intercode-sandbox", "bubblewrap"],
+            ["bubblewrap-up"],
+        ),
+        ({"engine": "yes"}, ["--intercode-sandbox=auto", "-x"], [CHECK, "docker-up"]),
+    ],
+)
+def test_the_demo_brings_up_what_it_will_use(
+    demo: Demo, machine: dict[str, str], arguments: list[str], brought_up: list[str]
+) -> None:
+    *calls, pytest_run = demo(*arguments, **machine)
+    assert calls == brought_up
+    words = ["--intercode-env=bash", "--intercode-agent=oracle", *arguments]
+    assert pytest_run == f"python -m pytest {' '.join(words)}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "added"),
+    [
+        (["--intercode-agent", "react"], "--intercode-env=bash "),
+        (["--intercode-dataset=mine.yaml"], "--intercode-agent=oracle "),
+        (["--intercode-env=all", "--intercode-agent=a:B"], ""),
+    ],
+)
+def test_the_demo_leaves_the_users_choice(demo: Demo, arguments: list[str], added: str) -> None:
+    *_, pytest_run = demo(*arguments, engine="yes")
+    assert pytest_run == f"python -m pytest {added}{' '.join(arguments)}"
+
+
+def test_the_demo_installs_what_the_bash_image_has() -> None:
+    """Where nothing is installed, for sandboxes of the machine's own programs."""
+    script = """
+        source scripts/_setup
+        dpkg-query() { :; }
+        take_sandbox_packages_along
+        echo "${along[@]}"
+    """
+    done = subprocess.run(["bash", "-ec", script], cwd=ROOT, capture_output=True, text=True)
+    text = (ROOT / "dockerfiles" / "bash.Dockerfile").read_text(encoding="utf-8")
+    listed = re.search(r"apt-get install (.*?)&&", text.replace("\\\n", " "), re.DOTALL)
+    assert listed is not None, done.stderr
+    wanted = {word for word in listed[1].split() if not word.startswith("-")}
+    assert wanted - {"python3"} == set(done.stdout.split()) - {"bubblewrap", "uidmap"}

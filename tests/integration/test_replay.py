@@ -120,7 +120,7 @@ def test_the_best_of_several_tries_is_scored_again(
     assert "of all its tries only the best is recorded" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("needs_docker")
+@pytest.mark.usefixtures("needs_sandboxes")
 def test_an_answer_comes_back_with_its_white_space(
     pytester: pytest.Pytester, suites: tuple[str, str]
 ) -> None:

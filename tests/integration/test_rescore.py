@@ -138,7 +138,7 @@ def test_sql(play: Any, profile: str, other: str, capsys: pytest.CaptureFixture[
         assert row["turn_history"]["rewards"] == played[task_id]["turn_history"]["rewards"]
 
 
-@pytest.mark.usefixtures("needs_docker")
+@pytest.mark.usefixtures("needs_sandboxes")
 @pytest.mark.parametrize("profile", ["strict", "paper"])
 @pytest.mark.parametrize(("env", "limit"), [("bash", 5), ("python", 3), ("ctf", 5)])
 def test_sandboxes(

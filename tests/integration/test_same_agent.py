@@ -62,7 +62,7 @@ Row = tuple[str, float, list[str], list[bool]]
 
 
 @pytest.fixture(scope="module")
-def play(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def play(tmp_path_factory: pytest.TempPathFactory, quick_sandbox: str) -> Any:
     """Return a function that runs the bundled suites with an agent and returns what it got."""
     folder = tmp_path_factory.mktemp("same")
     path = folder / "plan.json"
@@ -88,7 +88,7 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Any:
                 *([] if EVERYTHING else [f"--intercode-limit={limit}"]),
             ],
             cwd=folder,
-            env={**os.environ, "PLAN": str(path), "PYTEST_ADDOPTS": ""},
+            env={**os.environ, "PLAN": str(path), "PYTEST_ADDOPTS": quick_sandbox},
             capture_output=True,
             text=True,
         )
@@ -107,7 +107,7 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="module")
-def expected(play: Any, docker_api: object) -> dict[tuple[str, str], Row]:
+def expected(play: Any) -> dict[tuple[str, str], Row]:
     """Return what the step class gets: something of everything."""
     rows: dict[tuple[str, str], Row] = play(f"{AGENTS}/forms.py:Step")
     outcomes = Counter((env, outcome) for (env, _), (outcome, *_) in rows.items())
