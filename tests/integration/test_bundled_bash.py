@@ -14,7 +14,7 @@ from pytest_intercode.sandboxes.listing import ListingProbe
 from pytest_intercode.sandboxes.overlay import OUTSIDE, OverlayProbe
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.loader import bundled_folder, load_suite
-from tests.integration.bundled import lacking, play
+from tests.integration.bundled import BACKENDS, lacking, play
 
 SUITE = load_suite(bundled_folder("tasks") / "bash.yaml")
 
@@ -26,7 +26,7 @@ def tasks_of(rows: dict[str, Any], backend: str) -> set[str]:
     return played
 
 
-@pytest.mark.parametrize("name", ["docker", "bubblewrap"])
+@pytest.mark.parametrize("name", BACKENDS)
 def test_oracle_solves_every_task(
     request: pytest.FixtureRequest, pytester: pytest.Pytester, name: str
 ) -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pytest_intercode.suites.loader import bundled_folder, load_suite
-from tests.integration.bundled import play
+from tests.integration.bundled import BACKENDS, play
 
 SUITE = load_suite(bundled_folder("tasks") / "python.yaml")
 
@@ -949,7 +949,7 @@ class Agent:
 """
 
 
-@pytest.mark.parametrize("name", ["docker", "bubblewrap"])
+@pytest.mark.parametrize("name", BACKENDS)
 def test_oracle_solves_every_task(
     request: pytest.FixtureRequest, pytester: pytest.Pytester, name: str
 ) -> None:

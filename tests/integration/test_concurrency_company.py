@@ -103,9 +103,11 @@ def test_tests_of_the_users_own_run_ahead_up_to_one_that_is_not_an_episode(
             assert intercode_episode.turns
 
 
-        def test_alone(monkeypatch):
+        def test_alone(monkeypatch, request):
             monkeypatch.setenv("ALONE", "1")
-            assert not [t for t in threading.enumerate() if t.name.startswith("intercode-agent")]
+            mine = [i.callspec.id for i in request.session.items if hasattr(i, "callspec")]
+            running = {thread.name for thread in threading.enumerate()}
+            assert not running & {f"intercode-agent-{name}" for name in mine}
 
 
         @CASES

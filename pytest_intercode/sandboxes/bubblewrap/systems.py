@@ -16,7 +16,9 @@ __all__ = ["Systems"]
 
 _INSTALL = re.compile(r"apt-get install((?:\\\n|[^&|;\n])*)")
 _STATUS = Path("/var/lib/dpkg/status")
-_INSTALLED = re.compile(r"^Package: (\S+)\nStatus: install ok installed$", re.MULTILINE)
+_INSTALLED = re.compile(
+    r"^Package: (\S+)\n(?:Essential: yes\n)?Status: install ok installed$", re.MULTILINE
+)
 
 
 class Systems:
