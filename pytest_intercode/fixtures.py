@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from pytest_intercode.agents.protocol import Agent
     from pytest_intercode.ahead.job import EpisodeAhead
     from pytest_intercode.environments.base import Environment, Turn
@@ -142,7 +140,7 @@ class PendingEpisode:
         job = _ahead(self._request)
         if job is not None:
             job.taken = True
-            episode: Episode = _came_to(self._request, job, job.episode)
+            episode = job.wait(job.episode)
         else:
             beside = session.ahead.apart(self) if session.ahead is not None else None
             try:
@@ -162,15 +160,6 @@ def _ahead(request: pytest.FixtureRequest) -> EpisodeAhead | None:
 
     ahead = session_of(request.config).ahead
     return None if ahead is None else ahead.of(request.node)
-
-
-def _came_to(request: pytest.FixtureRequest, job: EpisodeAhead, what: Future[Any]) -> Any:
-    """Wait for something of an episode that runs ahead; return it, or raise what it raised."""
-    from pytest_intercode.session import session_of
-
-    ahead = session_of(request.config).ahead
-    assert ahead is not None
-    return ahead.wait(job, what)
 
 
 def _warn(left_behind: list[str]) -> None:
@@ -206,10 +195,10 @@ def intercode_environment(
     if job is not None:
         keep_task(request.node, intercode_task)
         with _refusal_expected(), _one_line():
-            environment = _came_to(request, job, job.environment)
+            environment = job.wait(job.environment)
         yield environment
         if job.taken and not job.halted:
-            _came_to(request, job, job.closed)
+            job.wait(job.closed)
         return
     with _one_line():
         environment = session.environment(intercode_task)
@@ -239,7 +228,7 @@ def intercode_agent(request: pytest.FixtureRequest, intercode_task: Task) -> Any
     try:
         with _one_line(request.session):
             if job is not None:
-                return _came_to(request, job, job.agent)
+                return job.wait(job.agent)
             return session_of(request.config).agent(intercode_task)
     except NoRecording as missing:
         pytest.skip(str(missing))

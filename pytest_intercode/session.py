@@ -23,7 +23,6 @@ from pytest_intercode.errors import (
     AgentError,
     ConfigurationError,
     InfrastructureError,
-    IntercodeError,
 )
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -31,7 +30,7 @@ from pytest_intercode.selection import Selection
 from pytest_intercode.settings import TIMEOUT, Settings
 from pytest_intercode.spending import Spending
 from pytest_intercode.suites.task import Task
-from pytest_intercode.workers import Workers, is_worker, make_scheduler, share
+from pytest_intercode.workers import Workers, is_worker, make_scheduler
 
 if TYPE_CHECKING:
     from pytest_intercode.ahead import Ahead
@@ -114,7 +113,7 @@ class IntercodeSession:
             if self.settings.agent:
                 self._check(self.factory())
             self._go_ahead()
-            if self.settings.results and not hasattr(self.config, "workerinput"):
+            if self.settings.results and not is_worker(self.config):
                 from pytest_intercode.reporting.terminal import reporter_of
 
                 reporter_of(self.config)
@@ -166,7 +165,7 @@ class IntercodeSession:
         of_run = self.settings.concurrency
         distributed = getattr(self.config.option, "dist", "no") != "no"
         if of_run > 1 and (is_worker(self.config) or not distributed):
-            own = share(self.config, of_run)
+            own = self._workers.share(of_run)
             if own > 1:
                 from pytest_intercode.ahead import Ahead
 
@@ -298,17 +297,16 @@ class IntercodeSession:
         """Have sandboxes started for the episodes of these tasks, as many as the pool holds."""
 
         def specs() -> Iterator[SandboxSpec]:
-            with contextlib.suppress(IntercodeError):  # told when that episode begins
-                for task in tasks:
-                    cls = environment_class(task.env, self.settings.profile)
-                    yield from cls.sandboxes(task, self.provider)
+            for task in tasks:
+                cls = environment_class(task.env, self.settings.profile)
+                yield from cls.sandboxes(task, self.provider)
 
         with contextlib.suppress(InfrastructureError):
             self.provider.expect(specs())
 
     def _after(self, item: pytest.Item) -> list[pytest.Item]:
         """Return the item and those that are run after it, as far as that is known."""
-        if hasattr(self.config, "workerinput"):
+        if is_worker(self.config):
             return [item] if self._next is None else [item, self._next]
         if self._upcoming is None:
             self._upcoming = {item: at for at, item in enumerate(item.session.items)}

@@ -20,6 +20,7 @@ import pytest
 
 from pytest_intercode.errors import AgentLoadError
 from pytest_intercode.escaping import harmless
+from pytest_intercode.workers import is_worker
 
 if TYPE_CHECKING:
     from pytest_intercode.episode import Episode
@@ -37,7 +38,7 @@ def check_terminal(config: pytest.Config, name: str) -> None:
     Raises:
         AgentLoadError: there is no terminal.
     """
-    if hasattr(config, "workerinput") or getattr(config.option, "dist", "no") != "no":
+    if is_worker(config) or getattr(config.option, "dist", "no") != "no":
         raise AgentLoadError(
             f"--intercode-agent={name}: it talks to your terminal, which the processes of "
             "pytest-xdist have not; run without -n (or with -n 0)"

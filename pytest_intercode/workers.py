@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["Workers", "is_worker", "make_scheduler", "queued", "share"]
+__all__ = ["Workers", "is_worker", "make_scheduler", "queued"]
 
 
 def is_worker(config: pytest.Config) -> bool:
@@ -33,6 +33,7 @@ class Workers:
         folder = given.get("intercode_slots")
         self.processes = max(1, int(given.get("workercount", 1)))
         self.slots = Path(folder) if folder else None
+        self._number = int("".join(filter(str.isdigit, str(given.get("workerid", "")))) or 0)
         self._made: str | None = None
 
     @pytest.hookimpl(optionalhook=True)
@@ -43,23 +44,18 @@ class Workers:
         node.workerinput["intercode_slots"] = self._made
         node.workerinput["intercode_dist"] = node.config.getvalue("dist")
 
+    def share(self, concurrency: int) -> int:
+        """Return how many episodes this process may run at a time, at least one.
+
+        ``--intercode-concurrency`` is of the whole run: the workers share it out among themselves.
+        """
+        most, over = divmod(concurrency, self.processes)
+        return max(1, most + (self._number % self.processes < over))
+
     def pytest_unconfigure(self) -> None:
         """Remove the folder."""
         if self._made is not None:
             shutil.rmtree(self._made, ignore_errors=True)
-
-
-def share(config: pytest.Config, concurrency: int) -> int:
-    """Return how many episodes this process may run at a time, at least one.
-
-    ``--intercode-concurrency`` is of the whole run: the workers share it out among themselves.
-    """
-    if not is_worker(config):
-        return concurrency
-    given: dict[str, Any] = vars(config)["workerinput"]
-    workers = max(1, int(given.get("workercount", 1)))
-    number = int("".join(filter(str.isdigit, str(given.get("workerid", "")))) or 0)
-    return max(1, concurrency // workers + (number % workers < concurrency % workers))
 
 
 def queued(

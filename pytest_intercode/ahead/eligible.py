@@ -22,8 +22,6 @@ _OUR_FIXTURES = "pytest_intercode.fixtures"
 _OUR_ARGUMENTS = frozenset(("intercode_episode", "intercode_task"))
 _OWN_TURN = ("skip", "skipif", "usefixtures", "filterwarnings")
 _HARMLESS = frozenset(("intercode", "parametrize", "xfail", "flaky", "timeout", "xdist_group"))
-
-
 _HOOKS = ("pytest_runtest_protocol", "pytest_runtest_setup", "pytest_runtest_call")
 _PLUGINS = pytest.StashKey[frozenset[str]]()
 _COMPANY = pytest.StashKey[Hashable | None]()
@@ -40,7 +38,8 @@ def _company(item: pytest.Item) -> Hashable | None:
     task = task_of(item)
     if task is None or not isinstance(item, pytest.Function) or not _unconditional(item):
         return None
-    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    spec: Any = getattr(item, "callspec", None)
+    parameters = spec.params if spec is not None else {}
     if "intercode_task" not in parameters:
         return None
     # pytest has no public way to ask which fixtures an item will be given.
@@ -52,7 +51,6 @@ def _company(item: pytest.Item) -> Hashable | None:
         return None
     marks = {mark.name for mark in item.iter_markers()} - {task.env, *task.tags} - _HARMLESS
     lasting: set[Hashable] = set()
-    indices = item.callspec.indices if hasattr(item, "callspec") else {}
     module: object = None
     for name, definitions in info.name2fixturedefs.items():
         last = definitions[-1]
@@ -65,7 +63,7 @@ def _company(item: pytest.Item) -> Hashable | None:
             if marks or made_by not in _plugins(item.config):
                 return None
             continue  # one that a plugin gives to every item, and this one asks nothing of it
-        lasting.add((tuple(definitions), indices.get(name)))
+        lasting.add((tuple(definitions), spec.indices.get(name)))
         if last.scope != "session":
             module = item.parent
     return frozenset(lasting), module

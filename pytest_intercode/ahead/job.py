@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from pytest_intercode.agents.loader import adapt
 from pytest_intercode.agents.protocol import Agent
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EpisodeAhead", "Phase"]
 
+Result = TypeVar("Result")
 When = Literal["setup", "call", "teardown"]
 
 
@@ -43,7 +44,10 @@ class Phase:
 
 
 class Run(Protocol):
-    """Who is told how an episode goes on, on its own thread."""
+    """Who is told how an episode goes on, on its own thread, and waits for it in the main one."""
+
+    def wait(self, job: EpisodeAhead, future: Future[Result]) -> Result:
+        """Return what it comes to, or raise what it raises."""
 
     def starting(self, environment: Environment) -> None:
         """Hear that an environment is about to be reset."""
@@ -128,6 +132,10 @@ class EpisodeAhead:
     def began(self) -> bool:
         """Whether it has begun."""
         return bool(self.phases)
+
+    def wait(self, future: Future[Result]) -> Result:
+        """Return one of the futures' result in its item's turn, or raise what that raises."""
+        return self.run.wait(self, future)
 
     def halt(self, reason: str) -> None:
         """End it, ungraded; does nothing to one that is over."""

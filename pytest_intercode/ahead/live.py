@@ -10,7 +10,7 @@ import contextlib
 import os
 import shutil
 import sys
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pytest
@@ -28,11 +28,11 @@ class LiveLine:
     def __init__(self, config: pytest.Config) -> None:
         self._file: IO[str] | None = None
         self._shown = ""
-        reporter = config.pluginmanager.get_plugin("terminalreporter")
+        reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
         shown = reporter is not None and reporter.isatty and config.get_verbosity() >= 0
         if not shown or config.getoption("capture", "no") == "no" or sys.__stdout__ is None:
             return
-        self._writer = reporter._tw if reporter is not None else None  # it knows the column
+        self._writer = reporter._tw  # it knows the column
         with contextlib.suppress(OSError, ValueError):
             self._file = os.fdopen(os.dup(sys.__stdout__.fileno()), "w", encoding="utf-8")
 

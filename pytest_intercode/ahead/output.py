@@ -21,10 +21,8 @@ from pytest_intercode.owners import owner, owning
 __all__ = ["Output", "Router"]
 
 _MOST = 16 * 1024 * 1024  # characters of an episode; pytest would keep all, but not of all at once
-_FORMATTER = logging.Formatter()
 _CUT = "\n[... more was not kept ...]\n"
-
-
+_FORMATTER = logging.Formatter()
 _Piece: TypeAlias = tuple[str, str, "str | logging.LogRecord"]  # phase, stream, what
 
 
@@ -42,7 +40,6 @@ class Output:
         self._lock = threading.RLock()
         self._kept: list[_Piece] = []
         self._size = 0
-
         self.phase = "setup"
         self.over = False
 

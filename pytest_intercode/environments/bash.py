@@ -41,7 +41,6 @@ class BashEnvironment(ShellEnvironment):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._gold: GoldRun | None = None
         self._states: tuple[BashState, BashState] | None = None
 
     @classmethod
@@ -115,17 +114,6 @@ class BashEnvironment(ShellEnvironment):
         if self._states is None or self.task is None:
             return {}
         return bash_strict_state(*self._states, self.task.reward, self.task.workdir)
-
-    def _abandon(self) -> None:
-        run = self._gold
-        if run is not None:
-            run.abandon()
-
-    def _stop(self) -> None:
-        super()._stop()
-        gold, self._gold = self._gold, None
-        if gold is not None:
-            gold.stop()
 
 
 def _state(

@@ -55,8 +55,6 @@ class PythonEnvironment(ShellEnvironment):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._played: list[Played] = []
-        # Not gold's, but also a sandbox that is made ready in the background: the next to grade.
-        self._grading: GoldRun | None = None
         self._replaying: Sandbox | None = None
         self._verdicts: list[str] = []
 
@@ -102,7 +100,8 @@ class PythonEnvironment(ShellEnvironment):
             return Gold(sandbox)
 
         spec = grading_spec(self.spec(task, self.provider))
-        self._grading = GoldRun(self.provider, spec, play)
+        # Not gold's, but also a sandbox that is made ready in the background: the next to grade.
+        self._gold = GoldRun(self.provider, spec, play)
 
     def _submission(self, action: str) -> str | None:
         return read_submission(action)
@@ -140,11 +139,11 @@ class PythonEnvironment(ShellEnvironment):
 
     def _grade(self, answer: str | None) -> Reward:
         assert self.task is not None
-        assert self._grading is not None
+        assert self._gold is not None
         submission = self._submitted((answer or "").strip())
         if not (submission.actions or submission.program):
             return self._failed("nothing was run")
-        sandbox = self._replaying = self._grading.result().sandbox
+        sandbox = self._replaying = self._gold.result().sandbox
         try:
             if not play_again(sandbox, submission.actions):
                 return self._failed("the actions took far longer when they were played again")
@@ -180,14 +179,3 @@ class PythonEnvironment(ShellEnvironment):
     def end_state(self) -> dict[str, Any]:
         """Return how each test went, as builtins; the reward can be worked out from it."""
         return {"tests": list(self._verdicts)}
-
-    def _abandon(self) -> None:
-        run = self._grading
-        if run is not None:
-            run.abandon()
-
-    def _stop(self) -> None:
-        super()._stop()
-        grading, self._grading = self._grading, None
-        if grading is not None:
-            grading.stop()

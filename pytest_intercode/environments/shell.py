@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from pytest_intercode.environments.base import Environment, Observation
+from pytest_intercode.environments.gold import GoldRun
 from pytest_intercode.errors import GoldError
 from pytest_intercode.sandboxes.protocol import Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -66,6 +67,7 @@ class ShellEnvironment(Environment):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._sandbox: Sandbox | None = None
+        self._gold: GoldRun | None = None  # what works beside the agent, for grading
         self._last: Execution | None = None
         self._began = 0.0
 
@@ -122,10 +124,18 @@ class ShellEnvironment(Environment):
             return f"the shell ended with status {execution.status}; {kept}"
         return ""
 
+    def _abandon(self) -> None:
+        gold = self._gold
+        if gold is not None:
+            gold.abandon()
+
     def _stop(self) -> None:
         sandbox, self._sandbox = self._sandbox, None
         if sandbox is not None:
             sandbox.close()
+        gold, self._gold = self._gold, None
+        if gold is not None:
+            gold.stop()
 
 
 def _unsendable(action: str) -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections import deque
 
-__all__ = ["Demand"]
+__all__ = ["LEAST", "Demand"]
 
-_LEAST = 4
+LEAST = 4
 """Two items of two sandboxes: enough for an agent that thinks, and for what was not observed."""
 
 _MARGIN = 1.25
@@ -52,4 +52,4 @@ class Demand:
         while self._peaks and self._peaks[0][0] < now - _LATELY:
             self._peaks.popleft()
         peak = self._peaks[0][1] if self._peaks else 0
-        return min(self._most, max(_LEAST, math.ceil(_MARGIN * peak)))
+        return min(self._most, max(LEAST, math.ceil(_MARGIN * peak)))

@@ -21,12 +21,12 @@ from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.slots import Slots
 from pytest_intercode.sandboxes.stock import Stock
 
-__all__ = ["Pool"]
+__all__ = ["OVER", "Pool"]
 
 _PATIENCE = 10.0
 """Seconds that starts on their way have to end when all is over; the engine sees to the rest."""
 
-_OVER = "the run is over, and no sandbox is started any more"
+OVER = "the run is over, and no sandbox is started any more"
 
 
 class Pool:
@@ -83,7 +83,7 @@ class Pool:
         """
         with self._changed:
             if self._closed.is_set():
-                raise SandboxError(_OVER)
+                raise SandboxError(OVER)
             number = next(self._numbers)
             order = Order(self, spec, urgent=urgent, number=number, since=time.monotonic())
             self._stock.add(order)
@@ -121,7 +121,7 @@ class Pool:
         with self._changed:
             self._closed.set()
             for order in self._stock.clear():
-                order.fail(SandboxError(_OVER))
+                order.fail(SandboxError(OVER))
             self._changed.notify_all()
         while True:  # beside the starters, who do the same
             with self._changed:

@@ -14,8 +14,9 @@ from typing import Any, Protocol, TypeVar
 
 from pytest_intercode.errors import IntercodeError, SandboxError
 from pytest_intercode.sandboxes.choice import Choice, choose
+from pytest_intercode.sandboxes.demand import LEAST
 from pytest_intercode.sandboxes.orders import Order
-from pytest_intercode.sandboxes.pool import Pool
+from pytest_intercode.sandboxes.pool import OVER, Pool
 from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.slots import Slots
 from pytest_intercode.suites.loader import bundled_folder
@@ -25,12 +26,9 @@ __all__ = ["SandboxProvider"]
 
 Result = TypeVar("Result")
 
-_LEAST_POOL = 4
 _THREADS = 10_000
 """More than there is ever work in the background: work that waits for other work must not keep it
 from beginning."""
-
-_OVER = "the run is over, and no sandbox is started any more"
 
 
 class _Resolver(Protocol):
@@ -81,7 +79,7 @@ class SandboxProvider:
         self._hidden = [os.fspath(folder) for folder in hidden]
         self._base_images = dict(base_images or {})
         self._progress = progress
-        self._pool_size = max(_LEAST_POOL, pool_size // processes)
+        self._pool_size = max(LEAST, pool_size // processes)
         self._slots = slots
         self._lock = threading.Lock()
         self._engine: Launcher
@@ -102,7 +100,7 @@ class SandboxProvider:
             if self._started:
                 return
             if self._closed:
-                raise SandboxError(_OVER)
+                raise SandboxError(OVER)
             if self.choice.backend == "bubblewrap":
                 self._start_bubblewrap()
             else:
@@ -182,7 +180,7 @@ class SandboxProvider:
         self._check_process()
         with self._lock:
             if self._closed:
-                raise SandboxError(_OVER)
+                raise SandboxError(OVER)
             if self._background is None:
                 name = "intercode-gold"
                 self._background = ThreadPoolExecutor(_THREADS, thread_name_prefix=name)
@@ -209,7 +207,7 @@ class SandboxProvider:
                         self._made.append(value)
                 if over:
                     _close(value)
-                    raise SandboxError(_OVER)
+                    raise SandboxError(OVER)
                 shared.made, shared.value = True, value
             found: Result = shared.value
             return found

@@ -14,6 +14,7 @@ from pytest_intercode.sandboxes.docker.engine import DockerEngine, connect
 from pytest_intercode.sandboxes.docker.images import Images
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from tests.integration.backends import SOURCE, Backend, BubblewrapBackend, DockerBackend
+from tests.integration.bundled import BACKENDS
 from tests.integration.sql_shop import (  # noqa: F401 - fixtures
     shop,
     sql_provider,
@@ -64,6 +65,14 @@ def backend(request: pytest.FixtureRequest) -> Backend:
     if request.param == "docker":
         return DockerBackend(request.getfixturevalue("docker_engine"))
     return BubblewrapBackend(request.getfixturevalue("bubblewrap"))
+
+
+@pytest.fixture(params=BACKENDS)
+def suite_backend(request: pytest.FixtureRequest) -> str:
+    """Return the name of each backend that the oracle plays bundled suites on."""
+    name = str(request.param)
+    request.getfixturevalue("docker_engine" if name == "docker" else name)
+    return name
 
 
 @pytest.fixture

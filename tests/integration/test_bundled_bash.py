@@ -14,7 +14,7 @@ from pytest_intercode.sandboxes.listing import ListingProbe
 from pytest_intercode.sandboxes.overlay import OUTSIDE, OverlayProbe
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.loader import bundled_folder, load_suite
-from tests.integration.bundled import BACKENDS, lacking, play
+from tests.integration.bundled import lacking, play
 
 SUITE = load_suite(bundled_folder("tasks") / "bash.yaml")
 
@@ -26,13 +26,9 @@ def tasks_of(rows: dict[str, Any], backend: str) -> set[str]:
     return played
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_oracle_solves_every_task(
-    request: pytest.FixtureRequest, pytester: pytest.Pytester, name: str
-) -> None:
-    request.getfixturevalue("docker_engine" if name == "docker" else name)
-    rows, result = play(pytester, "bash", "oracle", name)
-    played = tasks_of(rows, name)
+def test_oracle_solves_every_task(pytester: pytest.Pytester, suite_backend: str) -> None:
+    rows, result = play(pytester, "bash", "oracle", suite_backend)
+    played = tasks_of(rows, suite_backend)
     assert result.parseoutcomes()["passed"] == len(played)
     assert {row["reward"] for row in rows.values()} == {1.0}
     changing = [row for row in rows.values() if row["end_state"]["gold"]["touched"]]

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pytest_intercode.suites.loader import bundled_folder, load_suite
-from tests.integration.bundled import BACKENDS, play
+from tests.integration.bundled import play
 
 SUITE = load_suite(bundled_folder("tasks") / "python.yaml")
 
@@ -949,12 +949,8 @@ class Agent:
 """
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_oracle_solves_every_task(
-    request: pytest.FixtureRequest, pytester: pytest.Pytester, name: str
-) -> None:
-    request.getfixturevalue("docker_engine" if name == "docker" else name)
-    _, result = play(pytester, "python", "oracle", name)
+def test_oracle_solves_every_task(pytester: pytest.Pytester, suite_backend: str) -> None:
+    _, result = play(pytester, "python", "oracle", suite_backend)
     result.assert_outcomes(passed=len(SUITE.tasks))
     assert len(SUITE.tasks) >= 46
 

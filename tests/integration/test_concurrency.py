@@ -56,6 +56,29 @@ def failing():
 """
 
 
+# An agent that counts how many of it run in a process. It solves a task, unless all are to fail.
+COUNTING = """
+import os, threading, time
+from pathlib import Path
+
+lock, running, most = threading.Lock(), 0, 0
+name = f"most{os.environ.get('PYTEST_XDIST_WORKER', '')}"
+
+
+def agent(task, env):
+    global running, most
+    with lock:
+        running += 1
+        most = max(most, running)
+        Path(name).write_text(str(most))
+    time.sleep(0.1)
+    with lock:
+        running -= 1
+    print("printed by", task.id)
+    env.step("false" if Path("failing").exists() else "true")
+"""
+
+
 def tasks(number: int) -> str:
     """Return a suite of tasks ``t0``, ``t1`` and so on, which are solved by ``true``."""
     rows = "".join(f"  - {{id: t{n}, query: Do it., gold: 'true'}}\n" for n in range(number))
@@ -247,26 +270,8 @@ def test_ctrl_c_ends_at_once_and_keeps_what_was_over(pytester: pytest.Pytester) 
 @pytest.mark.parametrize("dist", ["load", "worksteal", "loadfile"])
 def test_with_xdist_the_workers_share_it_out(pytester: pytest.Pytester, dist: str) -> None:
     Path("suite.yaml").write_text(tasks(24))
-    pytester.makepyfile(
-        counting="""
-        import os, threading, time
-        from pathlib import Path
-
-        lock, running, most = threading.Lock(), 0, 0
-
-        def agent(task, env):
-            global running, most
-            with lock:
-                running += 1
-                most = max(most, running)
-                Path(f"most-{os.environ['PYTEST_XDIST_WORKER']}").write_text(str(most))
-            time.sleep(0.1)
-            with lock:
-                running -= 1
-            print("printed by", task.id)
-            env.step("false")
-        """
-    )
+    pytester.makepyfile(counting=COUNTING)
+    Path("failing").touch()
     result = pytester.runpytest(
         *("suite.yaml", "--intercode-agent=counting:agent", "--intercode-concurrency=5", "-n2"),
         *("--intercode-results=r.jsonl", f"--dist={dist}"),
@@ -274,7 +279,7 @@ def test_with_xdist_the_workers_share_it_out(pytester: pytest.Pytester, dist: st
     result.assert_outcomes(failed=24)
     assert len({row["task_id"] for row in results(Path("r.jsonl"))}) == 24
     assert len(results(Path("r.jsonl"))) == 24
-    most = sorted(path.read_text() for path in pytester.path.glob("most-gw*"))
+    most = sorted(path.read_text() for path in pytester.path.glob("mostgw*"))
     assert most == (["3"] if dist == "loadfile" else ["2", "3"]) or most == ["2"]
     for name, part in re.findall(r"_ test_solves\[(t\d+)\] _+\n(.*?)reward 0", result.stdout.str()):
         assert re.findall(r"printed by (\w+)", part) == [name]

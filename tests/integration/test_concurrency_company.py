@@ -7,35 +7,18 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PRETEND, results
-from tests.integration.test_concurrency import suite, tasks  # noqa: F401 - a fixture
+from tests.integration.test_concurrency import COUNTING, suite, tasks  # noqa: F401 - a fixture
 
 
 def most_at_a_time(pytester: pytest.Pytester, *more: str) -> int:
     """Run an agent that counts itself; return how many ran at a time."""
-    pytester.makepyfile(
-        counting="""
-        import threading, time
-        from pathlib import Path
-
-        lock, running, most = threading.Lock(), 0, 0
-
-        def agent(task, env):
-            global running, most
-            with lock:
-                running += 1
-                most = max(most, running)
-            time.sleep(0.1)
-            with lock:
-                running -= 1
-                Path("most").write_text(str(most))
-            env.step("true")
-        """
-    )
+    pytester.makepyfile(counting=COUNTING)
     result = pytester.runpytest(
         *more, "--intercode-agent=counting:agent", "--intercode-concurrency=3"
     )
     assert result.ret == 0, result.stdout.str()
-    return int(Path("most").read_text())
+    [most] = pytester.path.glob("most*")  # named after the worker of xdist, if there is one
+    return int(most.read_text())
 
 
 CONFTESTS = {

@@ -526,11 +526,11 @@ def test_what_is_expected_is_in_neither_of_the_agents_sandboxes(provider: Sandbo
     try:
         environment.reset(task=task())
         environment.step("x = 1")
-        assert environment._grading is not None
+        assert environment._gold is not None
         assert environment._sandbox is not None
         # So written that the search does not find itself.
         search = "grep -Ealr '79[1]9003|12[9]9709' /proc/[0-9]*/cmdline /work /tmp /dev/shm 2>&-"
-        for sandbox in (environment._sandbox, environment._grading.result().sandbox):
+        for sandbox in (environment._sandbox, environment._gold.result().sandbox):
             assert sandbox.admin(f"{search} | head -1", 60)[1] == b""
     finally:
         environment.close()
