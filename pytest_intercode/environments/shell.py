@@ -26,7 +26,8 @@ _SETUP_TIMEOUT = 120.0
 # to the channel.
 _SETUP = (
     'printf %s {script} | bash -c \'IFS= read -rd "" text; exec </dev/null; eval "$text"\' setup '
-    ">|{out} 2>&1; status=${{PIPESTATUS[1]}}; cat {out}; : >|{out}; rm -f {out}; exit $status"
+    '>|{out} 2>&1; status=${{PIPESTATUS[1]}}; printf %s "$(<{out})"; : >|{out}; rm -f {out}; '
+    "exit $status"
 )
 _SETUP_OUTPUT = "/dev/shm/.intercode-setup"
 _VARIABLES = (("LC_ALL", "C.UTF-8"), ("PAGER", "cat"), ("TERM", "dumb"))
@@ -50,7 +51,8 @@ def prepare(sandbox: Sandbox, task: Task, now: float) -> None:
         sandbox.unpack(archive)
     for command in task.setup:
         folder = shlex.quote(task.workdir)  # a sandbox need not start in the task's own
-        script = f"mkdir -p -- {folder} && cd -- {folder} || exit 1\n{command}"
+        script = f"{{ [ -d {folder} ] || mkdir -p -- {folder}; }} && cd -- {folder} || exit 1\n"
+        script += command
         line = _SETUP.format(script=shlex.quote(script), out=_SETUP_OUTPUT)
         status, output = sandbox.admin(line, _SETUP_TIMEOUT)
         if status != 0:

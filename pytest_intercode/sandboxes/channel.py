@@ -6,8 +6,9 @@ Docker or any other backend.
 
 How one action travels: the client sends it as one line of quoted bash; the shell evaluates it at
 its top level, with empty input and without the answering descriptor; then it reports nonce,
-status, options and directory. The client then has the keeper print a marker that nobody could
-have known before, and everything ahead of that marker is the action's output. When the shell
+status, options and directory. Everything that was printed by then is the action's output: a
+transport that reads the keeper's own pipe takes what is in there; for any other the client has the
+keeper print a marker that nobody could have known before, and reads up to it. When the shell
 died instead, or the clock ran out, the keeper kills what the action started and a new shell takes
 over the variables, functions and directory of the last action that ended well.
 """
@@ -19,6 +20,7 @@ import re
 import secrets
 import threading
 import time
+from functools import cache
 from importlib import resources
 from typing import Literal, NamedTuple, Protocol
 
@@ -46,22 +48,25 @@ _POLL_FIRST, _POLL_MOST = 0.02, 0.25
 _PATIENCE = 5.0
 
 _SHELL_START = (
+    "builtin unset __intercode; "
     # The state of the shell before this one, if there was one; readonly variables complain.
-    "{{ . {state}; }} >/dev/null 2>&1; "
-    '__intercode_status() {{ builtin return "$1"; }}; '
+    f"{{ . {STATE}; }} >/dev/null 2>&1; "
+    '__intercode_status() { builtin return "$1"; }; '
     # `builtin`, as the agent's functions may have any name. Options that would disturb these
     # lines go off; the next action turns them on again. What the agent defined comes last in the
     # state, so that it cannot get between the lines that restore the rest.
-    "__intercode_end() {{ builtin set +exv; "
-    "{{ builtin declare -p; builtin umask -p; builtin printf 'cd -- %q\\n' \"$PWD\"; "
+    # The answer comes first: the client need not wait for the state.
+    "__intercode_end() { builtin set +exv; "
+    'builtin printf \'D %s %s %s %s\\n\' "$1" "$2" "$3" "${PWD//$\'\\n\'/?}" >&201; '
+    "{ builtin declare -p; builtin umask -p; builtin printf 'cd -- %q\\n' \"$PWD\"; "
     "builtin set +o; builtin shopt -p; builtin declare -f; builtin alias -p; builtin trap -p; "
-    "}} >|{state}; "
-    'builtin printf \'D %s %s %s %s\\n\' "$1" "$2" "$3" "${{PWD//$\'\\n\'/?}}" >&201; '
+    f"}} >|{STATE}; "
     # No failure of its own: the agent's ERR trap is not for this line.
-    "builtin return 0; }}; "
-    "{first}__intercode_end {nonce} 0 -"
+    "builtin return 0; }; "
 )
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f'\\]")
+# After `set -v` the shell shows the line that the keeper added, too.
+_SHOWN = re.compile(rb"\n\{ __intercode_end ([0-9a-f]+) .*\n")
 
 
 class ChannelClosed(SandboxError):
@@ -88,10 +93,17 @@ class Transport(Protocol):
             ChannelClosed: the sandbox has ended.
         """
 
+    def written(self) -> bytes | None:
+        """Return at once what is written to the keeper's stdout and was not yet received.
+
+        None if that cannot be told, as something in between carries it in its own time.
+        """
+
     def close(self) -> None:
         """Let go; the sandbox ends."""
 
 
+@cache
 def keeper_script() -> bytes:
     """Return the text that the sandbox's bash is fed first, without its comments."""
     text = resources.files("pytest_intercode.sandboxes").joinpath("keeper.sh").read_text("utf-8")
@@ -135,8 +147,10 @@ class Channel:
         for name, value in (("guarded", guarded), ("offline", offline), ("python", self.python)):
             self._send(f"{name}={'yes' if value else ''}".encode())
         # Told how much is to come, bash reads it in one piece, and not byte by byte.
-        script = keeper_script()
-        transport.send(b'IFS= read -rN %d keeper; eval "$keeper"\n%b' % (len(script), script))
+        start, script = _SHELL_START.encode(), keeper_script()
+        sizes = (len(start), len(script))
+        transport.send(b'IFS= read -rN %d start; IFS= read -rN %d keeper; eval "$keeper"\n' % sizes)
+        transport.send(start + script)
         self._start(workdir)
         if self._cwd != posixpath.normpath(workdir).replace("\n", "?"):
             raise SandboxError(f"the working directory {workdir} cannot be made")
@@ -201,7 +215,7 @@ class Channel:
             if kind == "P" and words[0] == "dead":
                 code, restarted = int(words[1]), True
                 break
-        self._read_to_marker(output)
+        self._read_rest(output)
         if not output.truncated:
             text = output.kept()
             shown = self._reworded(nonce, text)
@@ -210,8 +224,8 @@ class Channel:
             self._status, self._flags = 0, ""
             self._start_shell()
         if ended != "itself":
-            # What was killed in the middle of a write may have come out behind the marker.
-            self._read_to_marker(Output(0))
+            # What was killed in the middle of a write may have come out only now.
+            self._read_rest(Output(0))
             self._pending.clear()
         return Execution(
             output=output.kept(),
@@ -248,8 +262,8 @@ class Channel:
 
     def _reworded(self, nonce: str, text: bytes) -> bytes:
         """Return what an action printed, without what is not its own."""
-        # After `set -v` the shell shows the line that the keeper added, too.
-        text = re.sub(rb"\n\{ __intercode_end %b .*\n" % nonce.encode(), b"", text)
+        ours = nonce.encode()
+        text = _SHOWN.sub(lambda found: b"" if found[1] == ours else found[0], text)
         return as_bash_c(text, self._actions)
 
     def _take_answers(self, data: bytes) -> None:
@@ -279,8 +293,7 @@ class Channel:
 
     def _start_shell(self, first: bytes = b"") -> None:
         nonce = secrets.token_hex(8)
-        line = _SHELL_START.format(state=STATE, first="{first}", nonce=nonce)
-        start = b"S " + line.encode().replace(b"{first}", first)
+        start = b"S %b %b" % (nonce.encode(), first)
         self._send(start)
         for _ in range(3):
             answer = self._await("D", nonce, _PATIENCE)
@@ -296,8 +309,12 @@ class Channel:
             self._send(start)
         raise SandboxError("the sandbox starts no shell")
 
-    def _read_to_marker(self, output: Output) -> None:
-        """Everything the keeper's stdout holds up to a new marker is the action's."""
+    def _read_rest(self, output: Output) -> None:
+        """Add what the keeper's stdout holds by now."""
+        written = self._transport.written()
+        if written is not None:
+            output.add(written)
+            return
         marker = secrets.token_hex(16).encode()
         self._send(b"M " + marker)
         window = bytearray()
@@ -357,7 +374,7 @@ class Channel:
                     break
                 time.sleep(0.01)
             late = Output(self._output_limit)
-            self._read_to_marker(late)
+            self._read_rest(late)
             self._pending += late.kept()
             self._pending[:] = as_bash_c(bytes(self._pending), self._actions)
             return bytes(self._pending)

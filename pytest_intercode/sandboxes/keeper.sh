@@ -13,7 +13,7 @@
 # command, so that none can be forged ahead of time. Commands:
 #
 #   A NONCE LINE    run an action, as one line of bash      M TEXT         print a marker
-#   S LINE          start a shell; its first line           P NONCE        is the shell alive?
+#   S NONCE FIRST   start a shell; what it does first       P NONCE        is the shell alive?
 #   K NONCE [all]   kill the shell and what the last action started (or everything)
 #   I NONCE         interrupt the shell, kill what the last action started; no answer
 #   X NONCE CODE    run a command outside the shell         T NONCE SIZE   unpack a tar archive
@@ -25,7 +25,10 @@ set -m # else what is started here would ignore SIGINT
 shell=0 before=
 # Empty lines ahead of the first, so that the shell's own line numbers are like no others (see
 # channel.py, which counts from here).
-printf -v ahead '%1000s' && ahead=${ahead// /$'\n'}
+ahead='
+'
+ten() { ahead=$ahead$ahead$ahead$ahead$ahead$ahead$ahead$ahead$ahead$ahead; }
+ten && ten && ten
 lower() {
   # Also out of the sets that a program inherits, in which bubblewrap leaves what root has anyway.
   [ -z "$guarded" ] || set -- setpriv --inh-caps -all --ambient-caps -all --bounding-set -setpcap "$@"
@@ -106,7 +109,10 @@ while IFS= read -r line; do
       exec 202> >(worker python3 -uc 'exec(eval(input()))' 2>&1 202>&-)
     else
       exec 202> >(worker bash 2>&1 202>&-)
-      line=$ahead$line
+      line="$start${rest}__intercode_end $nonce 0 -"
+      # As ours: read in one piece.
+      line="${ahead}IFS= read -rN $((${#line} + 1)) __intercode; eval \"\$__intercode\"
+$line"
     fi
     shell=$!
     feed "$line
@@ -130,7 +136,7 @@ while IFS= read -r line; do
       head -c "$rest" | {
         tar -xpf - -C / --numeric-owner 2>&1
         status=$?
-        cat >/dev/null # what tar left, or it would be taken for commands
+        while IFS= read -rN 65536 left; do :; done # what tar left would be taken for commands
         exit $status
       }
     )

@@ -8,7 +8,9 @@ import secrets
 import signal
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,7 +19,7 @@ from pytest_intercode.sandboxes.attached import CAPABILITIES, KEEPER_CAPABILITY,
 from pytest_intercode.sandboxes.bubblewrap import seccomp
 from pytest_intercode.sandboxes.bubblewrap.box import Box
 from pytest_intercode.sandboxes.bubblewrap.cgroups import ControlGroup, ControlGroups, remove_all
-from pytest_intercode.sandboxes.bubblewrap.hosttree import bindings, skeleton
+from pytest_intercode.sandboxes.bubblewrap.hosttree import shared, skeleton
 from pytest_intercode.sandboxes.bubblewrap.process import NOBODY, StarterProcess
 from pytest_intercode.sandboxes.bubblewrap.streams import PipeStreams
 from pytest_intercode.sandboxes.bubblewrap.wire import HOLD
@@ -27,12 +29,15 @@ from pytest_intercode.suites.task import Limits
 __all__ = ["Bubblewrap"]
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_SPARES = 2  # processes that wait for a sandbox to become: an episode takes two at once
 _LEAST_DISK = 64 * 1024**2
 # What of /proc is the host's, and a sandbox's root could read or write, being the host's root in
 # the eyes of old code. bubblewrap itself does the same for `bus` and `irq`.
 _COVERED_FILES = ("kcore", "keys", "latency_stats", "sched_debug", "sysrq-trigger", "timer_list")
 _COVERED_FOLDERS = ("acpi", "asound", "scsi")
 _READONLY = ("driver", "fs", "sys")
+# Where there are links, or what is mounted or read-only.
+_ODD = ("/bin", "/dev", "/lib", "/proc", "/run", "/sbin", "/sys", "/usr", "/var")
 _NOT_SHARED = ("/usr/src", "/usr/local/src")
 
 
@@ -56,20 +61,24 @@ class Bubblewrap:
     starters = 4
 
     def __init__(self, hidden: Iterable[str] = (), root: bool | None = None) -> None:
-        self._hidden = [*_NOT_SHARED, *hidden]
+        self._shared = shared([*_NOT_SHARED, *hidden])
         self._pid = os.getpid()
         self._groups = ControlGroups()
         if root is None:
             root = os.geteuid() == 0 and self._groups.usable
         self._grouped = self._groups.usable and (root or os.geteuid() != 0)
-        self._next = self._new_group()
-        doors = self._next.doors() if self._next else []
+        self._next = deque(self._new_group() for _ in range(_SPARES))
+        doors = [door for group in self._next if group for door in group.doors()]
         try:
             patterns = self._groups.patterns(self._pid)
-            self._starter = StarterProcess(seccomp.program(), patterns, doors, root)
+            folders = {**self._shared, **{path: [] for path in _kernels()}}
+            self._starter = StarterProcess(
+                seccomp.program(), patterns, doors, _SPARES, root, folders
+            )
         except BaseException:
-            if self._next:
-                self._next.remove()
+            for group in self._next:
+                if group:
+                    group.remove()
             raise
         finally:
             for door in doors:
@@ -150,20 +159,26 @@ class Bubblewrap:
             "size": disk_size(spec.limits),
             "shm": min(SHM_SIZE, spec.limits.memory // 4),
             "limits": self._rlimits(spec.limits),
+            "spares": 1,
         }
         with self._launching:
-            group, self._next = self._next, self._new_group()
-            doors = self._next.doors() if self._next else []
+            group = self._next[0]
             try:
                 if group is not None:
                     group.limit(spec.limits, spec.limits.memory + disk_size(spec.limits))
+            except OSError as error:
+                raise SandboxError(f"control groups: {error}") from None
+            following = self._new_group()
+            doors = following.doors() if following else []
+            # From here on each request takes a process that waits, and has another take its place.
+            self._next.append(following)
+            self._next.popleft()
+            try:
                 answer, descriptors = self._starter.ask(request, [*streams.inside, *doors])
-            except BaseException as error:
+            except BaseException:
                 if group is not None:
                     with self._lock:
                         self._leaving.append(group)
-                if isinstance(error, OSError):
-                    raise SandboxError(f"control groups: {error}") from None
                 raise
             finally:
                 for door in doors:
@@ -183,7 +198,7 @@ class Bubblewrap:
         self._starter.close()
         with self._lock:
             leaving = [*self._leaving, *self._group_of.values()]
-            leaving += [self._next] if self._next else []
+            leaving += [group for group in self._next if group]
         self._leaving = remove_all(leaving, 2.0)
 
     def boxes(self) -> list[Box]:
@@ -205,9 +220,11 @@ class Bubblewrap:
             words += ["--cap-add", f"CAP_{capability}"]
         words += ["--bind", "{root}", "/"]
         if not spec.image.startswith("/"):
-            words += bindings(self._hidden)
-        words += ["--dev", "/dev", "--remount-ro", "/dev"]
-        words += ["--bind", "{shm}", "/dev/shm", "--proc", "/proc"]
+            for folder in self._shared:
+                words += ["--ro-bind", f"{{{folder}}}", folder]
+            if not spec.workdir.startswith(_ODD):
+                words += ["--dir", spec.workdir]  # else the shell makes it, with a command
+        words += ["--dev-bind", "{dev}", "/dev", "--proc", "/proc"]
         words += _covers()
         for outside, inside in spec.mounts:
             words += ["--bind", outside, inside]
@@ -280,16 +297,22 @@ class Bubblewrap:
             self._leaving = remove_all(self._leaving, 0)
 
 
+@cache
+def _kernels() -> list[str]:
+    """Return the folders of ``/proc`` that are the host's, and that only may be read."""
+    return [f"/proc/{name}" for name in _READONLY if Path("/proc", name).is_dir()]
+
+
+@cache
 def _covers() -> list[str]:
     """Return the arguments that keep a sandbox's root from what in ``/proc`` is the host's."""
     words = []
-    for name in _READONLY:
-        if Path("/proc", name).is_dir():
-            words += ["--ro-bind", f"/proc/{name}", f"/proc/{name}"]
+    for path in _kernels():
+        words += ["--ro-bind", f"{{{path}}}", path]
     for name in _COVERED_FILES:
         if Path("/proc", name).exists():
-            words += ["--ro-bind", "/dev/null", f"/proc/{name}"]
+            words += ["--ro-bind", "{null}", f"/proc/{name}"]
     for name in _COVERED_FOLDERS:
         if Path("/proc", name).is_dir():
-            words += ["--tmpfs", f"/proc/{name}", "--remount-ro", f"/proc/{name}"]
+            words += ["--ro-bind", "{empty}", f"/proc/{name}"]
     return words

@@ -13,7 +13,7 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-__all__ = ["bindings", "skeleton"]
+__all__ = ["shared", "skeleton"]
 
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _FOLDERS = {
@@ -107,21 +107,20 @@ def skeleton(network: bool = False) -> bytes:
     return buffer.getvalue()
 
 
-def bindings(hidden: Iterable[str]) -> list[str]:
-    """Return bubblewrap's arguments for what is shared with the host.
+def shared(hidden: Iterable[str]) -> dict[str, list[str]]:
+    """Return the folders that are shared with the host, and what of each is not to be seen.
 
     Args:
         hidden: folders that are not to be seen, wherever they are.
     """
-    words = ["--ro-bind", "/usr", "/usr"]
-    for name in _MERGED:
-        if Path("/", name).is_dir() and not Path("/", name).is_symlink():
-            words += ["--ro-bind", f"/{name}", f"/{name}"]
-    below = ("/usr/", *(f"/{name}/" for name in _MERGED))
-    for folder in sorted({os.path.realpath(each) for each in hidden}):
-        if folder.startswith(below) and Path(folder).is_dir():
-            words += ["--tmpfs", folder, "--remount-ro", folder]
-    return words
+    names = (name for name in _MERGED if Path("/", name).is_dir())
+    folders = ["/usr", *(f"/{name}" for name in names if not Path("/", name).is_symlink())]
+    covered: dict[str, list[str]] = {folder: [] for folder in folders}
+    for path in sorted({os.path.realpath(each) for each in hidden}):
+        for folder, inside in covered.items():
+            if path.startswith(f"{folder}/") and Path(path).is_dir():
+                inside.append(path)
+    return covered
 
 
 def _readable(names: Iterable[str]) -> Iterator[Path]:

@@ -6,9 +6,16 @@ import ctypes
 import os
 from pathlib import Path
 
-__all__ = ["NODEV", "NOSUID", "PRIVATE", "detach_needless", "mount", "unshare_mounts"]
+__all__ = [
+    *("BIND", "NODEV", "NOEXEC", "NOSUID", "PRIVATE", "RDONLY", "RECURSIVE"),
+    *("detach_needless", "harden", "mount", "unmount", "unshare_mounts"),
+]
 
-NOSUID, NODEV, PRIVATE = 2, 4, 16384 | 1 << 18
+RDONLY, NOSUID, NODEV, NOEXEC = 1, 2, 4, 8
+BIND, RECURSIVE = 4096, 16384
+PRIVATE = RECURSIVE | 1 << 18
+
+_REMOUNT = 32
 
 _CLONE_NEWNS = 0x20000
 _DETACH = 2
@@ -27,6 +34,18 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
     if _LIBC.mount(*words, ctypes.c_ulong(flags), os.fsencode(options)) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{kind or 'mount'} on {target}: {os.strerror(number)}")
+
+
+def unmount(path: str) -> None:
+    """Take away what is mounted there, with all that is mounted in it, if it is."""
+    _LIBC.umount2(os.fsencode(path), _DETACH)
+
+
+def harden(path: str, flags: int) -> None:
+    """Add flags to a mount's own."""
+    # What it has may not be taken away, and these have the same numbers in both calls.
+    flags |= os.statvfs(path).f_flag & (RDONLY | NOSUID | NODEV | NOEXEC)
+    mount("none", path, "", _REMOUNT | BIND | flags)
 
 
 def unshare_mounts() -> None:

@@ -96,9 +96,11 @@ class StarterProcess:
     Args:
         filtered: the filter of system calls, if there is one.
         groups: patterns of the control groups that it removes when we are gone.
-        doors: what the first sandbox's process writes to in order to enter its control group.
+        doors: what the first sandboxes' processes write to in order to enter their control groups.
+        spares: how many such processes are to wait for a sandbox at any time.
         root: start sandboxes as root does, if we are root; else as an ordinary user does, and root
             becomes nobody for it.
+        shared: folders of the host's that sandboxes see, and for each what of it is covered.
 
     Attributes:
         program: where bubblewrap is.
@@ -114,7 +116,9 @@ class StarterProcess:
         filtered: bytes,
         groups: list[str],
         doors: Iterable[int],
+        spares: int,
         root: bool,
+        shared: dict[str, list[str]],
     ) -> None:
         self.program = find_program()
         self.overseen = root
@@ -135,13 +139,14 @@ class StarterProcess:
                 file.write(filtered)
                 file.flush()
                 hello = {"do": "hello", "groups": groups, "filtered": bool(filtered)}
+                hello |= {"shared": shared, "spares": spares}
                 answer, _ = self._exchange(hello, [*[file.fileno()] * 3, *doors])
         except (OSError, SandboxError) as error:
             raise self._unavailable(str(error)) from None
         self.everyone = bool(answer["everyone"])
 
     def _begin(self, channel: int) -> subprocess.Popen[bytes]:
-        text = text_of(__package__, "wire", "mounts", "spare", "starter")
+        text = text_of(__package__, "wire", "mounts", "trees", "spare", "starter")
         interpreter = sys.executable
         if self._user is not None:  # ours may lie where only root can read
             interpreter = shutil.which("python3", path="/usr/bin:/usr/local/bin") or interpreter

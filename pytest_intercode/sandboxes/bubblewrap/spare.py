@@ -1,13 +1,15 @@
 """The process of the next sandbox: it waits for its command, makes a root for it, and runs it.
 
 The starter forks it ahead of time, since entering a control group takes the kernel 10 ms and more.
-Told, it mounts the sandbox's root in a mount namespace of its own, and becomes bubblewrap.
+In a mount namespace of its own it mounts a root like the last sandbox's, or, told, that which it
+is to be, and becomes bubblewrap.
 
 Its text is sent to the starter, so it imports the standard library and what is sent there alone.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -15,7 +17,14 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.sandboxes.bubblewrap.mounts import NODEV, NOSUID, mount, unshare_mounts
+from pytest_intercode.sandboxes.bubblewrap.mounts import (
+    NODEV,
+    NOSUID,
+    mount,
+    unmount,
+    unshare_mounts,
+)
+from pytest_intercode.sandboxes.bubblewrap.trees import Trees
 from pytest_intercode.sandboxes.bubblewrap.wire import HOLD, receive, send
 
 __all__ = ["Spare"]
@@ -28,36 +37,50 @@ _OURS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGINT)
 class Spare:
     """Forks such processes.
 
+    A root is a dictionary: the paths of the ``layers`` below what may be written, topmost first;
+    the bytes that may be written (``size``), and those of shared memory (``shm``). A command is
+    one, too: the ``name`` of the process, its ``argv``, its ``root``, and ``limits`` of each
+    process. In ``argv``, ``{root}`` and the words of :class:`Trees` stand for places.
+
     Args:
         place: where the sandbox's root is to be mounted, in the process's own namespace.
+        trees: what sandboxes share.
         own: we are the real root; else the root of a user namespace.
 
     Attributes:
         filtered: a descriptor of the filter of system calls; -1 for none.
     """
 
-    def __init__(self, place: str, own: bool) -> None:
+    def __init__(self, place: str, trees: Trees, own: bool) -> None:
         self._place = place
+        self._trees = trees
         self._own = own
         self.filtered = -1
 
-    def fork(self, doors: list[int], starters: socket.socket) -> socket.socket:
+    def fork(
+        self, doors: list[int], others: list[socket.socket], root: dict[str, Any] | None
+    ) -> socket.socket:
         """Fork one; return the socket on which it is told what to run.
 
         Args:
             doors: what it writes to in order to enter its control group.
-            starters: what it has to close: the starter's own socket.
+            others: what it has to close: the starter's own sockets.
+            root: what it is expected to mount.
         """
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if os.fork() == 0:
             try:
+                gc.disable()
                 mine.close()
-                starters.close()
+                for each in others:
+                    each.close()
                 for door in doors:
                     os.write(door, b"0")
+                unshare_mounts()
+                mounted = self._mounted(root)
                 order, pipes = receive(its)
                 if order is not None:
-                    self._become(order, pipes, its)
+                    self._become(order, pipes, its, mounted)
             except OSError as error:
                 send(its, {"error": error.strerror or str(error)}, [])
             finally:
@@ -65,10 +88,31 @@ class Spare:
         its.close()
         return mine
 
-    def _become(self, order: dict[str, Any], pipes: list[int], starter: socket.socket) -> None:
+    def _mounted(self, root: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Mount what is expected; return it, or None where that was in vain."""
+        if root is None:
+            return None
+        try:
+            self._mount(root)
+        except OSError:  # it is no error before it is asked for
+            self._unmount()
+            return None
+        return root
+
+    def _become(
+        self,
+        order: dict[str, Any],
+        pipes: list[int],
+        starter: socket.socket,
+        mounted: dict[str, Any] | None,
+    ) -> None:
         """Make the sandbox's root; run bubblewrap in it."""
         *streams, tell, hold = pipes
-        words = self._mount(order)
+        if mounted != order["root"]:
+            if mounted:
+                self._unmount()
+            self._mount(order["root"])
+        words = {**self._trees.words, "{root}": f"{self._place}/merged"}
         folders = [os.open(f"{self._place}/{part}", os.O_PATH | os.O_CLOEXEC) for part in _SHOWN]
         send(starter, {}, folders)
         os.set_inheritable(tell, True)
@@ -87,21 +131,20 @@ class Spare:
         program, *rest = (words.get(word, word) for word in order["argv"])
         os.execv(program, [order["name"], *extra, *rest])
 
-    def _mount(self, order: dict[str, Any]) -> dict[str, str]:
-        """Mount what a sandbox may write to; return where it is, by its name in the command."""
-        unshare_mounts()
+    def _mount(self, root: dict[str, Any]) -> None:
         place = self._place
         # By descriptors, as a path may hold what separates options; and by new ones, for a layer
         # has to be in the namespace that it is mounted in.
-        lower = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path in order["layers"]]
+        lower = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path in root["layers"]]
         layers = ":".join(f"/proc/self/fd/{each}" for each in lower)
-        size = f"size={order['size']},nr_inodes=200k"
-        mount("tmpfs", place, "tmpfs", NOSUID | NODEV, size)
-        for part in ("upper", "work", "merged", "shm"):
+        mount("tmpfs", place, "tmpfs", NOSUID | NODEV, f"size={root['size']},nr_inodes=200k")
+        for part in ("upper", "work", "merged"):
             Path(place, part).mkdir()
         options = f"lowerdir={layers},upperdir={place}/upper,workdir={place}/work"
         options += "" if self._own else ",userxattr"
-        mount("overlay", f"{place}/merged", "overlay", NODEV, options)
-        # bubblewrap itself can give memory a size since 0.7 only, and Ubuntu 22.04 has 0.6.
-        mount("tmpfs", f"{place}/shm", "tmpfs", NOSUID | NODEV, f"size={order['shm']},mode=1777")
-        return {"{root}": f"{place}/merged", "{shm}": f"{place}/shm"}
+        mount("overlay", f"{place}/merged", "overlay", NOSUID | NODEV, options)
+        self._trees.mount_own(root["shm"])
+
+    def _unmount(self) -> None:
+        self._trees.unmount_own()
+        unmount(self._place)

@@ -5,15 +5,16 @@ it is root), so that no mount of ours is ever seen outside, or outlives it. It h
 which lives as long as it does: ``--die-with-parent`` goes by the thread that started a sandbox.
 When its client goes, however it goes, its socket ends, and it ends whatever it has started.
 
-Its text, with that of ``wire.py``, ``mounts.py`` and ``spare.py``, is given to a Python with
-nothing but the standard library; its arguments are the descriptor of its socket, and whose
-namespaces it is in.
+Its text, with that of ``wire.py``, ``mounts.py``, ``trees.py`` and ``spare.py``, is given to a
+Python with nothing but the standard library; its arguments are the descriptor of its socket, and
+whose namespaces it is in.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fnmatch
+import gc
 import glob
 import json
 import os
@@ -23,6 +24,7 @@ import socket
 import sys
 import tarfile
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ from pytest_intercode.sandboxes.bubblewrap.mounts import (
     unshare_mounts,
 )
 from pytest_intercode.sandboxes.bubblewrap.spare import Spare
+from pytest_intercode.sandboxes.bubblewrap.trees import Trees
 from pytest_intercode.sandboxes.bubblewrap.wire import IDS, receive, send
 
 PLACES = ("/sys/kernel", "/media", "/mnt")
@@ -60,13 +63,15 @@ class Starter:
         self._own = own
         self._groups: list[tuple[int, str]] = []  # where they are, and what they are called
         self._base = next(place for place in PLACES if Path(place).is_dir())
-        self._spares = Spare(f"{self._base}/root", own)
-        self._spare: socket.socket | None = None
+        self._ready: deque[socket.socket] = deque()  # spares, the oldest first
+        self._root: dict[str, Any] | None = None  # the last sandbox's: the next is often like it
         if own:
             unshare_mounts()
         mount("", "/", "", PRIVATE)
         mount("tmpfs", self._base, "tmpfs", NOSUID | NODEV, "mode=755")
         Path(self._base, "root").mkdir()
+        self._trees = Trees(self._base)
+        self._spares = Spare(f"{self._base}/root", self._trees, own)
         self._ids = {kind: _identity(f"/proc/self/{kind}_map") for kind in ("gid", "uid")}
         self._everyone = all(
             sum(count for _, count in ranges) == IDS for ranges in self._ids.values()
@@ -83,6 +88,7 @@ class Starter:
                 return
             answer: dict[str, Any] = {}
             back: list[int] = []
+            spares = message.pop("spares", 0)  # to be forked; the doors are theirs, in equal parts
             try:
                 answer, back = getattr(self, f"_{message.pop('do')}")(descriptors, **message)
             except OSError as error:
@@ -95,25 +101,37 @@ class Starter:
             # The next process must not hold this sandbox's pipes open.
             for descriptor in descriptors[:_PIPES]:
                 os.close(descriptor)
-            if self._spare is None:
-                self._spare = self._spares.fork(descriptors[_PIPES:], self._channel)
-            for descriptor in descriptors[_PIPES:]:
+            doors = descriptors[_PIPES:]
+            for number in range(spares):
+                mine = doors[number * len(doors) // spares : (number + 1) * len(doors) // spares]
+                others = [self._channel, *self._ready]
+                self._ready.append(self._spares.fork(mine, others, self._root))
+            for descriptor in doors:
                 os.close(descriptor)
 
     # -- what the client may ask for
 
-    def _hello(self, descriptors: list[int], groups: list[str], filtered: bool) -> Any:
+    def _hello(
+        self,
+        descriptors: list[int],
+        groups: list[str],
+        filtered: bool,
+        shared: dict[str, list[str]],
+    ) -> Any:
         """Take what is the same for all sandboxes.
 
         Args:
             descriptors: that of the filter of system calls, which may be empty.
             groups: patterns of control groups, to be removed when the client is gone.
             filtered: whether there is a filter.
+            shared: folders of the host's that sandboxes see, and for each what of it is covered.
         """
         for pattern in groups:
             folder, _, name = pattern.rpartition("/")
             for path in glob.glob(folder):  # noqa: PTH207
                 self._groups.append((os.open(path, os.O_RDONLY | os.O_CLOEXEC), name))
+        for path, covered in shared.items():
+            self._trees.share(path, covered)
         if self._own:
             detach_needless()
         if filtered:
@@ -141,22 +159,24 @@ class Starter:
         name: str,
         argv: list[str],
         lowers: list[str],
-        **order: Any,
+        size: int,
+        shm: int,
+        limits: list[tuple[int, int]],
     ) -> Any:
         """Start a sandbox on top of layers.
 
         Args:
-            descriptors: its pipes; then what the process of the sandbox after this one writes to
-                in order to enter its control group.
+            descriptors: its pipes.
             name: what the process is called.
-            argv: the command; ``{root}`` stands for where the layers are, ``{shm}`` for memory
-                that is shared.
+            argv: the command; ``{root}`` stands for where the layers are, and the words of
+                ``trees.py`` for what is there.
             lowers: the layers, topmost first.
-            order: the bytes that may be written on top of them (``size``) and to shared memory
-                (``shm``), and limits of each process (``limits``).
+            size: bytes that may be written on top of them.
+            shm: bytes of shared memory.
+            limits: limits of each process.
         """
-        layers = [self._paths[name] for name in lowers]
-        order |= {"name": name, "argv": argv, "layers": layers}
+        self._root = {"layers": [self._paths[name] for name in lowers], "size": size, "shm": shm}
+        order = {"name": name, "argv": argv, "root": self._root, "limits": limits}
         pid, folders = self._start(order, descriptors[:_PIPES])
         try:
             process = os.pidfd_open(pid)
@@ -179,8 +199,8 @@ class Starter:
 
     def end(self) -> None:
         """End every sandbox, and remove the control groups."""
-        if self._spare is not None:
-            self._spare.close()
+        for spare in self._ready:
+            spare.close()
         for each in self._running:
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(each, signal.SIGKILL)
@@ -200,16 +220,16 @@ class Starter:
 
     def _start(self, order: dict[str, Any], pipes: list[int]) -> tuple[int, list[int]]:
         """Start bubblewrap; return the sandbox's first process, and its upper folder and root."""
-        assert self._spare is not None
+        spare = self._ready.popleft()
         told, tell = os.pipe()
         hold, go = os.pipe()
         folders: list[int] = []
         try:
-            with self._spare:
-                send(self._spare, order, [*pipes, tell, hold])
+            with spare:
+                send(spare, order, [*pipes, tell, hold])
                 os.close(tell)
                 os.close(hold)
-                answer, folders = receive(self._spare)
+                answer, folders = receive(spare)
                 if answer is None or "error" in answer:
                     raise OSError(0, (answer or {}).get("error", "the starter's process ended"))
             with os.fdopen(told, "rb", closefd=False) as file:
@@ -231,7 +251,6 @@ class Starter:
                 os.close(folder)
             raise
         finally:
-            self._spare = None
             os.close(told)
             os.close(go)
 
@@ -260,6 +279,7 @@ def main() -> None:
     except OSError as error:
         send(channel, {"error": error.strerror or str(error)}, [])
         return
+    gc.freeze()  # or a look for garbage would copy what is shared with each forked process
     try:
         starter.serve()
     finally:

@@ -78,6 +78,9 @@ class AttachedStreams:
         self._incoming += data
         return self._frames()
 
+    def written(self) -> None:
+        """Say that it cannot be told: the engine carries what the container writes."""
+
     def _frames(self) -> list[Chunk]:
         chunks = []
         start = 0
