@@ -68,8 +68,9 @@ class Container(AttachedSandbox):
     def __init__(
         self, api: APIClient, container_id: str, streams: AttachedStreams, spec: SandboxSpec
     ) -> None:
-        self._api = api
         self._id = container_id
+        # Asked now, while the keeper starts, and not when an episode waits for it.
+        self._storage = api.inspect_container(container_id).get("GraphDriver") or {}
         super().__init__(streams, spec)
 
     @property
@@ -78,9 +79,8 @@ class Container(AttachedSandbox):
         return self._id[:12]
 
     def _make_probe(self) -> Probe:
-        details = self._api.inspect_container(self._id).get("GraphDriver") or {}
-        layers = details.get("Data") or {}
-        if details.get("Name") == "overlay2" and "UpperDir" in layers:
+        layers = self._storage.get("Data") or {}
+        if self._storage.get("Name") == "overlay2" and "UpperDir" in layers:
             with contextlib.suppress(Unreadable):
                 return OverlayProbe(
                     layers["UpperDir"], layers["LowerDir"].split(":"), layers["MergedDir"]
