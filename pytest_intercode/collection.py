@@ -106,30 +106,37 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     if suite is None and mark is None:
         return  # the task is the user's own to give; if it is not, our fixture says so
     try:
+        selection = session_of(metafunc.config).tasks
         if suite is not None:
             tasks = suite.tasks()
         else:
             where = f"{metafunc.definition.path}::{metafunc.definition.name}"
-            tasks = session_of(metafunc.config).tasks.marked(
-                where, dict(mark.kwargs) if mark else {}
-            )
+            tasks = selection.marked(where, dict(mark.kwargs) if mark else {})
     except ConfigurationError as error:
         raise pytest.Collector.CollectError(str(error)) from None
     made: dict[tuple[Any, ...], list[Any]] = {}
     metafunc.parametrize(
         "intercode_task",
-        [pytest.param(t, id=t.id, marks=_marks(metafunc.config, t, made)) for t in tasks],
+        [
+            pytest.param(t, id=selection.item_id(t), marks=_marks(metafunc, t, made))
+            for t in tasks
+        ],
         indirect=True,
     )
 
 
 def _marks(
-    config: pytest.Config, task: Task, made: dict[tuple[Any, ...], list[Any]]
+    metafunc: pytest.Metafunc, task: Task, made: dict[tuple[Any, ...], list[Any]]
 ) -> list[pytest.MarkDecorator]:
     """Return the marks of a task; tasks that are alike share them."""
-    offline = "network" in task.tags and not session_of(config).settings.network
+    config = metafunc.config
+    session = session_of(config)
+    offline = "network" in task.tags and not session.settings.network
     skip = task.skip or ("it needs the network: give --intercode-network" if offline else None)
-    key = (task.env, task.suite, task.dataset, task.hardness, task.tags, task.xfail, skip)
+    baseline = session.baseline
+    before = baseline and baseline.may_fail(task, metafunc.definition.nodeid)
+    may_fail = task.xfail or before
+    key = (task.env, task.suite, task.dataset, task.hardness, task.tags, may_fail, skip)
     if key not in made:
         for name in (task.env, *task.tags):
             _register(config, name)
@@ -145,8 +152,8 @@ def _marks(
         ]
         if skip:
             marks.append(pytest.mark.skip(reason=skip))
-        if task.xfail:
-            marks.append(pytest.mark.xfail(reason=task.xfail, strict=False))
+        if may_fail:
+            marks.append(pytest.mark.xfail(reason=may_fail, strict=False))
         made[key] = marks
     return made[key]
 

@@ -57,6 +57,9 @@ class Episode:
         usage: what the agent used up.
         log: what the agent printed beside, after its last action.
         left_behind: what the agent left in its process, a line each.
+        agent_arguments: what the agent was made with.
+        sandbox: the backend of its sandboxes; empty where it needed none of ours.
+        image: what they were made of; empty likewise.
     """
 
     task: Task
@@ -75,6 +78,9 @@ class Episode:
     usage: Usage = UNSPENT
     log: str = ""
     left_behind: list[str] = field(default_factory=list)
+    agent_arguments: Mapping[str, str] = field(default_factory=dict)
+    sandbox: str = ""
+    image: str = ""
 
     @property
     def solved(self) -> bool:

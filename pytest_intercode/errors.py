@@ -115,6 +115,10 @@ class LeftBehindWarning(UserWarning):
     """An agent changed the process that it shares with others, or left threads in it."""
 
 
+class TornResultsWarning(UserWarning):
+    """A results file ends with a line that is only begun, as its run was killed."""
+
+
 def suggestion(value: str, allowed: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the allowed value nearest to ``value``, or nothing."""
     near = difflib.get_close_matches(value, list(allowed), n=1, cutoff=0.5)

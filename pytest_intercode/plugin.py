@@ -37,7 +37,8 @@ _OPTIONS: tuple[tuple[str, str, bool, str], ...] = (
         "env",
         "ENV",
         True,
-        "Bundled suites to run: bash, sql, python, ctf or all (repeatable, comma-separated)",
+        "Bundled suites to run: bash, sql, python, ctf or all, or an environment of your own "
+        "(repeatable, comma-separated)",
     ),
     (
         "dataset",
@@ -83,7 +84,34 @@ _OPTIONS: tuple[tuple[str, str, bool, str], ...] = (
         "(default: 1)",
     ),
     ("limit", "N", False, "Only the first N tasks of each suite, for a quick look"),
+    (
+        "shard",
+        "I/N",
+        False,
+        "Only the I-th of N parts of each suite, such as 2/8: every N-th task from the I-th on",
+    ),
+    (
+        "repeat",
+        "K",
+        False,
+        "Tries at each task, each with a fresh agent and sandbox: items [task-1] to [task-K]",
+    ),
     ("results", "FILE.jsonl", False, "Write one line of JSON for each episode, as episodes end"),
+    (
+        "baseline",
+        "FILE.jsonl",
+        False,
+        "Results to compare with: tasks that were not always solved there may fail (xfail), and "
+        "the end says whether the agent got worse",
+    ),
+    (
+        "fail-under",
+        "RATE",
+        False,
+        "Have the run fail when fewer of the tries are solved, such as 0.8 or 80%, and not when a "
+        "task is not solved; lower:RATE goes by the lower bound of the rate's 95 % interval",
+    ),
+    ("html", "FILE.html", False, "Write a page to look at: one file, with every trajectory"),
     (
         "sandbox",
         "BACKEND",
@@ -106,6 +134,19 @@ _OPTIONS: tuple[tuple[str, str, bool, str], ...] = (
 )
 
 
+_FLAGS = (
+    ("network", "Let sandboxes reach the network (default: none at all)"),
+    (
+        "resume",
+        "Go on with the run that --intercode-results holds: what has its result there is not run "
+        "again",
+    ),
+    ("audit", "Audit the tasks in place of running an agent on them"),
+)
+
+# They have to be known before the first report, or the first item.
+_AT_THE_END = ("baseline", "fail_under", "html", "resume", "audit")
+
 # xdist's controller, which collects nothing, keeps these for all workers.
 _OF_THE_RUN = ("run_max_turns", "run_max_tokens", "run_max_cost", "run_timeout")
 
@@ -125,15 +166,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         )
         kind: Literal["args", "string"] = "args" if repeatable else "string"
         parser.addini(destination, text, type=kind, default=None)
-    network = "Let sandboxes reach the network (default: none at all)"
-    group.addoption(
-        "--intercode-network",
-        dest="intercode_network",
-        action="store_true",
-        default=None,
-        help=network,
-    )
-    parser.addini("intercode_network", network, type="string", default=None)
+    for name, text in _FLAGS:
+        destination = f"intercode_{name}"
+        group.addoption(
+            f"--intercode-{name}", dest=destination, action="store_true", default=None, help=text
+        )
+        parser.addini(destination, text, type="string", default=None)
     parser.addini(
         "intercode_suites",
         "Glob patterns of suite files to collect, besides those named on the command line",
@@ -162,7 +200,7 @@ def pytest_configure(config: pytest.Config) -> None:
         any(config.getoption(f"intercode_{name}") for name in _names())
         or config.getini("intercode_env")
         or config.getini("intercode_dataset")
-        or any(config.getini(f"intercode_{name}") for name in _OF_THE_RUN)
+        or any(config.getini(f"intercode_{name}") for name in (*_OF_THE_RUN, *_AT_THE_END))
         or any("intercode/" in arg or _is_suite(arg) for arg in config.args)
     )
     if not asked:
@@ -185,7 +223,7 @@ def _is_suite(argument: str) -> bool:
 
 
 def _names() -> list[str]:
-    return [*(name.replace("-", "_") for name, *_ in _OPTIONS), "network"]
+    return [*(name.replace("-", "_") for name, *_ in _OPTIONS), *(name for name, _ in _FLAGS)]
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

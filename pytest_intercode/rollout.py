@@ -83,5 +83,7 @@ def play(
                 agent = agent.again() if agent.again else agent
     episode.attempts = attempts
     episode.agent = name
+    episode.agent_arguments = session.settings.agent_arguments
+    episode.sandbox, episode.image = session.made_of(environment, task)
     episode.left_behind += left
     return episode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +64,12 @@ class Selection:
     def _select(self) -> dict[str, list[Task]]:
         chosen: dict[str, list[Task]] = {}
         settings = self.settings
-        seen: dict[tuple[str, str], Task] = {}
+        seen: dict[tuple[str, str, int], Task] = {}
         for dataset in settings.datasets:
             for task in self.dataset(dataset):
                 if settings.environments and task.env not in settings.environments:
                     continue
-                first = seen.setdefault((task.env, task.id), task)
+                first = seen.setdefault((task.env, task.id, task.repeat), task)
                 if first is task:
                     chosen.setdefault(task.env, []).append(task)
                 elif first.source != task.source:  # else: a dataset and a part of it
@@ -93,18 +94,30 @@ class Selection:
     def _pasted_tasks(self, env: str, ids: set[str] | None, chosen: list[Task]) -> list[Task]:
         if ids is None:
             return chosen or self.suite(env)
-        known = {task.id: task for task in chosen or self.suite(env)}
+        known: dict[str, list[Task]] = {}
+
+        def know(tasks: Iterable[Task]) -> None:
+            for task in tasks:
+                for name in {task.id, self.item_id(task)}:
+                    known.setdefault(name, []).append(task)
+
+        know(chosen or self.suite(env))
         for name in dataset_names():
-            missing = [task_id for task_id in ids - known.keys() if task_id.startswith(f"{name}-")]
-            if missing:
-                known.update({task.id: task for task in self.dataset(name)})
+            if any(task_id.startswith(f"{name}-") for task_id in ids - known.keys()):
+                know(self.dataset(name))
         for task_id in sorted(ids):
             if task_id not in known:
                 raise ConfigurationError(
                     f"intercode/{env}::test_solves[{task_id}]: no bundled suite or dataset has "
                     f"this task.{suggestion(task_id, known)}"
                 )
-        return [task for task in known.values() if task.id in ids]
+        wanted = {(task.id, task.repeat) for task_id in ids for task in known[task_id]}
+        return [
+            task
+            for name, tasks in known.items()
+            for task in tasks
+            if name == task.id and (task.id, task.repeat) in wanted
+        ]
 
     def suite(self, env: str) -> list[Task]:
         """Return the tasks of our own suite for an environment."""
@@ -132,12 +145,19 @@ class Selection:
         return self.finished(load_rows(path, self.settings.environments[0]).tasks)
 
     def finished(self, tasks: Iterable[Task]) -> list[Task]:
-        """Let hooks edit the tasks, then apply the options that limit them."""
+        """Let hooks edit the tasks, then apply the options that limit and repeat them."""
         edited = list(tasks)
         self._modify(edited)
         if self.settings.network:
             edited = [online(task) for task in edited]
-        return edited[: self.settings.limit]
+        part, parts = self.settings.shard or (1, 1)
+        chosen = edited[: self.settings.limit][part - 1 :: parts]
+        repeats = range(1, self.settings.repeat + 1)
+        return [replace(task, repeat=n) if n > 1 else task for task in chosen for n in repeats]
+
+    def item_id(self, task: Task) -> str:
+        """Return what pytest calls a try at a task: its id, and its number where there are more."""
+        return task.id if self.settings.repeat == 1 else f"{task.id}-{task.repeat}"
 
     def marked(self, where: str, wanted: Mapping[str, Any]) -> list[Task]:
         """Return the tasks that a user's ``@pytest.mark.intercode(...)`` asks for.

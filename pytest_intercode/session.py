@@ -10,6 +10,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +18,14 @@ import pytest
 
 from pytest_intercode.agents.loader import adapt, load_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.agents.recordings import read_results
 from pytest_intercode.environments.base import Environment, Feedback
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import (
     AgentError,
     ConfigurationError,
     InfrastructureError,
+    TornResultsWarning,
 )
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -34,12 +37,16 @@ from pytest_intercode.workers import Workers, is_worker, make_scheduler
 
 if TYPE_CHECKING:
     from pytest_intercode.ahead import Ahead
+    from pytest_intercode.reporting.baseline import Baseline
+    from pytest_intercode.resumption import Resumed
 
 __all__ = ["IntercodeSession", "keep_task", "session_of", "task_of"]
 
 _KEY = pytest.StashKey["IntercodeSession"]()
 _TASK = pytest.StashKey[Task]()
-_NODE = re.compile(r"(?:\.\./)*intercode/(?P<env>[a-z]+)(?:::(?P<name>\w+)(?:\[(?P<id>.+)\])?)?$")
+_NODE = re.compile(
+    r"(?:\.\./)*intercode/(?P<env>[a-z][a-z0-9_]*)(?:::(?P<name>\w+)(?:\[(?P<id>.+)\])?)?$"
+)
 _AHEAD = 2  # items, of two sandboxes each
 
 
@@ -65,6 +72,7 @@ class IntercodeSession:
         tasks: the tasks.
         spending: the run's budget.
         ahead: the episodes that run ahead; None where each runs in its item's turn.
+        resumed: what is taken from an earlier part of the run, and not run again.
         lines: what threads other than the main one have to say, see :meth:`tell_lines`.
     """
 
@@ -84,6 +92,7 @@ class IntercodeSession:
         self._upcoming: dict[pytest.Item, int] | None = None
         self._next: pytest.Item | None = None
         self.ahead: Ahead | None = None
+        self.resumed: Resumed | None = None
         self.lines: deque[str] = deque()
 
     # -- the command line
@@ -112,11 +121,10 @@ class IntercodeSession:
                 return
             if self.settings.agent:
                 self._check(self.factory())
+            assert self.baseline is None or self.baseline.path  # read now: a mistake ends the run
+            self._go_on()
             self._go_ahead()
-            if self.settings.results and not is_worker(self.config):
-                from pytest_intercode.reporting.terminal import reporter_of
-
-                reporter_of(self.config)
+            self._report()
         except ConfigurationError as error:
             raise pytest.UsageError(str(error)) from None
 
@@ -130,6 +138,10 @@ class IntercodeSession:
             words.append("with network")
         if settings.concurrency > 1:
             words.append(f"concurrency {settings.concurrency}")
+        if settings.repeat > 1:
+            words.append(f"{settings.repeat} tries at each task")
+        if self.resumed is not None:
+            words.append(f"resuming {self.resumed.count} episodes of {settings.results}")
         return [f"intercode: {', '.join(words)}, sandbox {self.provider.choice}"]
 
     def _check(self, factory: AgentFactory) -> None:
@@ -172,6 +184,54 @@ class IntercodeSession:
                 assert self.provider  # made now, by one thread
                 self.ahead = Ahead(self, own)
                 self.config.pluginmanager.register(self.ahead, "intercode-ahead")
+
+    def _go_on(self) -> None:
+        """Take up the run that the results file holds, if that is asked for."""
+        settings = self.settings
+        if not settings.resume:
+            return
+        if settings.results is None:
+            raise ConfigurationError(
+                "--intercode-resume: needs --intercode-results=FILE.jsonl, the run to go on with"
+            )
+        if settings.results.exists():
+            from pytest_intercode.resumption import Resumed
+
+            # The reporter tells what is torn, and mends it; it may be writing to the file by now.
+            rows = read_results(settings.results, torn=lambda line: None)
+            self.resumed = Resumed(self, rows)
+            self.config.pluginmanager.register(self.resumed, "intercode-resumed")
+
+    def _report(self) -> None:
+        """Open what is written to, and set up the gate, where reports arrive."""
+        settings = self.settings
+        if is_worker(self.config):
+            return
+        if settings.results or settings.html or settings.baseline or settings.fail_under:
+            from pytest_intercode.reporting.terminal import reporter_of
+
+            reporter = reporter_of(self.config)
+            if settings.baseline or settings.fail_under:
+                from pytest_intercode.gate import Gate
+
+                gate = Gate(self.baseline, settings.fail_under, reporter.tries)
+                self.config.pluginmanager.register(gate, "intercode-gate")
+
+    @cached_property
+    def baseline(self) -> Baseline | None:
+        """The results that the run is compared with.
+
+        Raises:
+            ConfigurationError: the file is no such results.
+        """
+        if self.settings.baseline is None:
+            return None
+        from pytest_intercode.reporting.baseline import Baseline
+
+        return Baseline(
+            self.settings.baseline,
+            lambda line: self.config.issue_config_time_warning(TornResultsWarning(line), 2),
+        )
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
@@ -286,12 +346,20 @@ class IntercodeSession:
         """
         if not self.provides(environment) or (self.ahead is not None and self.ahead.pending):
             return
-        upcoming = map(task_of, self._after(item)[started : started + _AHEAD])
-        self.expect([task for task in upcoming if task is not None])
+        following = self._after(item)[started : started + _AHEAD]
+        if self.resumed is not None:
+            following = [each for each in following if self.resumed.row_of(each) is None]
+        self.expect([task for task in map(task_of, following) if task is not None])
 
     def provides(self, environment: Environment) -> bool:
         """Whether an environment has its sandboxes from us, so that we know what others need."""
         return getattr(environment, "provider", None) is self.provider
+
+    def made_of(self, environment: Environment, task: Task) -> tuple[str, str]:
+        """Return the backend and the image of a task's sandboxes; nothing where it needs none."""
+        provider = getattr(environment, "provider", None) or self.provider
+        specs = environment.sandboxes(task, provider)
+        return (provider.choice.backend, specs[0].image) if specs else ("", "")
 
     def expect(self, tasks: Iterable[Task]) -> None:
         """Have sandboxes started for the episodes of these tasks, as many as the pool holds."""

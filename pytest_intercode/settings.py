@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pytest_intercode.agents.ledger import Budget
 from pytest_intercode.budgets import RunLimits
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.sandboxes.choice import BACKENDS
 from pytest_intercode.suites.catalogue import default_data
+from pytest_intercode.suites.registered import environment_names, is_environment
 from pytest_intercode.suites.task import ENVIRONMENTS
 
 if TYPE_CHECKING:
@@ -20,10 +21,22 @@ if TYPE_CHECKING:
 
     from pytest_intercode.environments.base import Feedback, Profile
 
-__all__ = ["TIMEOUT", "Settings"]
+__all__ = ["TIMEOUT", "FailUnder", "Settings"]
 
 TIMEOUT = 600.0
 """Seconds an episode has, where neither the task nor the user says so."""
+
+
+class FailUnder(NamedTuple):
+    """The share of tries that must be solved for a run to pass.
+
+    Attributes:
+        rate: the share, in (0, 1].
+        lower: it is the lower bound of the rate's interval that must reach it.
+    """
+
+    rate: float
+    lower: bool
 
 
 @dataclass(frozen=True)
@@ -46,7 +59,14 @@ class Settings:
         feedback: ``observation`` or ``reward``; None for what the agent is made for.
         limit: the first N tasks only, or None.
         concurrency: episodes that run at a time in the whole run.
+        shard: which part of each suite, and of how many; or None.
+        repeat: tries that each task gets.
         results: where results go, or None.
+        baseline: results to compare with, or None.
+        fail_under: what share of the tries must be solved, or None.
+        html: where the page goes, or None.
+        resume: what ``results`` holds is not run again.
+        audit: the tasks are audited, no agent is run.
         base_images: replacements of base images.
         network: sandboxes may reach the network.
         sandbox: the backend, or ``auto``.
@@ -69,7 +89,14 @@ class Settings:
     feedback: Feedback | None
     limit: int | None
     concurrency: int
+    shard: tuple[int, int] | None
+    repeat: int
     results: Path | None
+    baseline: Path | None
+    fail_under: FailUnder | None
+    html: Path | None
+    resume: bool
+    audit: bool
     base_images: Mapping[str, str]
     network: bool
     sandbox: str
@@ -123,7 +150,14 @@ class Settings:
             ),
             limit=_number(config, "limit", int),
             concurrency=_number(config, "concurrency", int) or 1,
+            shard=_shard(_value(config, "shard")),
+            repeat=_number(config, "repeat", int) or 1,
             results=path("results"),
+            baseline=path("baseline"),
+            fail_under=_fail_under(_value(config, "fail-under")),
+            html=path("html"),
+            resume=_flag(config, "resume"),
+            audit=_flag(config, "audit"),
             base_images=_pairs(config, "base-image", "NAME=REPLACEMENT"),
             network=_flag(config, "network"),
             sandbox=str(_choice(config, "sandbox", BACKENDS, "auto")),
@@ -193,14 +227,15 @@ def _choice(
 
 
 def _environments(values: list[str]) -> tuple[str, ...]:
-    allowed = (*ENVIRONMENTS, "all")
     for value in values:
-        if value not in allowed:
+        if value != "all" and not is_environment(value):
+            allowed = (*environment_names(), "all")
             raise ConfigurationError(
                 f"--intercode-env={value}: allowed are {', '.join(allowed)}."
                 + suggestion(value, allowed)
             )
-    return ENVIRONMENTS if "all" in values else tuple(values)
+    spelled = [name for value in values for name in (ENVIRONMENTS if value == "all" else (value,))]
+    return tuple(dict.fromkeys(spelled))
 
 
 def _number(
@@ -222,6 +257,38 @@ def _number(
             f"--intercode-{option}={value}: {needed} above 0 is needed, found {value!r}"
         )
     return number
+
+
+def _shard(value: str) -> tuple[int, int] | None:
+    if not value:
+        return None
+    part, _, parts = value.partition("/")
+    try:
+        found = int(part), int(parts)
+    except ValueError:
+        found = 0, 0
+    if not 1 <= found[0] <= found[1]:
+        raise ConfigurationError(
+            f"--intercode-shard={value}: the form I/N is needed, with I from 1 to N, such as 2/8"
+        )
+    return found
+
+
+def _fail_under(value: str) -> FailUnder | None:
+    if not value:
+        return None
+    head, colon, rest = value.rpartition(":")
+    number = rest.strip()
+    try:
+        rate = float(number.removesuffix("%")) / (100 if number.endswith("%") else 1)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate <= 1 or (colon and head.strip() != "lower"):
+        raise ConfigurationError(
+            f"--intercode-fail-under={value}: a rate above 0 and up to 1 is needed, such as 0.8, "
+            "80% or lower:0.8"
+        )
+    return FailUnder(rate, bool(colon))
 
 
 def _pairs(config: pytest.Config, option: str, form: str) -> dict[str, str]:

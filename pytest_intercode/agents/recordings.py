@@ -11,7 +11,7 @@ import gzip
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,6 +24,7 @@ Row: TypeAlias = "Mapping[str, Any]"
 
 _TEXTS = ("environment", "dataset", "query", "suite", "profile", "outcome")
 _TEXT = (str, type(None))
+_BEGINNING = b'{"environment": '  # of each of our lines
 _BY_TURN = {
     "observations": _TEXT,
     "thoughts": _TEXT,
@@ -31,15 +32,23 @@ _BY_TURN = {
 }
 
 
-def read_results(path: Path) -> list[dict[str, Any]]:
+def read_results(path: Path, torn: Callable[[str], None] | None = None) -> list[dict[str, Any]]:
     """Read a results file: our JSON Lines, or InterCode's one JSON object.
+
+    Args:
+        path: the file; with gzip if its name ends with ``.gz``.
+        torn: told, in one line, of a last line that is only begun, as its run was killed; that
+            line is left out, then. Without it, such a line is an error.
 
     Raises:
         ConfigurationError: it cannot be read, or is no results file.
     """
     try:
         data = path.read_bytes()
-        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("utf-8")
+        data = gzip.decompress(data) if path.suffix == ".gz" else data
+        if torn is not None:
+            data = _whole_lines(path, data, torn)
+        text = data.decode("utf-8")
     except FileNotFoundError:
         raise ConfigurationError(f"{path}: there is no such results file") from None
     except IsADirectoryError:
@@ -54,6 +63,26 @@ def read_results(path: Path) -> list[dict[str, Any]]:
         if problem:
             raise ConfigurationError(f"{path}, row {number}: not a recorded episode: {problem}")
     return rows
+
+
+def _whole_lines(path: Path, data: bytes, torn: Callable[[str], None]) -> bytes:
+    """Return a file without a last line that is only begun: each is written with its end."""
+    whole, end, rest = data.rpartition(b"\n")
+    first = whole.partition(b"\n")[0]
+    lines = _is_json(first) if first.strip() else rest.startswith(_BEGINNING)
+    if not rest.strip() or not lines or _is_json(rest):
+        return data
+    line = whole.count(b"\n") + 1 + bool(end)
+    torn(f"{path}:{line}: the last line is torn, as its run was killed; it is left out")
+    return whole + end
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _parse(path: Path, text: str) -> list[dict[str, Any]]:

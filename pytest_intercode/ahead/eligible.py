@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.session import task_of
+from pytest_intercode.session import session_of, task_of
 
 __all__ = ["company"]
 
@@ -37,6 +37,9 @@ def company(item: pytest.Item) -> Hashable | None:
 def _company(item: pytest.Item) -> Hashable | None:
     task = task_of(item)
     if task is None or not isinstance(item, pytest.Function) or not _unconditional(item):
+        return None
+    resumed = session_of(item.config).resumed
+    if resumed is not None and resumed.row_of(item) is not None:
         return None
     spec: Any = getattr(item, "callspec", None)
     parameters = spec.params if spec is not None else {}

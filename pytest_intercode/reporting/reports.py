@@ -74,8 +74,9 @@ def _complete_broken(
     )
     _set_properties(item, episode)
     report.intercode = episode_row(episode, node_id=item.nodeid)  # type: ignore[attr-defined]
-    if hasattr(report, "wasxfail"):
-        return
+    if hasattr(report, "wasxfail"):  # the agent may fail, but this was not the agent
+        del report.wasxfail
+        report.outcome = "failed"
     report.longrepr = episode.headline
     if report.when == "call":
         report.when = "setup"  # pytest calls a fault outside of the test itself an error

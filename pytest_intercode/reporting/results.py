@@ -15,6 +15,7 @@ from pytest_intercode.agents.ledger import Usage
 from pytest_intercode.agents.recordings import read_results
 from pytest_intercode.episode import Episode
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.suites.digest import digest
 
 __all__ = ["ResultsFile", "episode_row", "read_results"]
 
@@ -66,6 +67,11 @@ def episode_row(episode: Episode, *, node_id: str = "") -> dict[str, Any]:
         "tags": list(episode.task.tags),
         "profile": episode.profile,
         "agent": episode.agent,
+        "agent_arguments": {name: str(value) for name, value in episode.agent_arguments.items()},
+        "sandbox": episode.sandbox,
+        "image": episode.image,
+        "task_digest": digest(episode.task),
+        "repeat": episode.task.repeat,
         "node_id": node_id,
         "attempts": list(episode.attempts),
         "end_state": dict(episode.state),
@@ -90,15 +96,46 @@ def _used(usage: Usage) -> dict[str, Any]:
     }
 
 
-class ResultsFile:
-    """Appends rows as episodes end, so that what is earned is never lost."""
+def _mend(path: Path) -> list[str]:
+    """Take a torn last line out of a results file, and end the last whole one.
 
-    def __init__(self, path: Path) -> None:
+    Returns:
+        What there is to say of it.
+    """
+    torn: list[str] = []
+    read_results(path, torn=torn.append)
+    with path.open("rb+") as file:
+        whole, end, rest = file.read().rpartition(b"\n")
+        if torn:
+            file.truncate(len(whole) + len(end))
+        elif rest:
+            file.write(b"\n")
+    return torn
+
+
+class ResultsFile:
+    """Appends rows as episodes end, so that what is earned is never lost.
+
+    Args:
+        path: the file; what is there is replaced.
+        resume: keep what is there, but for a last line that is only begun.
+
+    Attributes:
+        path: the file.
+        rows: how many rows were written here.
+        mended: a line for people, if a last line was torn.
+
+    Raises:
+        ConfigurationError: the file cannot be written, or what is to be resumed is no results file.
+    """
+
+    def __init__(self, path: Path, *, resume: bool = False) -> None:
         self.path = path
         self.rows = 0
+        self.mended = _mend(path) if resume and path.exists() else []
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: IO[str] = path.open("w", encoding="utf-8")
+            self._file: IO[str] = path.open("a" if resume else "w", encoding="utf-8")
         except OSError as error:
             raise ConfigurationError(
                 f"--intercode-results={path}: cannot be written: {error.strerror}"

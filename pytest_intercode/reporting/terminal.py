@@ -1,65 +1,29 @@
-"""The reporter: the results file as episodes end, and the table at the end of the run."""
+"""The reporter: the results file as episodes end, and what is told and written at the run's end."""
 
 from __future__ import annotations
 
+import json
+import os
+import tempfile
 import threading
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_intercode.errors import IntercodeError, TornResultsWarning
 from pytest_intercode.reporting.results import ResultsFile
+from pytest_intercode.reporting.runs import Try, counted
+from pytest_intercode.reporting.table import light, markdown, repeats_table, summaries, table
 from pytest_intercode.settings import Settings
+from pytest_intercode.statistics.summary import summarise
 
 __all__ = ["Reporter", "reporter_of"]
 
 _KEY = pytest.StashKey["Reporter"]()
-_HEADINGS = (
-    "env",
-    "dataset",
-    "hardness",
-    "tasks",
-    "solved",
-    "rate",
-    "reward",
-    "turns",
-    "failed actions",
-    "seconds",
-)
-_SPENT = ("tokens", "cost")  # shown where an agent reports any
-
-
-@dataclass
-class _Tally:
-    """What the table needs of one episode."""
-
-    group: tuple[str, str, str]
-    outcome: str
-    reward: float
-    turns: int
-    failed_actions: int
-    seconds: float
-    requests: int = 0
-    tokens: int = 0
-    cost: float | None = None
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any]) -> _Tally:
-        executed = row["turn_history"]["valid_action"]
-        usage = row.get("usage") or {}
-        return cls(
-            (row["environment"].removeprefix("ic_"), row["dataset"], row["hardness"] or "-"),
-            row["outcome"],
-            row["reward"],
-            len(executed),
-            executed.count(False),
-            row["seconds"],
-            usage.get("requests", 0),
-            usage.get("input_tokens", 0) + usage.get("output_tokens", 0),
-            usage.get("cost"),
-        )
+_STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 def reporter_of(config: pytest.Config) -> Reporter:
@@ -76,20 +40,32 @@ class Reporter:
 
     def __init__(self, config: pytest.Config) -> None:
         settings = self._settings = Settings.of(config)
-        self._file = ResultsFile(settings.results) if settings.results else None
-        self._episodes: dict[str, _Tally] = {}
+        self._config = config
+        # A page needs the trajectories, which are too much to keep in memory.
+        self._spool = _spool() if settings.html and not settings.results else None
+        path = settings.results or self._spool
+        self._file = ResultsFile(path, resume=settings.resume) if path else None
+        for line in self._file.mended if self._file else ():
+            config.issue_config_time_warning(TornResultsWarning(line), stacklevel=2)
+        self._episodes: dict[str, dict[str, Any]] = {}
         self._early: set[str] = set()
         self._lock = threading.Lock()
-        self._unreported = self._ended = 0
+        self._unreported = self._ended = self._resumed = 0
+
+    def tries(self) -> list[Try]:
+        """Return what was reported so far; the rows have no trajectories."""
+        return counted(self._episodes.values())
 
     def take(self, report: pytest.TestReport) -> None:
         """Write an episode down; of one that is rerun the last try is counted."""
         row: dict[str, Any] = vars(report)["intercode"]
-        superseded = str(report.outcome) == "rerun"
-        if superseded:
+        if str(report.outcome) == "rerun":
             row["superseded"] = True
-        self._write(row)
-        self._episodes[report.nodeid] = _Tally.of(row)
+        if hasattr(report, "intercode_resumed"):
+            self._resumed += 1
+        else:
+            self._write(row)
+        self._episodes[report.nodeid] = light(row)
 
     def write_early(self, row: Mapping[str, Any]) -> None:
         """Write an episode down that ran ahead, as soon as it is over; any thread may do so."""
@@ -117,15 +93,36 @@ class Reporter:
             elif self._file is not None:
                 self._file.write(row)
 
+    # -- the end
+
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print the table."""
+        """Print the tables, and write what is made of the whole run."""
         self._say_what_ran_ahead(terminalreporter)
-        tallies = list(self._episodes.values())
-        if not tallies:
+        tries = self.tries()
+        if not tries:
             return
         terminalreporter.section("intercode")
-        for line in table(tallies):
+        for line in table(tries):
             terminalreporter.write_line(line)
+        if self._settings.repeat > 1:
+            terminalreporter.write_line("")
+            for line in repeats_table(tries):
+                terminalreporter.write_line(line)
+        self._say_what_had_no_effect(terminalreporter, tries)
+        if self._resumed:
+            taken = f"{_episodes(self._resumed)} of them from the run that is resumed"
+            terminalreporter.write_line(f"{taken}, not run again")
+        if self._file is not None and self._settings.results is not None:
+            _write_summary(tries, self._file.path)
+            rows = self._file.rows + (self._resumed if self._settings.resume else 0)
+            terminalreporter.write_line(f"{rows} episodes in {self._file.path}")
+        self._write_step_summary(terminalreporter, tries)
+        self._write_page(terminalreporter)
+
+    def _say_what_had_no_effect(
+        self, terminalreporter: pytest.TerminalReporter, tries: list[Try]
+    ) -> None:
+        spent = summarise(tries)
         budget, limits = self._settings.budget, self._settings.run_limits
         for limited, what, option in (
             (budget.tokens, "tokens", "max-tokens"),
@@ -133,14 +130,12 @@ class Reporter:
             (budget.cost, "cost", "max-cost"),
             (limits.cost, "cost", "run-max-cost"),
         ):
-            if limited and not any(getattr(tally, what) for tally in tallies):
+            if limited and not getattr(spent, what):
                 terminalreporter.write_line(
                     f"--intercode-{option} had no effect: the agent reported no {what} "
                     "(pytest_intercode.spend does it)",
                     yellow=True,
                 )
-        if self._file is not None:
-            terminalreporter.write_line(f"{self._file.rows} episodes in {self._file.path}")
 
     def _say_what_ran_ahead(self, terminalreporter: pytest.TerminalReporter) -> None:
         said = []
@@ -153,6 +148,38 @@ class Reporter:
         if said:
             terminalreporter.write_line(f"intercode: {'; '.join(said)}")
 
+    def _write_step_summary(
+        self, terminalreporter: pytest.TerminalReporter, tries: list[Try]
+    ) -> None:
+        """Add the table to the summary of GitHub's job, where the run is a step of one."""
+        target = os.environ.get(_STEP_SUMMARY)
+        if not target:
+            return
+        agent = self._settings.agent or "the agent"
+        gate: Any = self._config.pluginmanager.get_plugin("intercode-gate")
+        said = [f"- {line}" for line in gate.lines()] if gate is not None else []
+        text = "\n".join([f"### {agent}", "", *markdown(tries), "", *said, ""])
+        try:
+            with Path(target).open("a", encoding="utf-8") as file:
+                file.write(text + "\n")
+        except OSError as error:
+            terminalreporter.write_line(
+                f"${_STEP_SUMMARY}={target}: cannot be written: {error.strerror}", yellow=True
+            )
+
+    def _write_page(self, terminalreporter: pytest.TerminalReporter) -> None:
+        target = self._settings.html
+        if target is None or self._file is None:
+            return
+        from pytest_intercode.page import write
+
+        try:
+            write(self._file.path, target, self._settings.agent or "")
+        except (IntercodeError, OSError) as error:
+            terminalreporter.write_line(f"--intercode-html={target}: {error}", red=True)
+        else:
+            terminalreporter.write_line(f"a page to look at: {target}")
+
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Take what an xdist worker ran ahead, and has not reported."""
@@ -164,78 +191,24 @@ class Reporter:
         """Close the file."""
         if self._file is not None:
             self._file.close()
+        if self._spool is not None:
+            self._spool.unlink(missing_ok=True)
+
+
+def _spool() -> Path:
+    handle, name = tempfile.mkstemp(prefix="pytest-intercode-", suffix=".jsonl")
+    os.close(handle)
+    return Path(name)
+
+
+def _write_summary(tries: list[Try], results: Path) -> None:
+    """Write the run's statistics beside its results, for programs."""
+    found: dict[str, Any] = {"all": asdict(summarise(tries))}
+    for by, values in summaries(tries).items():
+        found[by] = {value: asdict(made) for value, made in values}
+    path = results.with_name(f"{results.name.removesuffix('.jsonl')}.summary.json")
+    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def _episodes(number: int) -> str:
     return f"{number} episode{'s' if number != 1 else ''}"
-
-
-def table(tallies: Iterable[_Tally]) -> list[str]:
-    """Return the table's lines: one for each environment, dataset and hardness, and a total.
-
-    Rates and means leave out episodes that the infrastructure spoiled; they are named below.
-    """
-    groups: dict[tuple[str, str, str], list[_Tally]] = defaultdict(list)
-    for tally in tallies:
-        groups[tally.group].append(tally)
-    everything = [tally for members in groups.values() for tally in members]
-    rows = [_row(group, members) for group, members in sorted(groups.items(), key=_order)]
-    if len(rows) > 1:
-        rows.append(_row(("all", "", ""), everything))
-    spent = (any(tally.tokens for tally in everything), any(tally.cost for tally in everything))
-    shown = len(_HEADINGS) + (2 if spent[1] else 1 if spent[0] else 0)
-    rows = [row[:shown] for row in [(*_HEADINGS, *_SPENT), *rows]]
-    widths = [max(len(row[at]) for row in rows) for at in range(shown)]
-    lines = [_line(row, widths) for row in rows]
-    outcomes: dict[str, int] = defaultdict(int)
-    for tally in everything:
-        outcomes[tally.outcome] += 1
-    counted = ", ".join(f"{n} {name}" for name, n in sorted(outcomes.items(), key=lambda i: -i[1]))
-    lines.append(f"outcomes: {counted}")
-    if any(spent):
-        lines.append(_spent(everything))
-    return lines
-
-
-_HARDNESS = ("easy", "medium", "hard", "extra")
-
-
-def _order(item: tuple[tuple[str, str, str], list[_Tally]]) -> tuple[Any, ...]:
-    env, dataset, hardness = item[0]
-    rank = _HARDNESS.index(hardness) if hardness in _HARDNESS else len(_HARDNESS)
-    return env, dataset, rank, hardness
-
-
-def _row(group: tuple[str, str, str], members: list[_Tally]) -> tuple[str, ...]:
-    graded = [tally for tally in members if tally.outcome != "infrastructure-error"]
-    solved = sum(tally.outcome == "solved" for tally in graded)
-    n = len(graded)
-    turns = sum(tally.turns for tally in graded)
-    failed = sum(tally.failed_actions for tally in graded)
-    return (
-        *group,
-        str(len(members)),
-        str(solved),
-        f"{solved / n:.1%}" if n else "-",
-        f"{sum(tally.reward for tally in graded) / n:.3f}" if n else "-",
-        f"{turns / n:.1f}" if n else "-",
-        f"{failed / turns:.1%}" if turns else "-",
-        f"{sum(tally.seconds for tally in graded) / n:.2f}" if n else "-",
-        f"{sum(tally.tokens for tally in graded) / n:,.0f}" if n else "-",
-        f"{sum(tally.cost or 0.0 for tally in graded) / n:.4f}" if n else "-",
-    )
-
-
-def _spent(tallies: list[_Tally]) -> str:
-    requests = sum(tally.requests for tally in tallies)
-    tokens = sum(tally.tokens for tally in tallies)
-    costs = [tally.cost for tally in tallies if tally.cost is not None]
-    cost = f", cost {sum(costs):.4f}" if costs else ""
-    return f"spent: {requests:,} requests, {tokens:,} tokens{cost}"
-
-
-def _line(cells: Iterable[str], widths: Iterable[int]) -> str:
-    made = []
-    for at, (cell, width) in enumerate(zip(cells, widths, strict=True)):
-        made.append(cell.ljust(width) if at < 3 else cell.rjust(width))
-    return "  ".join(made).rstrip()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 __all__ = [
+    "AUDIT_CHECKS",
     "ENVIRONMENTS",
     "Archive",
     "CallTest",
@@ -29,6 +30,12 @@ __all__ = [
 
 ENVIRONMENTS = ("bash", "sql", "python", "ctf")
 """The action spaces of InterCode."""
+
+AUDIT_CHECKS = (
+    *("gold-runs", "gold-scores-1", "twins-agree", "noop-scores-0", "empty-answer-fails"),
+    *("wrong-answer-fails", "weak-check", "files-used", "no-duplicates"),
+)
+"""What ``pytest-intercode audit`` may find, and what a suite may acknowledge."""
 
 
 @dataclass(frozen=True)
@@ -238,7 +245,10 @@ class Task:
             tests where it is empty.
         solution: commands that find the flag of a ctf task, for the suite's own tests.
         source: the file and line that the task was read from, for messages.
+        audit: why a finding of the audit is no fault of the task, by the name of its check.
+        decoys: patterns of files that gold does not need, and that are there on purpose.
         metadata: further columns of the task's row.
+        repeat: which try at the task this is, from 1 (``--intercode-repeat``).
     """
 
     id: str
@@ -267,7 +277,10 @@ class Task:
     entry: str = ""
     solution: tuple[str, ...] = ()
     source: str = ""
+    audit: Mapping[str, str] = field(default_factory=dict, hash=False)
+    decoys: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    repeat: int = 1
 
     def view(self, max_turns: int | None = None) -> TaskView:
         """Return what the agent may see of this task."""

@@ -22,8 +22,8 @@ _LAYERS = (
     ("rewards", "sandboxes", "suites", "databases", "fetching"),
     ("agents", "environments", "budgets"),
     (
-        *("reporting", "episode", "isolation", "making", "owners", "rescoring"),
-        *("scheduler", "gym", "cli", "__main__"),
+        *("reporting", "episode", "isolation", "making", "owners", "rescoring", "statistics"),
+        *("scheduler", "gym", "cli", "__main__", "auditing", "comparison", "page"),
     ),
     # the faces that pytest sees
     (
@@ -32,6 +32,8 @@ _LAYERS = (
         "collection",
         "cases",
         "fixtures",
+        "gate",
+        "resumption",
         "rollout",
         "selection",
         "session",

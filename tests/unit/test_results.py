@@ -17,6 +17,7 @@ from pytest_intercode.environments.base import Observation, Turn
 from pytest_intercode.episode import Episode
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.reporting.results import ResultsFile, episode_row
+from pytest_intercode.suites.digest import digest
 from pytest_intercode.suites.task import Task
 
 _TASK = Task(
@@ -95,6 +96,11 @@ def test_row() -> None:
         "tags": ["x", "y"],
         "profile": "strict",
         "agent": "mine:Agent",
+        "agent_arguments": {},
+        "sandbox": "",
+        "image": "",
+        "task_digest": digest(_episode().task),
+        "repeat": 1,
         "node_id": "suite.yaml::test_solves[t-1]",
         "attempts": ["the sandbox died"],
         "end_state": {"agent": {"output": ""}},

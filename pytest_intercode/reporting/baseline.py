@@ -1,0 +1,70 @@
+"""What a run is compared with: the results of an earlier one. Reads that file and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from pytest_intercode.agents.recordings import is_ours, read_results
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.reporting.runs import Try, by_task, counted, key_of
+from pytest_intercode.statistics.paired import Verdict, paired_test
+from pytest_intercode.suites.task import Task
+
+__all__ = ["Baseline"]
+
+
+class Baseline:
+    """An earlier run's tries, by task.
+
+    Args:
+        path: its results file (``--intercode-baseline``).
+        torn: told of a last line that is only begun, which is left out.
+
+    Raises:
+        ConfigurationError: the file is no results file of ours, or has no episode that counts.
+    """
+
+    def __init__(self, path: Path, torn: Callable[[str], None]) -> None:
+        self.path = path
+        rows = read_results(path, torn=torn)
+        if not all(map(is_ours, rows)):
+            raise ConfigurationError(
+                f"--intercode-baseline={path}: has rows without an outcome, as InterCode writes "
+                "them; a file that --intercode-results wrote is needed"
+            )
+        self._tries = by_task(each for each in counted(rows) if each.graded)
+        if not self._tries:
+            raise ConfigurationError(
+                f"--intercode-baseline={path}: holds no graded episode; write one with "
+                "--intercode-results"
+            )
+
+    def may_fail(self, task: Task, function: str) -> str | None:
+        """Return why a task may fail: the earlier run did not always solve it. None if it did.
+
+        Args:
+            task: the task.
+            function: the node id of the test function that is run with it.
+        """
+        tries = self._tries.get(key_of(task.env, task.suite, task.id, function), [])
+        solved = sum(each.solved for each in tries)
+        if solved == len(tries):
+            return None
+        return f"{solved} of {len(tries)} tries solved in {self.path.name}"
+
+    def verdict(self, tries: Iterable[Try]) -> Verdict | None:
+        """Compare a run's tries; None if the two have no graded task in common."""
+        mine = by_task(each for each in tries if each.graded)
+        common = mine.keys() & self._tries.keys()
+        if not common:
+            return None
+        before, after = (
+            {key: [each.solved for each in tries[key]] for key in sorted(common)}
+            for tries in (self._tries, mine)
+        )
+        return paired_test(before, after)
+
+    def unknown(self, tries: Iterable[Try]) -> int:
+        """Return how many tasks of a run the earlier one did not have."""
+        return len({each.key for each in tries} - self._tries.keys())

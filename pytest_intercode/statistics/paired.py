@@ -1,0 +1,235 @@
+"""Whether a newer run is worse than an older one, on the tasks that both have.
+
+Tasks differ more among each other than runs do, so each task is compared with itself. Pure
+functions over outcomes; docs/statistics.md has the rule in full, and how often it errs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, lcm, sqrt
+from random import Random
+from typing import Literal, TypeVar
+
+from pytest_intercode.statistics.rates import Interval, quantile_of_normal
+
+__all__ = ["Verdict", "mcnemar_exact", "paired_test", "sign_flip"]
+
+Kind = Literal["regressed", "improved", "no difference", "too few samples"]
+Key = TypeVar("Key")
+
+_POWER = 0.8
+_WORK = 1_000_000  # additions that an exact distribution may take
+_DRAWS = 20_000
+_SEED = 0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What comparing two runs says.
+
+    Attributes:
+        kind: ``regressed`` or ``improved`` where the test is significant; else ``no difference``
+            where the interval excludes the drop that was asked about, and ``too few samples``
+            where it does not.
+        p: the test's p-value, two-sided.
+        difference: the newer success rate minus the older, the mean over common tasks.
+        interval: its confidence interval.
+        tasks: how many tasks both runs have.
+        lost: on how many of them the newer run succeeds less often.
+        won: on how many it succeeds more often.
+        needed: with too few samples, how many tasks would tell; else None.
+        method: the test, in words.
+        level: the p-value up to which a difference is significant.
+        smallest: the drop that was asked about.
+    """
+
+    kind: Kind
+    p: float
+    difference: float
+    interval: Interval
+    tasks: int
+    lost: int
+    won: int
+    needed: int | None
+    method: str
+    level: float = 0.05
+    smallest: float = 0.10
+
+    @property
+    def sentence(self) -> str:
+        """The verdict for people, in one line."""
+        if self.tasks == 0:
+            return "too few samples: no task has a graded try in both runs"
+        low, high = self.interval
+        tasks = "1 common task" if self.tasks == 1 else f"{self.tasks} common tasks"
+        told = (
+            f"{_points(self.difference)} points ({100 * (1 - self.level):.4g}% interval "
+            f"{_points(low)} to {_points(high)}) over {tasks}, {self.lost} worse and "
+            f"{self.won} better, p {_p(self.p)}, {self.method}"
+        )
+        asked = f"a drop of {100 * self.smallest:.4g} points"
+        if self.kind == "no difference":
+            return f"no difference: {asked} is excluded; {told}"
+        if self.kind == "too few samples":
+            return (
+                f"too few samples: {asked} is not excluded; about {self.needed} tasks are needed; "
+                f"{told}"
+            )
+        return f"{self.kind}: {told}"
+
+
+def mcnemar_exact(lost: int, won: int) -> float:
+    """Return the exact two-sided p-value of McNemar's test (McNemar 1947).
+
+    Of the tasks whose outcome changed, as many are lost as won, in the long run, if nothing
+    changed; so the smaller count is binomial with a chance of one half.
+
+    Args:
+        lost: tasks that only the older run solved.
+        won: tasks that only the newer run solved.
+
+    Raises:
+        ValueError: a count is negative.
+    """
+    if lost < 0 or won < 0:
+        raise ValueError(f"{lost} lost and {won} won tasks")
+    changed = lost + won
+    tail, term = 0, 1
+    for at in range(min(lost, won) + 1):
+        tail += term
+        term = term * (changed - at) // (at + 1)
+    return min(1.0, 2 * tail / 2**changed)
+
+
+def sign_flip(differences: Sequence[Fraction]) -> tuple[float, bool]:
+    """Return the two-sided p-value of the paired permutation test, and whether it is exact.
+
+    If nothing changed, each difference could as well have had the other sign (Fisher 1935). The
+    p-value is the share of all choices of signs whose sum is at least as far from 0 as the one
+    that was seen. All choices are counted where that is little work; else 20,000 are drawn, always
+    the same, and the one that was seen is counted with them (Davison and Hinkley 1997), so that
+    the p-value is never 0.
+
+    Args:
+        differences: of each task, the newer share of solved tries minus the older.
+    """
+    unit = lcm(*(each.denominator for each in differences)) if differences else 1
+    sizes = sorted(abs(int(each * unit)) for each in differences if each)
+    seen = abs(int(sum(differences) * unit))
+    if len(sizes) * sum(sizes) <= _WORK:
+        return _counted(sizes, seen), True
+    return _drawn(sizes, seen), False
+
+
+def _counted(sizes: Sequence[int], seen: int) -> float:
+    """Return the share of choices of signs that reach a sum, counting them all by their sums."""
+    # A sum of signed sizes is that of all of them minus twice that of those with a minus.
+    ways, reach = [1], 0
+    for size in sizes:
+        ways = [
+            (ways[at] if at <= reach else 0) + (ways[at - size] if at >= size else 0)
+            for at in range(reach + size + 1)
+        ]
+        reach += size
+    far = sum(ways[: (reach - seen) // 2 + 1])  # and as many on the other side
+    return min(1.0, 2 * far / 2 ** len(sizes))
+
+
+def _drawn(sizes: Sequence[int], seen: int) -> float:
+    """Return an estimate of the same from random signs, a bit for each."""
+    random = Random(_SEED)
+    counts = Counter(sizes)
+    far = 1
+    for _ in range(_DRAWS):
+        drawn = sum(
+            size * (2 * random.getrandbits(count).bit_count() - count)
+            for size, count in counts.items()
+        )
+        far += abs(drawn) >= seen
+    return far / (_DRAWS + 1)
+
+
+def paired_test(
+    before: Mapping[Key, Sequence[bool]],
+    after: Mapping[Key, Sequence[bool]],
+    *,
+    level: float = 0.05,
+    smallest: float = 0.10,
+) -> Verdict:
+    """Compare two runs, task by task.
+
+    Args:
+        before: whether each try was solved in the older run, by task.
+        after: the same of the newer run. Tasks that one of them lacks are left out.
+        level: the p-value up to which a difference is significant, two-sided.
+        smallest: the drop of the success rate that matters, as a share.
+
+    Raises:
+        ValueError: the level or the drop is not between 0 and 1.
+    """
+    for name, value in (("level", level), ("smallest", smallest)):
+        if not 0 < value < 1:
+            raise ValueError(f"{name} is {value}, and has to be between 0 and 1")
+    common = [key for key, tries in before.items() if tries and after.get(key)]
+    changes = [_share(after[key]) - _share(before[key]) for key in common]
+    lost, won = sum(each < 0 for each in changes), sum(each > 0 for each in changes)
+    if all(len(before[key]) == 1 == len(after[key]) for key in common):
+        p, method = mcnemar_exact(lost, won), "McNemar's exact test"
+    else:
+        p, exact = sign_flip(changes)
+        method = "paired permutation test" + ("" if exact else f" ({_DRAWS:,} draws)")
+    tasks = len(common)
+    difference = float(sum(changes) / tasks) if tasks else 0.0
+    interval, spread = _interval([float(each) for each in changes], level)
+    kind: Kind
+    needed = None
+    if p <= level and difference != 0:
+        kind = "regressed" if difference < 0 else "improved"
+    elif tasks and interval.low > -smallest:
+        kind = "no difference"
+    else:
+        kind = "too few samples"
+        needed = _needed(tasks, difference, spread, level, smallest)
+    return Verdict(kind, p, difference, interval, tasks, lost, won, needed, method, level, smallest)
+
+
+def _share(tries: Sequence[bool]) -> Fraction:
+    return Fraction(sum(map(bool, tries)), len(tries))
+
+
+def _interval(changes: Sequence[float], level: float) -> tuple[Interval, float]:
+    """Return the interval of the mean change, and the standard deviation of a task's change.
+
+    Two tasks are added, one lost and one won, and the normal distribution is taken: Bonett and
+    Price's (2012) interval of a paired difference, which for one try a task is exactly this. Few
+    tasks that all stayed as they were do not show that nothing changed, and so it has a width.
+    """
+    tasks = len(changes) + 2
+    mean = sum(changes) / tasks
+    spread = sqrt((sum(each**2 for each in changes) + 2) / tasks - mean**2)
+    half = quantile_of_normal(1 - level) * spread / sqrt(tasks)
+    return Interval(max(-1.0, mean - half), min(1.0, mean + half)), spread
+
+
+def _needed(tasks: int, difference: float, spread: float, level: float, smallest: float) -> int:
+    """Return how many tasks would tell, if changes go on varying as they do.
+
+    So many that a drop of ``smallest`` is found in 80 % of runs, and that the difference that was
+    seen, if it stays, is either significant or excludes such a drop.
+    """
+    z = quantile_of_normal(1 - level)
+    power = ((z + quantile_of_normal(2 * _POWER - 1)) * spread / smallest) ** 2
+    clear = (z * spread / max(abs(difference), smallest + difference)) ** 2
+    return max(ceil(power), ceil(clear), tasks + 1)
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.1f}"
+
+
+def _p(value: float) -> str:
+    return f"{value:.3f}" if value >= 0.001 else f"{value:.1g}"

@@ -1,0 +1,81 @@
+"""Names of environments: InterCode's four, and those that others add.
+
+An environment is added by ``pytest_intercode.register_environment`` or by an entry point of an
+installed package. Only names and what belongs to a name are known here, so that suites can be
+checked by them; ``environments/registry.py`` knows the classes. Entry points are looked for when a
+name is none of ours, and loaded when their own is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.suites.task import ENVIRONMENTS
+
+__all__ = [
+    "GROUP",
+    "add_environment",
+    "added_environment",
+    "environment_names",
+    "is_environment",
+    "watch_environments",
+]
+
+GROUP = "pytest_intercode.environments"
+"""The group of entry points: each is named as its environment, and names its class."""
+
+
+_added: dict[str, type[Any]] = {}
+_watching: list[Callable[[str], None]] = []
+
+
+def add_environment(added: type[Any]) -> None:
+    """Make a class with a ``name`` and a ``suite`` known, in place of what had the name."""
+    _added[added.name] = added
+    for tell in _watching:
+        tell(added.name)
+
+
+def watch_environments(tell: Callable[[str], None]) -> None:
+    """Have a callable told the name of every environment, now and as they are added."""
+    _watching.append(tell)
+    for name in environment_names():
+        tell(name)
+
+
+def added_environment(name: str) -> type[Any] | None:
+    """Return what was added under a name, from an entry point if need be.
+
+    Raises:
+        ConfigurationError: the entry point cannot be loaded.
+    """
+    if name in _added or name in ENVIRONMENTS:
+        return _added.get(name)
+    point = _entry_points().get(name)
+    if point is None:
+        return None
+    try:
+        loaded: type[Any] = point.load()
+    except Exception as error:
+        raise ConfigurationError(
+            f"the environment {name!r} cannot be loaded from the entry point {point.value} "
+            f"({GROUP}): {type(error).__name__}: {error}"
+        ) from None
+    return loaded
+
+
+def is_environment(name: str) -> bool:
+    """Whether there is an environment of this name."""
+    return name in ENVIRONMENTS or name in _added or name in _entry_points()
+
+
+def environment_names() -> tuple[str, ...]:
+    """Return all names: ours, then the added ones."""
+    return tuple(dict.fromkeys((*ENVIRONMENTS, *sorted({*_added, *_entry_points()}))))
+
+
+def _entry_points() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP)}

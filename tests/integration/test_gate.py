@@ -1,0 +1,284 @@
+"""``--intercode-baseline`` and ``--intercode-fail-under``: what the exit code says of an agent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.conftest import PRETEND, results
+
+Run = Callable[..., pytest.RunResult]
+
+
+@pytest.fixture
+def run(pytester: pytest.Pytester, pretend: object) -> Run:
+    """Run the small suite with an agent, and with options."""
+
+    def run(agent: str, *options: str) -> pytest.RunResult:
+        return pytester.runpytest("suite.yaml", f"--intercode-agent=agents.py:{agent}", *options)
+
+    return run
+
+
+@pytest.fixture
+def baseline(pytester: pytest.Pytester, run: Run) -> Callable[..., str]:
+    """Make a baseline with an agent; return the option."""
+
+    def baseline(agent: str, *options: str) -> str:
+        run(agent, "--intercode-results=base.jsonl", *options)
+        return "--intercode-baseline=base.jsonl"
+
+    return baseline
+
+
+def _exit(result: pytest.RunResult) -> pytest.ExitCode:
+    return pytest.ExitCode(result.ret)
+
+
+# -- the baseline
+
+
+def test_nothing_got_worse(run: Run, baseline: Callable[..., str]) -> None:
+    result = run("OnlyPrints", baseline("OnlyPrints"))
+    result.assert_outcomes(passed=1, xfailed=2)
+    assert _exit(result) is pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["gate: compared with base.jsonl: *"])
+
+
+def test_a_regression_fails(run: Run, baseline: Callable[..., str]) -> None:
+    result = run("Idle", baseline("OnlyPrints"))
+    result.assert_outcomes(failed=1, xfailed=2)
+    assert _exit(result) is pytest.ExitCode.TESTS_FAILED
+
+
+def test_an_improvement_is_an_unexpected_pass(run: Run, baseline: Callable[..., str]) -> None:
+    result = run("Solver", baseline("OnlyPrints"))
+    result.assert_outcomes(passed=1, xpassed=2)
+    assert _exit(result) is pytest.ExitCode.OK
+
+
+@pytest.mark.parametrize("options", [("-n", "2"), ("--intercode-concurrency=3",)])
+def test_side_by_side(
+    pytester: pytest.Pytester, baseline: Callable[..., str], options: tuple[str, ...]
+) -> None:
+    result = pytester.runpytest_subprocess(
+        *("suite.yaml", "--intercode-agent=agents.py:Idle", baseline("OnlyPrints"), *options)
+    )
+    result.assert_outcomes(failed=1, xfailed=2)
+    assert _exit(result) is pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["gate: compared with base.jsonl: *"])
+
+
+def test_a_task_that_is_new_must_be_solved(
+    pytester: pytest.Pytester, run: Run, baseline: Callable[..., str]
+) -> None:
+    option = baseline("OnlyPrints", "--intercode-limit=1")
+    result = run("OnlyPrints", option)
+    result.assert_outcomes(passed=1, failed=2)
+    result.stdout.fnmatch_lines(["gate: compared with base.jsonl (2 tasks are not in it): *"])
+
+
+def test_a_task_that_was_not_always_solved_may_fail(
+    pytester: pytest.Pytester, run: Run, baseline: Callable[..., str]
+) -> None:
+    option = baseline("Solver", "--intercode-repeat=2")
+    rows = results(pytester.path / "base.jsonl")
+    for row in rows:
+        if row["task_id"] == "writes" and row["repeat"] == 2:
+            row["outcome"], row["reward"] = "failed", 0.0
+    (pytester.path / "base.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = run("Idle", option)
+    result.assert_outcomes(failed=2, xfailed=1)
+    shown = run("Idle", option, "-rx")
+    shown.stdout.fnmatch_lines(["XFAIL *writes* - 1 of 2 tries solved in base.jsonl*"])
+
+
+def test_a_drop_within_what_may_fail_fails_all_the_same(pytester: pytest.Pytester) -> None:
+    """Of forty tasks that were solved most of the time, none is solved any more."""
+    pytester.makeconftest(PRETEND)
+    tasks = [{"query": f"Print {n}.", "gold": f"echo {n}"} for n in range(40)]
+    (pytester.path / "rows.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
+    pytester.makefile(".yaml", many="env: bash\nrows: {path: rows.jsonl}\n")
+    pytester.makepyfile(agents="class Idle:\n    def act(self, observation): return 'submit'\n")
+    oracle = ("many.yaml", "--intercode-agent=oracle", "--intercode-repeat=3")
+    pytester.runpytest(*oracle, "--intercode-results=base.jsonl")
+    rows = results(pytester.path / "base.jsonl")
+    for row in rows:
+        if row["repeat"] == 3:
+            row["outcome"], row["reward"] = "failed", 0.0
+    (pytester.path / "base.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ("--intercode-repeat=3", "--intercode-baseline=base.jsonl")
+    result = pytester.runpytest("many.yaml", "--intercode-agent=agents.py:Idle", *options)
+    result.assert_outcomes(xfailed=120)
+    assert _exit(result) is pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["gate: compared with base.jsonl: regressed*"])
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "there is no such results file"),
+        ("", "holds no graded episode"),
+        ("nonsense\n", ":1: not JSON"),
+        (
+            '{"task_id": "1", "query": "q", "turn_history": {"actions": []}}\n',
+            "has rows without an outcome*",
+        ),
+    ],
+)
+def test_no_baseline(pytester: pytest.Pytester, run: Run, content: str | None, said: str) -> None:
+    if content is not None:
+        (pytester.path / "base.jsonl").write_text(content)
+    result = run("Idle", "--intercode-baseline=base.jsonl")
+    assert _exit(result) is pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: *base.jsonl*{said}*"])
+
+
+def test_a_baseline_of_other_tasks(
+    pytester: pytest.Pytester, run: Run, baseline: Callable[..., str]
+) -> None:
+    option = baseline("Solver")
+    text = (pytester.path / "suite.yaml").read_text()
+    (pytester.path / "suite.yaml").write_text(text.replace("- id: ", "- id: new-"))
+    result = run("Idle", option)
+    assert _exit(result) is pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["gate: inconclusive: no task of this run has its result in*"])
+
+
+# -- the rate
+
+
+@pytest.mark.parametrize(
+    ("rate", "code"),
+    [
+        ("0.3", pytest.ExitCode.OK),
+        ("33%", pytest.ExitCode.OK),
+        ("0.34", pytest.ExitCode.TESTS_FAILED),
+        ("lower:0.06", pytest.ExitCode.OK),  # Wilson, 1 of 3: 0.0615 to 0.7923
+        ("lower:0.07", pytest.ExitCode.TESTS_FAILED),
+    ],
+)
+def test_the_exit_code_goes_by_the_rate(run: Run, rate: str, code: pytest.ExitCode) -> None:
+    result = run("OnlyPrints", f"--intercode-fail-under={rate}")
+    result.assert_outcomes(passed=1, failed=2)
+    assert _exit(result) is code
+    verb = "reaches" if code is pytest.ExitCode.OK else "is under"
+    result.stdout.fnmatch_lines([f"gate: the rate* {verb} *(1 of 3 solved, 95 % interval *"])
+
+
+def test_side_by_side_by_the_rate(pytester: pytest.Pytester, pretend: object) -> None:
+    agent = "--intercode-agent=agents.py:OnlyPrints"
+    for options in (("-n", "2"), ("--intercode-concurrency=3",)):
+        result = pytester.runpytest_subprocess(
+            "suite.yaml", agent, "--intercode-fail-under=0.3", *options
+        )
+        result.assert_outcomes(passed=1, failed=2)
+        assert _exit(result) is pytest.ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def test_other(): assert False",
+        "def test_other(nothing): pass",
+        "import nothing_of_this_name",
+        "import pytest\n"
+        "@pytest.mark.intercode(suite='suite.yaml', ids='prints')\n"
+        "def test_other(intercode_episode): assert len(intercode_episode.turns) > 5",
+    ],
+    ids=["test", "setup", "collection", "solved-and-yet-failed"],
+)
+def test_other_failures_are_not_made_good(
+    pytester: pytest.Pytester, pretend: object, code: str
+) -> None:
+    pytester.makepyfile(test_other=code)
+    options = ("--intercode-agent=agents.py:OnlyPrints", "--intercode-fail-under=0.3")
+    result = pytester.runpytest("suite.yaml", "test_other.py", *options)
+    assert _exit(result) is not pytest.ExitCode.OK
+
+
+def test_a_run_that_is_stopped_is_not_judged(run: Run) -> None:
+    result = run("Idle", "--intercode-fail-under=0.1", "-x")
+    assert _exit(result) is pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["gate: the run did not come to its end*"])
+
+
+@pytest.mark.parametrize("value", ["0", "2", "-1", "most", "upper:0.5", "120%", "lower:"])
+def test_no_rate(run: Run, value: str) -> None:
+    result = run("Idle", f"--intercode-fail-under={value}")
+    assert _exit(result) is pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*--intercode-fail-under={value}: a rate above 0 *"])
+
+
+# -- the infrastructure
+
+BROKEN = """
+
+from pytest_intercode.errors import SandboxError
+
+
+class Broken(Pretend):
+    def _start(self, task):
+        super()._start(task)
+        if task.id == "writes":
+            raise SandboxError("the engine is on fire")
+
+
+def pytest_intercode_make_environment(config, task):
+    return Broken(None)
+"""
+
+
+@pytest.mark.parametrize("concurrency", ["1", "3"])
+def test_infrastructure_is_never_a_pass(
+    pytester: pytest.Pytester, run: Run, baseline: Callable[..., str], concurrency: str
+) -> None:
+    """Not even where the agent may fail."""
+    option = baseline("OnlyPrints")
+    with (pytester.path / "conftest.py").open("a") as file:
+        file.write(BROKEN)
+    ahead = f"--intercode-concurrency={concurrency}"
+    result = run("OnlyPrints", option, ahead)
+    result.assert_outcomes(passed=1, errors=1, xfailed=1)
+    assert _exit(result) is pytest.ExitCode.TESTS_FAILED
+    said = "gate: inconclusive: 1 episode was spoiled by the infrastructure"
+    result.stdout.fnmatch_lines([said])
+    by_rate = run("OnlyPrints", "--intercode-fail-under=0.1", ahead)
+    assert _exit(by_rate) is pytest.ExitCode.TESTS_FAILED
+    by_rate.stdout.fnmatch_lines([said])
+
+
+# -- the summary of a job
+
+
+def test_the_step_summary(
+    pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = pytester.path / "summary.md"
+    target.write_text("what an earlier step said\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(target))
+    run("OnlyPrints", "--intercode-fail-under=0.5")
+    lines = target.read_text().splitlines()
+    assert lines[0] == "what an earlier step said"
+    assert lines[1] == "### agents.py:OnlyPrints"
+    cells: list[list[Any]] = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in lines if "|" in line
+    ]
+    assert cells[0][:7] == ["env", "dataset", "hardness", "tasks", "solved", "rate", "95% interval"]
+    assert [row[:6] for row in cells[2:]] == [
+        ["bash", "suite", "easy", "1", "1", "100.0%"],
+        ["bash", "suite", "hard", "2", "0", "0.0%"],
+        ["all", "", "", "3", "1", "33.3%"],
+    ]
+    assert len({len(row) for row in cells}) == 1
+    assert any(line.startswith("- the rate, 33.3%, is under 50.0%") for line in lines)
+
+
+def test_a_step_summary_that_cannot_be_written(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "/nowhere/summary.md")
+    result = run("Solver")
+    assert _exit(result) is pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["$GITHUB_STEP_SUMMARY=/nowhere/summary.md: cannot be written*"])
