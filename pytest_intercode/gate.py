@@ -1,8 +1,10 @@
 """The gate: what a run's exit code says of the agent, by a baseline and by a rate.
 
 With ``--intercode-baseline`` a task that the baseline did not always solve is expected to fail, so
-that failing items are those that got worse; and the whole is compared by a paired test. With
-``--intercode-fail-under`` the exit code goes by the share of solved tries in place of single items.
+that failing items are those that got worse; and the whole is compared by a paired test. Chance
+alone makes single tries fail, so with several at each task it is the test that decides
+(``--intercode-gate``). With ``--intercode-fail-under`` the exit code goes by the share of solved
+tries in place of single items.
 What the infrastructure spoiled makes a run inconclusive, which is never a pass.
 """
 
@@ -38,6 +40,7 @@ class Gate:
 
     Args:
         baseline: what to compare with, if there is something.
+        gate: what of that fails the run: ``tasks``, each that got worse, or the ``verdict``.
         fail_under: the rate that is asked for, if one is.
         tries: returns the run's tries so far.
     """
@@ -45,11 +48,14 @@ class Gate:
     def __init__(
         self,
         baseline: Baseline | None,
+        gate: str,
         fail_under: FailUnder | None,
         tries: Callable[[], list[Try]],
     ) -> None:
         self._baseline = baseline
         self._fail_under = fail_under
+        # Whether tasks that are not solved are judged together, and not each for itself.
+        self._together = gate == "verdict" if baseline else fail_under is not None
         self._tries = tries
         self._unforgivable = 0  # failures that a good rate does not make good
         self._complete = True
@@ -60,7 +66,7 @@ class Gate:
         if report.failed and not hasattr(report, "wasxfail"):
             row = vars(report).get("intercode") or {}
             unsolved = report.when == "call" and row.get("outcome") not in (None, "solved")
-            self._unforgivable += not unsolved or self._baseline is not None
+            self._unforgivable += not (unsolved and self._together)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Count what could not be collected."""
@@ -76,7 +82,7 @@ class Gate:
         self._judgements = self._judge()
         if not all(each.passed for each in self._judgements):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        elif self._fail_under is not None and not self._unforgivable:
+        elif self._together and not self._unforgivable:
             session.exitstatus = pytest.ExitCode.OK
 
     def _judge(self) -> list[Judgement]:
@@ -116,9 +122,7 @@ def _of_baseline(baseline: Baseline, tries: list[Try]) -> Iterable[Judgement]:
         return
     unknown = baseline.unknown(tries)
     new = f" ({unknown} tasks are not in it)" if unknown else ""
-    yield Judgement(
-        verdict.kind != "regressed", f"compared with {name}{new}: {verdict.sentence}"
-    )
+    yield Judgement(verdict.kind != "regressed", f"compared with {name}{new}: {verdict.sentence}")
 
 
 def _of_rate(asked: FailUnder, tries: list[Try]) -> Iterable[Judgement]:

@@ -105,6 +105,13 @@ _OPTIONS: tuple[tuple[str, str, bool, str], ...] = (
         "the end says whether the agent got worse",
     ),
     (
+        "gate",
+        "KIND",
+        False,
+        "What of the comparison with the baseline fails the run: tasks (each item that fails; the "
+        "default with one try at each), or verdict (that of the paired test; with several)",
+    ),
+    (
         "fail-under",
         "RATE",
         False,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_intercode.escaping import harmless
+from pytest_intercode.reporting.results import shown
 from pytest_intercode.suites.digest import digest
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Resumed:
         now = {
             "task_digest": digest(task),
             "agent": settings.agent,
-            "agent_arguments": dict(settings.agent_arguments),
+            "agent_arguments": shown(settings.agent_arguments),
             "profile": settings.profile,
         }
         return row if all(row.get(name) == value for name, value in now.items()) else None

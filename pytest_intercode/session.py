@@ -214,7 +214,7 @@ class IntercodeSession:
             if settings.baseline or settings.fail_under:
                 from pytest_intercode.gate import Gate
 
-                gate = Gate(self.baseline, settings.fail_under, reporter.tries)
+                gate = Gate(self.baseline, settings.gate, settings.fail_under, reporter.tries)
                 self.config.pluginmanager.register(gate, "intercode-gate")
 
     @cached_property
@@ -303,11 +303,14 @@ class IntercodeSession:
 
     def environment(self, task: Task) -> Environment:
         """Return an environment for a task, not reset yet."""
-        made: Environment | None = self.config.hook.pytest_intercode_make_environment(
+        made: Environment = self.config.hook.pytest_intercode_make_environment(
             config=self.config, task=task
         )
-        if made is not None:
-            return made
+        return made
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_intercode_make_environment(self, task: Task) -> Environment:
+        """Make the environment that the task names, where nobody else makes one."""
         settings = self.settings
         return environment_class(task.env, settings.profile)(
             self.provider,

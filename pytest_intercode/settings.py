@@ -21,10 +21,14 @@ if TYPE_CHECKING:
 
     from pytest_intercode.environments.base import Feedback, Profile
 
-__all__ = ["TIMEOUT", "FailUnder", "Settings"]
+__all__ = ["GATES", "TIMEOUT", "FailUnder", "Settings"]
 
 TIMEOUT = 600.0
 """Seconds an episode has, where neither the task nor the user says so."""
+
+
+GATES = ("tasks", "verdict")
+"""What of a comparison may fail a run: single tasks, or what they say together."""
 
 
 class FailUnder(NamedTuple):
@@ -63,6 +67,7 @@ class Settings:
         repeat: tries that each task gets.
         results: where results go, or None.
         baseline: results to compare with, or None.
+        gate: what of the comparison fails the run, ``tasks`` or ``verdict``.
         fail_under: what share of the tries must be solved, or None.
         html: where the page goes, or None.
         resume: what ``results`` holds is not run again.
@@ -93,6 +98,7 @@ class Settings:
     repeat: int
     results: Path | None
     baseline: Path | None
+    gate: str
     fail_under: FailUnder | None
     html: Path | None
     resume: bool
@@ -122,6 +128,7 @@ class Settings:
             data = config.invocation_params.dir / Path(os.environ["INTERCODE_DATA"]).expanduser()
         if data is None and default_data().is_dir():
             data = default_data()
+        repeat = _number(config, "repeat", int) or 1
         rootfs = path("rootfs")
         if rootfs is not None and not rootfs.is_dir():
             raise ConfigurationError(f"--intercode-rootfs={rootfs}: there is no such folder")
@@ -151,9 +158,10 @@ class Settings:
             limit=_number(config, "limit", int),
             concurrency=_number(config, "concurrency", int) or 1,
             shard=_shard(_value(config, "shard")),
-            repeat=_number(config, "repeat", int) or 1,
+            repeat=repeat,
             results=path("results"),
             baseline=path("baseline"),
+            gate=str(_choice(config, "gate", GATES, GATES[repeat > 1])),
             fail_under=_fail_under(_value(config, "fail-under")),
             html=path("html"),
             resume=_flag(config, "resume"),

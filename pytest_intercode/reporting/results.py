@@ -7,6 +7,7 @@ result files reads ours. They are read back by :mod:`pytest_intercode.agents.rec
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -17,7 +18,9 @@ from pytest_intercode.episode import Episode
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.suites.digest import digest
 
-__all__ = ["ResultsFile", "episode_row", "read_results"]
+__all__ = ["ResultsFile", "episode_row", "read_results", "shown"]
+
+_SECRET = re.compile(r"(?i)(key|secret|password|passwd|passphrase|token|credentials?|auth)$")
 
 
 def episode_row(episode: Episode, *, node_id: str = "") -> dict[str, Any]:
@@ -67,7 +70,7 @@ def episode_row(episode: Episode, *, node_id: str = "") -> dict[str, Any]:
         "tags": list(episode.task.tags),
         "profile": episode.profile,
         "agent": episode.agent,
-        "agent_arguments": {name: str(value) for name, value in episode.agent_arguments.items()},
+        "agent_arguments": shown(episode.agent_arguments),
         "sandbox": episode.sandbox,
         "image": episode.image,
         "task_digest": digest(episode.task),
@@ -75,6 +78,14 @@ def episode_row(episode: Episode, *, node_id: str = "") -> dict[str, Any]:
         "node_id": node_id,
         "attempts": list(episode.attempts),
         "end_state": dict(episode.state),
+    }
+
+
+def shown(arguments: Mapping[str, str]) -> dict[str, str]:
+    """Return an agent's arguments as they may be written down: without keys and passwords."""
+    return {
+        name: "(hidden)" if _SECRET.search(name) else _plain(str(value))
+        for name, value in arguments.items()
     }
 
 

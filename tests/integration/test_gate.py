@@ -118,6 +118,33 @@ def test_a_drop_within_what_may_fail_fails_all_the_same(pytester: pytest.Pyteste
 
 
 @pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (("--intercode-repeat=3",), pytest.ExitCode.OK),
+        (("--intercode-repeat=3", "--intercode-gate=tasks"), pytest.ExitCode.TESTS_FAILED),
+        ((), pytest.ExitCode.TESTS_FAILED),
+        (("--intercode-gate=verdict",), pytest.ExitCode.OK),
+    ],
+)
+def test_one_task_may_be_luck(
+    run: Run, baseline: Callable[..., str], options: tuple[str, ...], code: pytest.ExitCode
+) -> None:
+    """One of three tasks is not solved any more: that is a task, and no verdict."""
+    option = baseline("OnlyPrints", *options[:1])
+    result = run("Idle", option, *options)
+    assert result.parseoutcomes()["failed"] > 0
+    assert _exit(result) is code
+    result.stdout.fnmatch_lines(["gate: compared with base.jsonl: too few samples*"])
+
+
+def test_no_gate(run: Run) -> None:
+    result = run("Idle", "--intercode-gate=verdicts")
+    assert _exit(result) is pytest.ExitCode.USAGE_ERROR
+    said = "*--intercode-gate=verdicts: allowed are tasks, verdict. Did you mean 'verdict'?"
+    result.stderr.fnmatch_lines([said])
+
+
+@pytest.mark.parametrize(
     ("content", "said"),
     [
         (None, "there is no such results file"),

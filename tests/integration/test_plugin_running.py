@@ -83,11 +83,12 @@ def test_an_idle_agent_fails_with_one_line(pytester: pytest.Pytester, small_suit
     result.stdout.no_fnmatch_line("*raceback*")
     heading, *rows = table_of(result)
     assert heading[:6] == ["env", "dataset", "hardness", "tasks", "solved", "rate"]
-    assert heading[6:] == ["reward", "turns", "failed actions", "seconds"]
+    assert heading[6:] == ["95% interval", "reward", "turns", "failed actions", "seconds"]
+    once, never = ("21-100%", "1.000", "2.0", "0.0%"), ("0-66%", "0.000", "1.0", "0.0%")
     assert rows == [
-        ["bash", "suite", "easy", "1", "1", "100.0%", "1.000", "2.0", "0.0%", _seconds(rows[0])],
-        ["bash", "suite", "hard", "2", "0", "0.0%", "0.000", "1.0", "0.0%", _seconds(rows[1])],
-        ["all", "3", "1", "33.3%", "0.333", "1.3", "0.0%", _seconds(rows[2])],
+        ["bash", "suite", "easy", "1", "1", "100.0%", *once, _seconds(rows[0])],
+        ["bash", "suite", "hard", "2", "0", "0.0%", *never, _seconds(rows[1])],
+        ["all", "3", "1", "33.3%", "6-79%", "0.333", "1.3", "0.0%", _seconds(rows[2])],
     ]
     cases = list(ElementTree.parse(pytester.path / "junit.xml").iter("testcase"))
     assert [properties_of(case)["intercode_outcome"] for case in cases] == [

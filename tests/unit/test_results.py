@@ -263,3 +263,21 @@ def test_files_that_are_no_results(
 def test_a_folder_is_no_results(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
         read_results(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "hidden"),
+    [
+        ("api_key", True),
+        ("apiKey", True),
+        ("TOKEN", True),
+        ("client-secret", True),
+        ("password", True),
+        ("model", False),
+        ("max_tokens", False),
+        ("keyboard", False),
+    ],
+)
+def test_keys_are_not_written_down(name: str, hidden: bool) -> None:
+    row = episode_row(_episode(agent_arguments={name: "sk-123"}))
+    assert row["agent_arguments"] == {name: "(hidden)" if hidden else "sk-123"}
