@@ -18,9 +18,13 @@ from pytest_intercode.errors import IntercodeError
 __all__ = ["main"]
 
 _COMMANDS = {
+    "audit": "pytest_intercode.auditing.command",
+    "compare": "pytest_intercode.comparison.command",
     "fetch": "pytest_intercode.fetching.command",
+    "merge": "pytest_intercode.comparison.merge_command",
     "prompts": "pytest_intercode.agents.chat.command",
     "rescore": "pytest_intercode.rescoring.command",
+    "view": "pytest_intercode.page.command",
 }
 _FAILED, _INTERRUPTED = 1, 130
 

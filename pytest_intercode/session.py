@@ -207,6 +207,10 @@ class IntercodeSession:
         settings = self.settings
         if is_worker(self.config):
             return
+        if settings.html:
+            from pytest_intercode.page import require
+
+            require()
         if settings.results or settings.html or settings.baseline or settings.fail_under:
             from pytest_intercode.reporting.terminal import reporter_of
 

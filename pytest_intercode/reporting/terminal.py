@@ -174,7 +174,7 @@ class Reporter:
         from pytest_intercode.page import write
 
         try:
-            write(self._file.path, target, self._settings.agent or "")
+            write(self._file.path, target, self._settings.agent or "pytest-intercode")
         except (IntercodeError, OSError) as error:
             terminalreporter.write_line(f"--intercode-html={target}: {error}", red=True)
         else:

@@ -1,0 +1,202 @@
+"""The charts of the page: where each line and bar of an SVG stands, and the same as a table.
+
+Only geometry; the template draws it, and the style sheet colours it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pytest_intercode.page.figures import Bin
+
+__all__ = ["HEIGHT", "WIDTH", "Bar", "Chart", "Line", "Tick", "bars", "steps"]
+
+WIDTH, HEIGHT = 440, 230
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 10, 12, 44
+_MOST_LABELS = 14
+
+
+class Tick(NamedTuple):
+    """A mark of an axis: its place, and what stands there."""
+
+    at: float
+    text: str
+
+
+class Bar(NamedTuple):
+    """A bar: its place, the run that it is of, and what it says when it is pointed at."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    run: int
+    says: str
+
+
+class Line(NamedTuple):
+    """A line of steps: the run that it is of, and its points as SVG writes them."""
+
+    run: int
+    points: str
+
+
+@dataclass
+class Chart:
+    """A chart.
+
+    Attributes:
+        title: what it shows.
+        says: the same for those who do not see it, with what stands out.
+        note: what has to be known to read it.
+        x: the name of the axis from left to right.
+        y: the name of the axis upwards.
+        head: the names of the table's columns.
+        rows: the table's rows.
+    """
+
+    title: str
+    says: str
+    note: str
+    x: str
+    y: str
+    head: list[str]
+    rows: list[list[str]]
+    x_ticks: list[Tick] = field(default_factory=list)
+    y_ticks: list[Tick] = field(default_factory=list)
+    bars: list[Bar] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    left: float = _LEFT
+    right: float = WIDTH - _RIGHT
+    top: float = _TOP
+    bottom: float = HEIGHT - _BOTTOM
+
+
+def steps(title: str, note: str, names: Sequence[str], series: Sequence[Sequence[float]]) -> Chart:
+    """Draw shares by turn, one line of steps for each run.
+
+    Args:
+        title: what is shown.
+        note: what has to be known of it.
+        names: the runs.
+        series: for each run the shares, in [0, 1], from the first turn on.
+    """
+    longest = max(map(len, series))
+    ends = [
+        f"{100 * shares[-1]:.1f}% by turn {len(shares)}{_of(name)}"
+        for name, shares in zip(names, series, strict=True)
+    ]
+    chart = Chart(
+        title,
+        f"{title}: {', '.join(ends)}.",
+        note,
+        "turn",
+        "solved",
+        ["turn", *(name or "solved" for name in names)],
+        [
+            [
+                f"{turn + 1}",
+                *(f"{100 * shares[min(turn, len(shares) - 1)]:.1f}%" for shares in series),
+            ]
+            for turn in range(longest)
+        ],
+    )
+    width = (chart.right - chart.left) / longest
+    chart.x_ticks = _labels(chart, [f"{turn + 1}" for turn in range(longest)])
+    chart.y_ticks = [Tick(_up(chart, share), f"{share:.0%}") for share in (0, 0.25, 0.5, 0.75, 1)]
+    for run, shares in enumerate(series):
+        points = []
+        for turn in range(longest):
+            y = _up(chart, shares[min(turn, len(shares) - 1)])
+            left = chart.left + turn * width
+            points += [f"{left:.1f},{y:.1f}", f"{left + width:.1f},{y:.1f}"]
+        chart.lines.append(Line(run, " ".join(points)))
+    return chart
+
+
+def bars(
+    title: str, note: str, x: str, names: Sequence[str], series: Sequence[Sequence[Bin]]
+) -> Chart:
+    """Draw a distribution, one row of bars for each run.
+
+    Args:
+        title: what is shown.
+        note: what has to be known of it.
+        x: what the bars are of.
+        names: the runs.
+        series: for each run its bars; shares of the run are drawn, as runs differ in size.
+    """
+    labels = _merged([[each.name for each in bins] for bins in series])
+    counts = [{each.name: each.tries for each in bins} for bins in series]
+    totals = [max(sum(each.values()), 1) for each in counts]
+    highest = max(
+        (count[n] / t for count, t in zip(counts, totals, strict=True) for n in count), default=0
+    )
+    most = max(_nice(highest), 0.05)
+    said = [
+        f"most often {max(count, key=lambda n: count[n])}{_of(name)}"
+        for name, count in zip(names, counts, strict=True)
+        if any(count.values())
+    ]
+    chart = Chart(
+        title,
+        f"{title}: {', '.join(said) or 'nothing'}.",
+        note,
+        x,
+        "share of tries",
+        [x, *(name or "tries" for name in names)],
+        [[label, *(str(count.get(label, 0)) for count in counts)] for label in labels],
+    )
+    slot = (chart.right - chart.left) / max(len(labels), 1)
+    width = slot * 0.76 / len(series)
+    chart.x_ticks = _labels(chart, labels)
+    chart.y_ticks = [
+        Tick(_up(chart, part / 4), _percent(most * part / 4)) for part in (0, 1, 2, 3, 4)
+    ]
+    for run, count in enumerate(counts):
+        for at, label in enumerate(labels):
+            share = count.get(label, 0) / totals[run]
+            y = _up(chart, share / most)
+            left = chart.left + at * slot + slot * 0.12 + run * width
+            says = f"{label}: {count.get(label, 0)} tries ({share:.1%}){_of(names[run])}"
+            chart.bars.append(Bar(left, y, width, chart.bottom - y, run, says))
+    return chart
+
+
+def _of(name: str) -> str:
+    return f" ({name})" if name else ""
+
+
+def _up(chart: Chart, share: float) -> float:
+    return chart.bottom - share * (chart.bottom - chart.top)
+
+
+def _labels(chart: Chart, labels: Sequence[str]) -> list[Tick]:
+    slot = (chart.right - chart.left) / max(len(labels), 1)
+    every = math.ceil(len(labels) / _MOST_LABELS) or 1
+    return [
+        Tick(chart.left + (at + 0.5) * slot, label)
+        for at, label in enumerate(labels)
+        if at % every == 0
+    ]
+
+
+def _nice(share: float) -> float:
+    """Return the next share that an axis can be divided into four by."""
+    return next((each for each in (0.1, 0.2, 0.4, 0.6, 0.8) if share <= each), 1.0)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}%" if abs(100 * share - round(100 * share)) < 1e-9 else f"{share:.1%}"
+
+
+def _merged(lists: Sequence[Sequence[str]]) -> list[str]:
+    """Return the labels of all lists in order; lists differ at their beginning or at their end."""
+    merged = max(map(list, lists), key=len)
+    for labels in lists:
+        merged[:0] = [label for label in labels[:1] if label not in merged]
+        merged += [label for label in labels if label not in merged]
+    return merged

@@ -1,0 +1,93 @@
+"""``pytest-intercode view``: a results file, or two, as a page to look at."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from pytest_intercode.errors import ConfigurationError
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "make a page of a results file, or of two side by side"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument(
+        "results", metavar="RESULTS", type=Path, help="a results file, ours or InterCode's"
+    )
+    parser.add_argument(
+        "other",
+        metavar="OTHER",
+        type=Path,
+        nargs="?",
+        help="a newer run, to be compared with the first",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE.html",
+        type=Path,
+        help="where the page goes (default: beside the last results file)",
+    )
+    parser.add_argument("--title", help="what the page is called (default: the files' names)")
+    parser.add_argument("--open", action="store_true", help="open it in the browser")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the page and say where it is.
+
+    Raises:
+        ConfigurationError: a file is wrong, the extra ``html`` is missing, or the page cannot be
+            written.
+    """
+    from pytest_intercode.page import write
+
+    first: Path = options.results.expanduser()
+    other: Path | None = options.other and options.other.expanduser()
+    last = other or first
+    output: Path = options.output.expanduser() if options.output else _beside(last)
+    for each in filter(None, (first, other)):
+        if output.exists() and each.exists() and output.samefile(each):
+            raise ConfigurationError(
+                f"--output={output}: this is the run itself; name another file"
+            )
+    names = _names(first, last)
+    write(
+        first,
+        output,
+        options.title or (_stem(first) if other is None else " and ".join(names)),
+        other=other,
+        names=names,
+        torn=lambda line: print(f"pytest-intercode: {line}", file=sys.stderr),
+    )
+    print(f"written: {output}")
+    if options.open:
+        import webbrowser
+
+        if not webbrowser.open(output.absolute().as_uri()):
+            print("pytest-intercode: no browser could be started here", file=sys.stderr)
+            return 1
+    return 0
+
+
+def _beside(results: Path) -> Path:
+    return results.with_name(f"{_stem(results)}.html")
+
+
+def _stem(results: Path) -> str:
+    name = results.name.removesuffix(".gz")
+    return name.removesuffix(".jsonl").removesuffix(".json") or name
+
+
+def _names(first: Path, last: Path) -> tuple[str, str]:
+    """Return what two runs are called: their files' names, as far as these tell them apart."""
+    names = _stem(first), _stem(last)
+    if names[0] == names[1] and first.absolute() != last.absolute():
+        names = (
+            f"{first.absolute().parent.name}/{names[0]}",
+            f"{last.absolute().parent.name}/{names[1]}",
+        )
+    return names if names[0] != names[1] else (f"{names[0]} (1)", f"{names[1]} (2)")

@@ -1,0 +1,73 @@
+// What the page holds, packed: the index of its tasks, and trajectories in blocks.
+
+async function unpack(id) {
+  const text = at(id).textContent;
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let n = 0; n < binary.length; n++) bytes[n] = binary.charCodeAt(n);
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+const KEPT_BLOCKS = 8;
+const opened = new Map(); // the last blocks that were looked at
+
+async function trajectory(block, index) {
+  const id = `block-${block}`;
+  const found = opened.get(id) || unpack(id);
+  opened.delete(id);
+  opened.set(id, found);
+  if (opened.size > KEPT_BLOCKS) opened.delete(opened.keys().next().value);
+  return (await found)[index];
+}
+
+// The index as objects.
+async function readIndex() {
+  const index = await unpack("index");
+  const two = index.runs.length === 2;
+  index.tasks = index.tasks.map((task, place) => {
+    const [id, env, suite, hardness, tags, query] = task;
+    const runs = (two ? task.slice(6, 8) : task.slice(6, 7)).map((tries) =>
+      tries.map(([repeat, outcome, reward, turns, seconds, block, at]) => ({
+        repeat, outcome: index.outcomes[outcome], reward, turns, seconds, block, at,
+      })),
+    );
+    const made = {
+      place, id, query, runs,
+      env: index.envs[env],
+      suite: index.suites[suite],
+      hardness: index.hardness[hardness],
+      tags: tags.map((tag) => index.tags[tag]),
+      change: two ? task[8] : 0,
+      searched: `${id}\n${query}`.toLowerCase(),
+    };
+    made.key = [made.env, made.suite, made.id].join("/");
+    made.sums = runs.map(summed);
+    return made;
+  });
+  return index;
+}
+
+// What a task's tries came to in one run; spoiled ones do not count, unless there is nothing else.
+function summed(tries) {
+  if (!tries.length) return null;
+  const graded = tries.filter((each) => each.outcome !== "infrastructure-error");
+  const counted = graded.length ? graded : tries;
+  const solved = graded.filter((each) => each.outcome === "solved").length;
+  const mean = (name) => counted.reduce((sum, each) => sum + (each[name] || 0), 0) / counted.length;
+  const outcomes = new Set(tries.map((each) => each.outcome));
+  let outcome = outcomes.size === 1 ? tries[0].outcome : "mixed";
+  let text = outcome;
+  if (tries.length > 1) {
+    text = graded.length ? `${solved}/${graded.length} solved` : outcome;
+    if (graded.length) outcome = solved === graded.length ? "solved" : solved ? "mixed" : outcome === "mixed" ? "failed" : outcome;
+  }
+  return {
+    outcome, text, outcomes,
+    rate: graded.length ? solved / graded.length : -1,
+    reward: mean("reward"),
+    turns: mean("turns"),
+    seconds: tries.some((each) => typeof each.seconds === "number") ? mean("seconds") : null,
+    tries: tries.length,
+  };
+}

@@ -1,0 +1,145 @@
+"""The page's HTML: templates of this folder, filled with runs.
+
+All text of the runs is untrusted. What the template prints is escaped, and control characters and
+marks that turn the direction of writing are shown as escapes; what scripts show travels packed, see
+:mod:`pytest_intercode.page.blocks`. The page may load nothing and may run its own script alone,
+which its content security policy knows by its hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from pytest_intercode.escaping import harmless
+from pytest_intercode.page import charts, figures
+from pytest_intercode.page.blocks import Blocks, packed
+from pytest_intercode.page.comparison import changes, verdict
+from pytest_intercode.page.index import index_of
+from pytest_intercode.page.run import Run, facts
+from pytest_intercode.page.summaries import groups_of, measures, outcomes
+
+if TYPE_CHECKING:
+    import jinja2
+
+__all__ = ["render"]
+
+_SCRIPTS = ("text.js", "packed.js", "state.js", "tasks.js", "trajectory.js", "start.js")
+_MOST_LISTED = 24  # tasks that broke, or were mended, by name
+
+_BY_TURN = (
+    "The share of tries whose reward had reached 1 by this turn. A try without the reward as "
+    "feedback is graded at its end, so it counts from the turn in which it ended."
+)
+
+
+def render(runs: Sequence[Run], title: str) -> str:
+    """Return the page of one run, or of two side by side; imports the extra ``html``."""
+    from pytest_intercode.statistics.summary import summarise
+
+    environment = _environment()
+    names = [run.name if len(runs) > 1 else "" for run in runs]
+    blocks = Blocks()
+    index = packed(index_of(runs, blocks))
+    style, script = _source("page.css"), "\n".join(map(_source, _SCRIPTS))
+    script = f'"use strict";\n(() => {{\n{script}\n}})();\n'
+    page = environment.get_template("page.html")
+    return page.render(
+        title=title,
+        runs=[
+            {
+                "name": run.name,
+                "facts": facts(run),
+                "measures": measures(summarise(run.tries)),
+                "outcomes": outcomes(run),
+                "failing": figures.failing_actions(run.tries),
+            }
+            for run in runs
+        ],
+        two=len(runs) == 2,
+        comparison=_comparison(runs) if len(runs) == 2 else None,
+        groups=[(by, groups_of(runs, by)) for by in ("env", "hardness")],
+        charts=_charts(runs, names),
+        size=(charts.WIDTH, charts.HEIGHT),
+        style=_trusted(style),
+        script=_trusted(script),
+        hashes={"style": _hash(style), "script": _hash(script)},
+        index=index,
+        blocks=blocks.texts,
+    )
+
+
+def _charts(runs: Sequence[Run], names: Sequence[str]) -> list[charts.Chart]:
+    by_turn = [figures.solved_by_turn(run.tries) for run in runs]
+    rewards = [figures.rewards(run.tries) for run in runs]
+    turns = [figures.turns(run.tries) for run in runs]
+    return [
+        charts.steps("Solved by turn", _BY_TURN, names, by_turn),
+        charts.bars(
+            "Rewards", "0 and 1 stand alone; 0.3 is from 0.3 up.", "reward", names, rewards
+        ),
+        charts.bars("Turns taken", "", "turns", names, turns),
+    ]
+
+
+def _comparison(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return the verdict on two runs, and the tasks that broke and were mended."""
+    all_changes = changes(*runs)
+    kinds = [each.kind for each in all_changes]
+
+    def listed(kind: str) -> dict[str, Any]:
+        found = [each for each in all_changes if each.kind == kind]
+        return {"count": len(found), "tasks": found[:_MOST_LISTED]}
+
+    said = verdict(*runs)
+    return {
+        "verdict": said,
+        "sentence": said and said.sentence.removeprefix(f"{said.kind}: "),
+        "broke": listed("broke"),
+        "mended": listed("mended"),
+        "same": kinds.count("same"),
+        "only": [kinds.count("only before"), kinds.count("only after")],
+        "not_graded": kinds.count("not graded"),
+    }
+
+
+# -- templates
+
+
+def _environment() -> jinja2.Environment:
+    import jinja2
+
+    def shown(value: Any) -> Any:
+        # Markup is our own style and script; every other text may be an agent's.
+        return harmless(value) if type(value) is str else value
+
+    made = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_source),
+        autoescape=True,
+        finalize=shown,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["fragment"] = lambda text: quote(text, safe="", errors="replace")
+    return made
+
+
+def _trusted(text: str) -> Any:
+    """Return our own text as what needs no escaping."""
+    from markupsafe import Markup
+
+    return Markup(text)
+
+
+def _source(name: str) -> str:
+    return (files(__package__) / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """Return a text's hash as content security policies write it."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode()

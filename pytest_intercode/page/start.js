@@ -1,0 +1,80 @@
+// Starts the page: the theme, the table, what the address says, the keys.
+
+function tell(trouble) {
+  at("trouble").textContent = trouble;
+  at("trouble").hidden = !trouble;
+}
+
+const THEMES = { "": "automatic", light: "light", dark: "dark" };
+
+function startTheme() {
+  const button = at("theme");
+  let theme = "";
+  const show = () => {
+    if (theme) document.documentElement.dataset.theme = theme;
+    else delete document.documentElement.dataset.theme;
+    button.textContent = `Theme: ${THEMES[theme]}`;
+  };
+  try {
+    theme = localStorage.getItem("pytest-intercode-theme") || "";
+  } catch {
+    // Pages from files may not be allowed to remember.
+  }
+  if (!(theme in THEMES)) theme = "";
+  button.addEventListener("click", () => {
+    const names = Object.keys(THEMES);
+    theme = names[(names.indexOf(theme) + 1) % names.length];
+    show();
+    try {
+      localStorage.setItem("pytest-intercode-theme", theme);
+    } catch {
+      // as above
+    }
+  });
+  show();
+  button.hidden = false;
+}
+
+function follow() {
+  const before = filters();
+  readAddress();
+  if (filters() !== before) filter();
+  tell("");
+  showTask();
+}
+
+function keyAnywhere(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || at("trajectory").open) return;
+  const typing = event.target.closest && event.target.closest("input, select, textarea");
+  if (event.key === "/" && !typing) at("q").focus();
+  else if (event.key === "Escape" && event.target === at("q")) at("scroller").focus();
+  else if ((event.key === "j" || event.key === "k") && !typing && event.target !== at("scroller")) {
+    at("scroller").focus();
+    at("tasks").scrollIntoView();
+  } else return;
+  event.preventDefault();
+}
+
+async function start() {
+  startTheme();
+  if (!("DecompressionStream" in window)) {
+    tell("The table and the trajectories need a browser of 2023 or newer.");
+    at("count").textContent = "";
+    return;
+  }
+  const index = await readIndex();
+  readAddress();
+  startTable(index);
+  startTrajectory();
+  filter();
+  showTask();
+  document.addEventListener("keydown", keyAnywhere);
+  window.addEventListener("hashchange", follow);
+  document.querySelector(".skip").addEventListener("click", (event) => {
+    event.preventDefault(); // what is behind # is the reader's choice
+    at("scroller").focus();
+  });
+  document.documentElement.dataset.ready = "true";
+}
+
+start().catch((error) => tell(`The page could not be read: ${error.message}`));

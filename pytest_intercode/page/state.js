@@ -1,0 +1,39 @@
+// What the reader chose, kept in the address behind #, so that a view can be linked and gone back to.
+
+const CHOICES = ["env", "suite", "hardness", "tag"];
+const MANY = ["outcome", "change"]; // of these, several may be chosen
+const chosen = { q: "", env: "", suite: "", hardness: "", tag: "", outcome: [], change: [], sort: "", open: "", try: "" };
+
+function readAddress() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  for (const name of Object.keys(chosen)) {
+    const value = given.get(name) || "";
+    chosen[name] = MANY.includes(name) ? value.split(",").filter(Boolean) : value;
+  }
+}
+
+function address() {
+  const given = new URLSearchParams();
+  for (const [name, value] of Object.entries(chosen)) {
+    if (String(value)) given.set(name, MANY.includes(name) ? value.join(",") : value);
+  }
+  return `#${given}`;
+}
+
+// What the table shows, as a text to compare.
+const filters = () => JSON.stringify({ ...chosen, open: "", try: "" });
+
+let waiting = 0;
+
+// Filters change the present entry of the history; opening a trajectory makes one of its own.
+function writeAddress(own) {
+  clearTimeout(waiting);
+  const write = () => {
+    const now = address();
+    if (now === (location.hash || "#")) return;
+    if (own) history.pushState(null, "", now);
+    else history.replaceState(null, "", now);
+  };
+  if (own) write();
+  else waiting = setTimeout(write, 150);
+}

@@ -1,0 +1,224 @@
+// A trajectory turn by turn; of two runs, the two next to each other.
+
+const view = { task: null, showing: 0, closing: false };
+
+function openTask(task, number) {
+  if (!task) return;
+  chosen.open = task.key;
+  chosen.try = number ? String(number) : "";
+  writeAddress(true);
+  showTask();
+}
+
+function closeTask() {
+  chosen.open = chosen.try = "";
+  writeAddress(true);
+  showTask();
+}
+
+// Show what the address says.
+async function showTask() {
+  const dialog = at("trajectory");
+  const task = chosen.open ? tasks.index.tasks.find((each) => each.key === chosen.open) : null;
+  const showing = ++view.showing;
+  view.task = task;
+  if (!task) {
+    if (chosen.open) tell(`This page has no task ${plain(chosen.open)}.`);
+    if (dialog.open) {
+      view.closing = true;
+      dialog.close();
+      view.closing = false;
+      at("scroller").focus({ preventScroll: true });
+    }
+    return;
+  }
+  const numbers = [...new Set(task.runs.flatMap((tries) => tries.map((each) => each.repeat)))].sort((a, b) => a - b);
+  const repeat = numbers.includes(Number(chosen.try)) ? Number(chosen.try) : numbers[0];
+  const tries = task.runs.map((those) => those.find((each) => each.repeat === repeat) || null);
+  const episodes = await Promise.all(tries.map((each) => each && trajectory(each.block, each.at)));
+  if (showing !== view.showing) return;
+  for (const each of episodes) if (each) each.turns ||= [];
+  dialog.className = tries.length === 2 ? "both" : "";
+  dialog.replaceChildren(headOf(task, numbers, repeat), bodyOf(task, episodes));
+  if (!dialog.open) dialog.showModal();
+  dialog.scrollTop = 0;
+  at("trajectory-title").focus({ preventScroll: true });
+}
+
+function headOf(task, numbers, repeat) {
+  const place = tasks.found.indexOf(task);
+  const go = (to) => () => step(to);
+  const facts = [task.env, task.suite === task.env ? "" : task.suite, task.hardness === "-" ? "" : task.hardness, task.tags.join(", ")].filter(Boolean);
+  const tries = numbers.length > 1 ? make("div.tries", { role: "group", "aria-label": "Tries" }) : null;
+  for (const each of tries ? numbers : []) {
+    const outcomes = task.runs.map((those) => (those.find((other) => other.repeat === each) || {}).outcome).filter(Boolean);
+    tries.append(make("button.chip", { type: "button", "aria-pressed": String(each === repeat), onclick: () => openTask(task, each) }, `${each} `, ...outcomes.map((name) => badge(name))));
+  }
+  return make("header.traj-head", null,
+    make("h2", { id: "trajectory-title", tabindex: "-1" }, make("bdi", null, shown(task.id))),
+    make("p.facts-line", null, ...facts.map((fact) => make("bdi", null, shown(fact)))),
+    tries,
+    make("div.traj-nav", null,
+      make("button.plain", { type: "button", "aria-label": "Previous task", title: "Previous task (k)", disabled: place <= 0, onclick: go(-1) }, "\u2191"),
+      make("button.plain", { type: "button", "aria-label": "Next task", title: "Next task (j)", disabled: place < 0 || place >= tasks.found.length - 1, onclick: go(1) }, "\u2193"),
+      make("button.plain", { type: "button", title: "Close (Esc)", onclick: closeTask }, "Close"),
+    ),
+  );
+}
+
+function step(by) {
+  const place = tasks.found.indexOf(view.task) + by;
+  if (place < 0 || place >= tasks.found.length) return;
+  move(place);
+  openTask(tasks.found[place]);
+}
+
+function bodyOf(task, episodes) {
+  const two = episodes.length === 2;
+  const body = make("div.traj-body");
+  const query = (episodes.find(Boolean) || {}).query || task.query;
+  body.append(make("p.query-full", { dir: "auto" }, shown(query)));
+  if (!two) {
+    body.append(factsOf(episodes[0]), ...episodes[0].turns.map((turn, n) => turnOf(turn, n)), endOf(episodes[0]));
+    return body;
+  }
+  const pair = make("div.pair");
+  const [left, right] = episodes;
+  const cell = (run, ...content) => make(`div.run-${run}`, null, ...content);
+  tasks.index.runs.forEach((name, run) =>
+    pair.append(cell(run, make("h3.run-name", null, make("span.swatch", { "aria-hidden": "true" }), shown(name)), episodes[run] ? factsOf(episodes[run]) : make("p.quiet", null, "not played in this run"))),
+  );
+  const turns = episodes.map((each) => (each ? each.turns : []));
+  const parted = left && right ? whereParted(...turns) : -1;
+  for (let n = 0; n < Math.max(...turns.map((those) => those.length)); n++) {
+    if (n === parted) pair.append(make("p.part", null, `They part here: the actions of turn ${n + 1} are not the same.`));
+    turns.forEach((those, run) => pair.append(cell(run, n < those.length ? turnOf(those[n], n) : null)));
+  }
+  if (left && right && parted < 0) pair.append(make("p.part.alike", null, "Both runs took the same actions."));
+  episodes.forEach((each, run) => pair.append(cell(run, each ? endOf(each) : null)));
+  body.append(pair);
+  return body;
+}
+
+// The first turn whose actions differ, counted from 0; -1 where all are the same.
+function whereParted(left, right) {
+  const most = Math.max(left.length, right.length);
+  for (let n = 0; n < most; n++) {
+    if (!left[n] || !right[n] || left[n].action !== right[n].action) return n;
+  }
+  return -1;
+}
+
+function factsOf(episode) {
+  const most = episode.max_turns ? `/${episode.max_turns}` : "";
+  const line = make("p.facts-line", null,
+    badge(episode.outcome),
+    make("span", null, `reward ${number(episode.reward, 3)}${partsOf(episode.parts)}`),
+    make("span", null, `${episode.turns.length}${most} turns`),
+    typeof episode.seconds === "number" ? make("span", null, `${number(episode.seconds, 2)} s`) : null,
+    usageOf(episode.usage),
+  );
+  const facts = make("div.facts-of", null, line);
+  if (episode.reason) facts.append(make("p.reason", { dir: "auto" }, shown(episode.reason)));
+  for (const attempt of episode.attempts || []) facts.append(make("p.quiet", null, "tried before, and spoiled: ", shown(attempt)));
+  if (episode.detail) facts.append(folded("detail", episode.detail));
+  return facts;
+}
+
+function partsOf(parts) {
+  const said = Object.entries(parts || {}).map(([name, value]) => `${plain(name)} ${number(value, 2)}`);
+  return said.length ? ` (${said.join(", ")})` : "";
+}
+
+function usageOf(usage) {
+  if (!usage) return null;
+  const tokens = (usage.input_tokens || 0) + (usage.output_tokens || 0);
+  const said = [tokens ? `${tokens.toLocaleString("en")} tokens` : "", usage.cost ? `cost ${number(usage.cost, 4)}` : ""].filter(Boolean);
+  return said.length ? make("span", null, said.join(", ")) : null;
+}
+
+function folded(title, text) {
+  return make("details.log", null, make("summary", null, title), box("pre", text));
+}
+
+function turnOf(turn, n) {
+  const ran = turn.passed ? make("span.bad", null, "no action in it") : turn.executed === false ? make("span.bad", null, "did not execute") : turn.executed ? make("span", null, "executed") : null;
+  const facts = make("div.turn-head", null,
+    make("b", null, `Turn ${n + 1}`), ran,
+    typeof turn.reward === "number" ? make(turn.reward >= 1 ? "span.good" : "span", null, `reward ${number(turn.reward, 2)}${partsOf(turn.parts)}`) : null,
+    typeof turn.seconds === "number" ? make("span", null, `${number(turn.seconds, 3)} s`) : null,
+    typeof turn.thinking === "number" && turn.thinking >= 0.001 ? make("span", null, `agent ${number(turn.thinking, 3)} s`) : null,
+    usageOf(turn.usage),
+  );
+  return make("section.turn", { "aria-label": `Turn ${n + 1}` },
+    facts,
+    turn.thought ? make("p.thought", { dir: "auto" }, shown(turn.thought)) : null,
+    turn.action ? box("pre.action", turn.action) : make("p.nothing", null, "an empty action"),
+    turn.answer ? folded("exactly what was submitted", turn.answer) : null,
+    turn.observation ? box("pre.observation", turn.observation) : make("p.nothing", null, "no output"),
+    turn.log ? folded("what the agent printed", turn.log) : null,
+  );
+}
+
+// -- the end: what is left, beside gold's
+
+const MARKS = { "-": "gone", "+": "came", "!": "gone" };
+
+function endOf(episode) {
+  const end = make("section.state", { "aria-label": "End state" });
+  if (episode.state) {
+    end.append(make("h2", null, "End state against gold"), make("p.quiet", null, "\u2212 only gold has it, + only the agent has it. Gold is shown to people only, after the run."));
+    for (const section of episode.state) end.append(...sectionOf(section));
+  }
+  if (episode.log) end.append(folded("what the agent printed outside of turns", episode.log));
+  if (episode.left) end.append(folded("what the agent left behind in its process", episode.left.join("\n")));
+  if (episode.node) end.append(make("p.quiet", null, make("code", null, shown(episode.node))));
+  return end;
+}
+
+function sectionOf(section) {
+  const same = section.same === true ? make("span.same", null, "as gold's") : section.same === false ? make("span.differs", null, "not as gold's") : null;
+  const nodes = [make("h3", null, shown(section.title), same)];
+  if (section.note) nodes.push(make("p.quiet", null, shown(section.note)));
+  if (section.head && section.lines.length) nodes.push(tableOf(section));
+  else if (section.lines.length) {
+    const pre = make("pre");
+    for (const [mark, text] of section.lines) {
+      const sign = { "=": " ", "-": "\u2212" }[mark] || mark || " ";
+      pre.append(make(`span.line${MARKS[mark] ? `.${MARKS[mark]}` : ""}`, { "data-mark": sign }, shown(text)));
+    }
+    nodes.push(pre);
+  }
+  if (section.more) nodes.push(make("p.quiet", null, `and ${section.more.toLocaleString("en")} more`));
+  return nodes;
+}
+
+function tableOf(section) {
+  const head = make("tr", null, ...section.head.map((name) => make("th", { scope: "col" }, name)));
+  const rows = section.lines.map(([mark, ...cells]) => make(MARKS[mark] ? `tr.${MARKS[mark]}` : "tr", null, ...cells.map((cell) => make("td", null, shown(cell)))));
+  return make("table", null, make("thead", null, head), make("tbody", null, ...rows));
+}
+
+function keyInTrajectory(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === "j") step(1);
+  else if (event.key === "k") step(-1);
+  else if (event.key === "Escape") closeTask();
+  else return;
+  event.preventDefault();
+}
+
+function startTrajectory() {
+  const dialog = at("trajectory");
+  dialog.addEventListener("keydown", keyInTrajectory);
+  dialog.addEventListener("cancel", (event) => {
+    event.preventDefault();
+    closeTask();
+  });
+  dialog.addEventListener("close", () => {
+    if (!view.closing && chosen.open) closeTask(); // by the browser, as by a gesture
+  });
+  dialog.addEventListener("click", (event) => {
+    if (event.target === dialog) closeTask(); // beside it
+  });
+}
