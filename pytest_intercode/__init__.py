@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from pytest_intercode.agents.ledger import Budget, Usage, log, spend, think
     from pytest_intercode.agents.recordings import read_results
     from pytest_intercode.environments.base import Environment, Observation
+    from pytest_intercode.environments.interpreter import InterpreterEnvironment
+    from pytest_intercode.environments.registry import register_environment
+    from pytest_intercode.environments.shell import ShellEnvironment
     from pytest_intercode.episode import Episode, run_episode
     from pytest_intercode.errors import BudgetExhausted, IntercodeError
     from pytest_intercode.making import make
@@ -25,8 +28,10 @@ __all__ = [
     "Environment",
     "Episode",
     "IntercodeError",
+    "InterpreterEnvironment",
     "Observation",
     "Reward",
+    "ShellEnvironment",
     "Task",
     "TaskView",
     "Usage",
@@ -34,6 +39,7 @@ __all__ = [
     "log",
     "make",
     "read_results",
+    "register_environment",
     "rescore",
     "run_episode",
     "spend",
@@ -48,8 +54,10 @@ _HOMES = {
     "Environment": "environments.base",
     "Episode": "episode",
     "IntercodeError": "errors",
+    "InterpreterEnvironment": "environments.interpreter",
     "Observation": "environments.base",
     "Reward": "rewards.protocol",
+    "ShellEnvironment": "environments.shell",
     "Task": "suites.task",
     "TaskView": "suites.task",
     "Usage": "agents.ledger",
@@ -57,6 +65,7 @@ _HOMES = {
     "log": "agents.ledger",
     "make": "making",
     "read_results": "agents.recordings",
+    "register_environment": "environments.registry",
     "rescore": "rescoring.rescored",
     "run_episode": "episode",
     "spend": "agents.ledger",

@@ -1,4 +1,8 @@
-"""The hooks that conftest files and other plugins may implement."""
+"""The hooks that conftest files and other plugins may implement; docs/hooks.md uses each.
+
+An environment is not added by a hook, but by ``pytest_intercode.register_environment``, as it is
+there without pytest, too.
+"""
 
 from __future__ import annotations
 

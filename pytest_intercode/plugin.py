@@ -115,8 +115,8 @@ _OPTIONS: tuple[tuple[str, str, bool, str], ...] = (
         "fail-under",
         "RATE",
         False,
-        "Have the run fail when fewer of the tries are solved, such as 0.8 or 80%, and not when a "
-        "task is not solved; lower:RATE goes by the lower bound of the rate's 95 % interval",
+        "Have the run fail when fewer of the tries are solved, such as 0.8, and not when a task is "
+        "not solved; lower:RATE goes by the lower bound of the rate's 95-percent interval",
     ),
     ("html", "FILE.html", False, "Write a page to look at: one file, with every trajectory"),
     (

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from pytest_intercode.agents.ledger import UNSPENT, Usage
@@ -104,6 +105,10 @@ class Environment(abc.ABC):
         action_timeout: seconds for an action; None for the task's own number.
 
     Attributes:
+        name: what ``env:`` and ``--intercode-env`` call it.
+        profile: the profile that it runs under.
+        suite: the suite that is run where only the environment is named.
+        dockerfile: the image of tasks that name none; by default ours.
         turns: the turns of the episode so far.
         task: the task of the episode; None before the first reset.
         first: the observation that the last reset returned.
@@ -112,7 +117,9 @@ class Environment(abc.ABC):
     """
 
     name: str
-    profile: Profile
+    profile: Profile = "strict"
+    suite: Path | None = None
+    dockerfile: Path | None = None
 
     def __init__(
         self,
@@ -172,6 +179,14 @@ class Environment(abc.ABC):
     def end_state(self) -> dict[str, Any]:
         """Return what the last grading compared, as builtins; it can be graded again from it."""
         return {}
+
+    @classmethod
+    def graded_again(cls, state: Mapping[str, Any]) -> Reward | None:
+        """Grade a state that :meth:`end_state` returned; None where that is not provided for.
+
+        For environments that others add: it is what ``pytest-intercode rescore`` asks.
+        """
+        return None
 
     def recorded_state(self) -> dict[str, Any]:
         """Return what the grading compared that gave the episode's reward, as builtins.

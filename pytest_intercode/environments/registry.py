@@ -1,19 +1,33 @@
-"""Which class runs which environment under which profile."""
+"""Which class runs which environment under which profile; and how others add theirs."""
 
 from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import TypeVar
 
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.bash import BashEnvironment
 from pytest_intercode.environments.bash_paper import PaperBashEnvironment
 from pytest_intercode.environments.ctf import CtfEnvironment
 from pytest_intercode.environments.ctf_paper import PaperCtfEnvironment
+from pytest_intercode.environments.interpreter import InterpreterEnvironment
 from pytest_intercode.environments.python import PythonEnvironment
 from pytest_intercode.environments.python_paper import PaperPythonEnvironment
 from pytest_intercode.environments.sql import SqlEnvironment
 from pytest_intercode.environments.sql_paper import PaperSqlEnvironment
 from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.suites.registered import (
+    add_environment,
+    added_environment,
+    environment_names,
+)
+from pytest_intercode.suites.task import ENVIRONMENTS
 
-__all__ = ["PROFILES", "environment_class"]
+__all__ = ["PROFILES", "environment_class", "register_environment"]
+
+_Class = TypeVar("_Class", bound=type[Environment])
 
 PROFILES = ("strict", "paper")
 
@@ -29,6 +43,37 @@ _CLASSES: dict[tuple[str, str], type[Environment]] = {
 }
 
 
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+def register_environment(cls: _Class) -> _Class:
+    """Add an environment of your own, from a conftest.py or a module; also a decorator.
+
+    From then on its name is valid in suites (``env:``), for ``--intercode-env``, in marks, for
+    ``make`` and for Gymnasium. An installed package needs no call: it names its class in an entry
+    point of the group ``pytest_intercode.environments``.
+
+    Args:
+        cls: the class. It has a ``name``, and where it likes a ``suite`` and a ``dockerfile``.
+
+    Returns:
+        The class as it is.
+
+    Raises:
+        ConfigurationError: it is no environment that can be made, or its name is taken.
+    """
+    _check(cls)
+    other = added_environment(cls.name)
+    # The same class, imported anew, takes the place of its former self.
+    if other is not None and _place(other) != _place(cls):
+        raise ConfigurationError(
+            f"{_place(cls)}: the environment {cls.name!r} is there already, from "
+            f"{_place(other)}; take another name"
+        )
+    add_environment(cls)
+    return cls
+
+
 def environment_class(env: str, profile: str) -> type[Environment]:
     """Return the class for an environment and a profile.
 
@@ -36,10 +81,69 @@ def environment_class(env: str, profile: str) -> type[Environment]:
         ConfigurationError: there is none.
     """
     found = _CLASSES.get((env, profile))
-    if found is None:
-        allowed = sorted({name for name, _ in _CLASSES})
+    if found is not None:
+        return found
+    if env in ENVIRONMENTS:
         raise ConfigurationError(
-            f"the environment {env!r} cannot be run with the profile {profile!r}. Environments "
-            f"that can: {', '.join(allowed)}.{suggestion(env, allowed)}"
+            f"the environment {env!r} cannot be run with the profile {profile!r}; allowed are "
+            f"{', '.join(PROFILES)}.{suggestion(profile, PROFILES)}"
         )
-    return found
+    added = added_environment(env)
+    if added is None:
+        names = environment_names()
+        raise ConfigurationError(
+            f"the environment {env!r} cannot be run here: there is none of this name (one of "
+            f"your own needs register_environment()); allowed are {', '.join(names)}."
+            f"{suggestion(env, names)}"
+        )
+    cls: type[Environment] = added
+    _check(cls)  # it may come from an entry point
+    if cls.name != env:
+        raise ConfigurationError(
+            f"{_place(cls)}: its name is {cls.name!r}, and its entry point calls it {env!r}"
+        )
+    if cls.profile != profile:
+        raise ConfigurationError(
+            f"the environment {env!r} cannot be run with the profile {profile!r}; it has only "
+            f"{cls.profile!r}"
+        )
+    return cls
+
+
+def _check(cls: object) -> None:
+    """Refuse what cannot be an environment."""
+    if not (isinstance(cls, type) and issubclass(cls, Environment)):
+        raise ConfigurationError(
+            f"register_environment({cls!r:.80}): a subclass of pytest_intercode.Environment is "
+            "needed"
+        )
+    where = _place(cls)
+    missing = sorted(getattr(cls, "__abstractmethods__", ()))
+    if missing or inspect.isabstract(cls):
+        raise ConfigurationError(f"{where}: it does not define {', '.join(missing)}")
+    name = getattr(cls, "name", None)
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigurationError(
+            f"{where}: name: small letters, digits and _ are needed, such as 'perl'; found {name!r}"
+        )
+    if name in (*ENVIRONMENTS, "all"):
+        raise ConfigurationError(f"{where}: name: {name!r} is ours; take another")
+    if cls.profile not in PROFILES:
+        raise ConfigurationError(
+            f"{where}: profile: allowed are {', '.join(PROFILES)}, found {cls.profile!r}"
+        )
+    if issubclass(cls, InterpreterEnvironment) and (
+        not cls.program or isinstance(cls.program, str)
+    ):
+        raise ConfigurationError(
+            f"{where}: program: the words of a command are needed, such as ('perl', 'repl.pl'); "
+            f"found {cls.program!r}"
+        )
+    for what in ("suite", "dockerfile"):
+        path = getattr(cls, what)
+        if path is not None and not Path(path).is_file():
+            raise ConfigurationError(f"{where}: {what}: {path} is not a file")
+
+
+def _place(cls: type[Environment]) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"

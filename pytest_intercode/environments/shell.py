@@ -16,9 +16,9 @@ from pytest_intercode.sandboxes.protocol import Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.files import build_archive
 from pytest_intercode.suites.loader import bundled_folder
-from pytest_intercode.suites.task import ImageSource, Task
+from pytest_intercode.suites.task import ENVIRONMENTS, ImageSource, Task
 
-__all__ = ["ShellEnvironment", "prepare"]
+__all__ = ["ShellEnvironment", "prepare", "text_of"]
 
 _SETUP_TIMEOUT = 120.0
 # Setup runs in a shell that reads its text from a pipe and prints into a file that is emptied, so
@@ -76,7 +76,9 @@ class ShellEnvironment(Environment):
     @classmethod
     def spec(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
         """Return the sandbox that this task needs."""
-        default = ImageSource(dockerfile=bundled_folder("dockerfiles") / f"{cls.name}.Dockerfile")
+        ours = cls.name if cls.name in ENVIRONMENTS else "bash"
+        own = cls.dockerfile or bundled_folder("dockerfiles") / f"{ours}.Dockerfile"
+        default = ImageSource(dockerfile=own)
         return SandboxSpec(
             image=provider.image(task.image or default),
             limits=task.limits,
@@ -105,13 +107,17 @@ class ShellEnvironment(Environment):
         prepare(sandbox, task, self._began)
 
     def _execute(self, action: str) -> Observation:
-        assert self._sandbox is not None
         fault = _unsendable(action)
         if fault:
             return Observation(f"[not run: an action cannot hold {fault}]\n", executed=False)
-        self._last = execution = self._sandbox.run(action, self.action_timeout)
-        text = _text(execution) + _bracketed(execution, self._told(execution))
+        self._last = execution = self._run(action)
+        text = text_of(execution) + _bracketed(execution, self._told(execution))
         return Observation(text, executed=execution.status == 0, status=execution.status)
+
+    def _run(self, action: str) -> Execution:
+        """Run one action in the agent's sandbox."""
+        assert self._sandbox is not None
+        return self._sandbox.run(action, self.action_timeout)
 
     def _told(self, execution: Execution) -> str:
         """Return what the agent is told of a command that was stopped, or of a new shell."""
@@ -151,7 +157,7 @@ def _unsendable(action: str) -> str:
     return ""
 
 
-def _text(execution: Execution) -> str:
+def text_of(execution: Execution) -> str:
     """Decode an output; say where bytes were left out of its middle."""
     if not execution.truncated:
         return execution.output.decode("utf-8", "backslashreplace")

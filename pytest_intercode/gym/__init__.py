@@ -23,18 +23,17 @@ except ModuleNotFoundError as error:
 from pytest_intercode.gym import shared as shared  # makes itself known to Gymnasium
 from pytest_intercode.gym.environment import IntercodeEnv
 from pytest_intercode.gym.text import UnicodeText
-from pytest_intercode.suites.task import ENVIRONMENTS
+from pytest_intercode.suites.registered import watch_environments
 
 __all__ = ["IntercodeEnv", "UnicodeText"]
 
 
-def _register() -> None:
-    for env in ENVIRONMENTS:
-        name = f"InterCode/{env.capitalize()}-v0"
-        if name not in gymnasium.registry:
-            gymnasium.register(
-                name, entry_point="pytest_intercode.gym:IntercodeEnv", kwargs={"env": env}
-            )
+def _register(env: str) -> None:
+    name = f"InterCode/{env.capitalize()}-v0"
+    if name not in gymnasium.registry:
+        gymnasium.register(
+            name, entry_point="pytest_intercode.gym:IntercodeEnv", kwargs={"env": env}
+        )
 
 
-_register()
+watch_environments(_register)  # ours, and those that others add

@@ -23,6 +23,7 @@ from pytest_intercode.rewards.python_strict import python_strict_reward
 from pytest_intercode.rewards.sql_changes import sql_changes_reward_again
 from pytest_intercode.rewards.sql_paper import sql_paper_reward_again
 from pytest_intercode.rewards.sql_strict import sql_rows_reward_again
+from pytest_intercode.suites.registered import added_environment
 from pytest_intercode.suites.task import RewardOptions, Task
 
 __all__ = ["NotRecorded", "played_profile", "score", "state_of", "unsubmitted"]
@@ -66,7 +67,7 @@ def score(row: Row, profile: str, task: Task | None = None, *, todays: bool = Fa
     env, played = env_of(row), played_profile(row)
     state = state_of(row, task)
     options = task.reward if task is not None and todays else None
-    score_env = _ENVIRONMENTS.get(env)
+    score_env = _ENVIRONMENTS.get(env) or _added(env)
     if score_env is None:
         raise NotRecorded(f"{env}: its rewards are not known here")
     try:
@@ -118,6 +119,24 @@ def unsubmitted(row: Row) -> bool:
 # -- each environment
 
 
+def _added(env: str) -> _Scored | None:
+    """Return how an environment that somebody added grades what it recorded."""
+    cls = added_environment(env)
+    if cls is None:
+        return None
+
+    def score_added(
+        row: Row, state: Mapping[str, Any], played: str, profile: str, _: RewardOptions | None
+    ) -> Reward:
+        _same(env, played, profile)
+        graded: Reward | None = cls.graded_again(state)
+        if graded is None:
+            raise NotRecorded(f"{env}: {cls.__name__}.graded_again does not say how it grades")
+        return graded
+
+    return score_added
+
+
 def _bash(
     row: Row, state: Mapping[str, Any], played: str, profile: str, options: RewardOptions | None
 ) -> Reward:
@@ -140,7 +159,7 @@ def _python(
 
 def _same(env: str, played: str, profile: str) -> None:
     if played != profile:
-        said = f"{env}: {_MISSING[env, profile]}"
+        said = f"{env}: {_MISSING.get((env, profile), f'it was played as {played}')}"
         raise NotRecorded(f"{said}: {_AGAIN.format(profile=profile)}")
 
 

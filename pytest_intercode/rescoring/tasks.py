@@ -18,7 +18,8 @@ from pytest_intercode.suites.catalogue import (
     default_data,
 )
 from pytest_intercode.suites.loader import is_row_file, load_rows, load_suite
-from pytest_intercode.suites.task import ENVIRONMENTS, Task
+from pytest_intercode.suites.registered import is_environment
+from pytest_intercode.suites.task import Task
 
 __all__ = ["TaskFinder", "task_among"]
 
@@ -57,7 +58,7 @@ class TaskFinder:
         env = env_of(row)
         for path in self._suites:
             yield self._file(path, env)
-        if env not in ENVIRONMENTS:
+        if not is_environment(env):
             return
         path = self._folder / str(row.get("node_id", "")).partition("::")[0]
         if path.suffix in (".yaml", ".yml") and path.is_file():

@@ -13,6 +13,7 @@ from pathlib import Path
 from pytest_intercode.errors import ConfigurationError, MissingFile, suggestion
 from pytest_intercode.fetching.upstream import DATASETS, ELSEWHERE
 from pytest_intercode.suites.loader import bundled_folder, load_suite
+from pytest_intercode.suites.registered import added_environment, environment_names
 from pytest_intercode.suites.task import Task
 
 __all__ = [
@@ -42,12 +43,15 @@ def default_data() -> Path:
 
 
 def suite_file(env: str) -> Path:
-    """Return where our own suite for an environment is, if there is one."""
+    """Return where the bundled suite of an environment is, if there is one."""
+    added = added_environment(env)
+    if added is not None and added.suite is not None:
+        return Path(added.suite)
     return bundled_folder("tasks") / f"{env}.yaml"
 
 
 def bundled_tasks(env: str, asked: str) -> tuple[Task, ...]:
-    """Return the tasks of our own suite for an environment.
+    """Return the tasks of the bundled suite of an environment, ours or an added one.
 
     Args:
         env: the environment.
@@ -58,9 +62,15 @@ def bundled_tasks(env: str, asked: str) -> tuple[Task, ...]:
     """
     path = suite_file(env)
     if not path.is_file():
-        names = [file.stem for file in sorted(path.parent.glob("*.yaml"))]
+        if added_environment(env) is not None:
+            raise ConfigurationError(
+                f"{asked}: the environment {env} brings no suite of its own; name one: a .yaml "
+                f"with env: {env}"
+            )
+        names = [name for name in environment_names() if suite_file(name).is_file()]
         raise ConfigurationError(
-            f"{asked}: there is no bundled suite of this name. Bundled: {', '.join(names)}"
+            f"{asked}: there is no bundled suite of this name. Bundled: {', '.join(names)}."
+            + suggestion(env, names)
         )
     return load_suite(path).tasks
 

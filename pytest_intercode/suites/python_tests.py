@@ -10,7 +10,7 @@ from functools import lru_cache
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.python_expressions import TestError
 from pytest_intercode.suites.python_split import Split, split_test
-from pytest_intercode.suites.task import CallTest, CodeTest, ProgramTest, Task
+from pytest_intercode.suites.task import ENVIRONMENTS, CallTest, CodeTest, ProgramTest, Task
 
 __all__ = ["check_tests", "entry_of", "splits"]
 
@@ -18,14 +18,16 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def check_tests(tasks: Iterable[Task]) -> None:
-    """Check that python tasks have tests that can be graded, and that no others have any.
+    """Check that python tasks have tests that can be graded, and that no others of ours have any.
+
+    What they mean to an environment that somebody added is its own affair.
 
     Raises:
         SuiteError: a task has none, or one of them does not parse or cannot be split.
     """
     for task in tasks:
         where = f"{task.source}: task {task.id!r}: tests"
-        if task.env != "python" and task.tests:
+        if task.env != "python" and task.env in ENVIRONMENTS and task.tests:
             raise SuiteError(f"{where}: they are for the env python, not {task.env}")
         if task.env != "python" or task.skip:
             continue

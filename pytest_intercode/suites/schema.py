@@ -25,8 +25,12 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
+from pytest_intercode.errors import suggestion
+from pytest_intercode.suites.registered import environment_names, is_environment
 from pytest_intercode.suites.task import (
+    AUDIT_CHECKS,
     Archive,
     CallTest,
     CodeTest,
@@ -73,10 +77,30 @@ def _absolute(value: str) -> str:
     return value
 
 
+def _environment(value: str) -> str:
+    if not is_environment(value):  # told as a wrong literal is
+        allowed = {"expected": ", ".join(environment_names())}
+        raise PydanticCustomError("literal_error", "there is no such environment", allowed)
+    return value
+
+
+def _audit(value: dict[str, str]) -> dict[str, str]:
+    for name, reason in value.items():
+        if name not in AUDIT_CHECKS:
+            raise ValueError(
+                f"the audit has no check {name!r}.{suggestion(name, AUDIT_CHECKS)} Allowed: "
+                f"{', '.join(AUDIT_CHECKS)}"
+            )
+        if not reason.strip():
+            raise ValueError(f"{name}: say why this is no fault of the task")
+    return value
+
+
 Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
 Moment = Annotated[float, BeforeValidator(_moment)]
 AbsolutePath = Annotated[StrictStr, AfterValidator(_absolute)]
 Mode = Annotated[int, Field(ge=0, le=0o7777)]
+Audit = Annotated[dict[StrictStr, StrictStr], AfterValidator(_audit)]
 Hardness = Annotated[StrictStr, Field(max_length=40)]
 
 
@@ -237,6 +261,8 @@ class TaskFields(_Model):
     test_setup: StrictStr | None = None
     entry: Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")] | None = None
     solution: StrictStr | list[StrictStr] | None = None
+    audit: Audit | None = None
+    decoys: list[StrictStr] | None = None
 
     @field_validator("files")
     @classmethod
@@ -292,7 +318,7 @@ class SuiteModel(_Model):
     """A whole suite file."""
 
     suite: StrictStr | None = None
-    env: Literal["bash", "sql", "python", "ctf"]
+    env: Annotated[StrictStr, AfterValidator(_environment)]
     description: StrictStr = ""
     defaults: TaskFields = TaskFields()
     tasks: list[TaskModel] = []
@@ -350,6 +376,10 @@ def _apply(task: Task, fields: TaskFields, folder: Path, bundled: Path) -> Task:
         new["tests"] = tuple(map(_test, fields.tests))
     if fields.solution is not None:
         new["solution"] = tuple(_list(fields.solution))
+    if fields.audit is not None:
+        new["audit"] = {**task.audit, **fields.audit}
+    if fields.decoys is not None:
+        new["decoys"] = tuple(fields.decoys)
     if fields.image is not None:
         new["image"] = ImageSource(image=fields.image)
     if fields.dockerfile is not None:

@@ -372,7 +372,8 @@ def test_rows_with_ids_of_their_own(load: Load, tmp_path: Path) -> None:
 
 _COMMON = (
     "hardness, tags, files, archive, setup, image, dockerfile, workdir, limits, reward, max_turns, "
-    "action_timeout, timeout, xfail, skip, database, tests, test_setup, entry, solution"
+    "action_timeout, timeout, xfail, skip, database, tests, test_setup, entry, solution, "
+    "audit, decoys"
 )
 
 # what is laid below the one task (or a whole file), the line, the message

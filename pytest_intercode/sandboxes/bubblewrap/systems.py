@@ -15,6 +15,11 @@ from pytest_intercode.suites.task import ImageSource
 __all__ = ["Systems"]
 
 _INSTALL = re.compile(r"apt-get install((?:\\\n|[^&|;\n])*)")
+# What a Dockerfile does that makes a Debian with some packages, and nothing else.
+_PLAIN = re.compile(
+    r"ARG BASE=debian(?::\S+)?|FROM (?:debian(?::\S+)?|\$BASE|\$\{BASE\})"
+    r"|RUN (?:(?:[A-Z_]+=\S+ )?(?:apt-get (?:update|install|clean)|rm) [^&|;$`]*(?:&& *|$))+",
+)
 _STATUS = Path("/var/lib/dpkg/status")
 _INSTALLED = re.compile(
     r"^Package: (\S+)\n(?:Essential: yes\n)?Status: install ok installed$", re.MULTILINE
@@ -25,7 +30,8 @@ class Systems:
     """Finds the system for what tasks name as image.
 
     Args:
-        bundled: the folder of our own Dockerfiles; for these, the host's system is as good.
+        bundled: the folder of our own Dockerfiles; for these, the host's system is as good. For
+            others it is where they do nothing but install packages, and the host has them all.
         rootfs: an unpacked root file system for all images; or a folder with one for each,
             called as the Dockerfile is: ``bash`` for ``bash.Dockerfile``.
         progress: called with one line for what a person should know.
@@ -72,14 +78,21 @@ class Systems:
                 "root file system (it has no usr/bin/bash)"
             )
         dockerfile = source.dockerfile
-        if dockerfile is None or not dockerfile.resolve().is_relative_to(self._bundled):
+        ours = dockerfile is not None and dockerfile.resolve().is_relative_to(self._bundled)
+        text = "" if dockerfile is None else _text(dockerfile)
+        if dockerfile is None or not (ours or _is_plain(text)):
             raise ImageError(
                 f"the image {source.image or dockerfile} is made by Docker; for bubblewrap, unpack "
                 f"it (`docker export`) and give --intercode-rootfs, with it or with {name}/ in it"
             )
         if source.context and self._layered:
             return self._layered(dockerfile, source)
-        missing = list(_missing(dockerfile.read_text("utf-8")))
+        missing = list(_missing(text))
+        if missing and not ours:
+            raise ImageError(
+                f"this machine lacks what {dockerfile} installs: apt-get install "
+                f"{' '.join(missing)}; or give --intercode-rootfs, with the image unpacked"
+            )
         if missing:
             self._progress(
                 f"this machine lacks what {dockerfile.name} installs, and some tasks may need it: "
@@ -107,6 +120,21 @@ def _name(source: ImageSource) -> str:
 
 def _is_root(folder: Path) -> bool:
     return os.path.lexists(folder / "usr/bin/bash") or os.path.lexists(folder / "bin/bash")
+
+
+def _text(dockerfile: Path) -> str:
+    try:
+        return dockerfile.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ImageError(f"{dockerfile}: cannot be read: {error}") from None
+
+
+def _is_plain(dockerfile: str) -> bool:
+    """Whether a Dockerfile does nothing but install Debian packages."""
+    lines = dockerfile.replace("\\\n", " ").splitlines()
+    steps = [" ".join(line.split()) for line in lines if line.strip()]
+    plain = all(step.startswith("#") or _PLAIN.fullmatch(step) for step in steps)
+    return plain and _INSTALL.search(dockerfile) is not None
 
 
 def _missing(dockerfile: str) -> Iterator[str]:

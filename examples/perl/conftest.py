@@ -1,0 +1,1 @@
+import perl_environment  # noqa: F401 - adds the environment perl

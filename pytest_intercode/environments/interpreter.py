@@ -1,0 +1,202 @@
+"""What environments share whose actions are source for a program that reads, runs and remembers.
+
+An environment for another language derives from this one. It names the program and says how what
+the hidden tests print is compared with what they print after gold; the rest is here.
+
+The program is a child of the sandbox's shell, which feeds it. It has four descriptors: on 4 come
+actions, each ended by a NUL byte; after each one it writes a line to 3, the status (0 where the
+action went well); 0 is empty; 1 and 2 are the agent's. It ends when 4 does. When it dies, or is
+killed as an action does not end, a new one that knows nothing takes its place, and the agent is
+told.
+"""
+
+from __future__ import annotations
+
+import abc
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytest_intercode.environments.gold import Gold, GoldRun
+from pytest_intercode.environments.shell import ShellEnvironment, text_of
+from pytest_intercode.errors import ConfigurationError, GoldError, MissingProgram
+from pytest_intercode.rewards.protocol import Reward
+from pytest_intercode.sandboxes.protocol import HOST, Execution, Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.task import CodeTest, Task
+
+__all__ = ["InterpreterEnvironment"]
+
+# Run by the shell ahead of the first action. The program's output is the action's own, in true
+# order and limited as any; a coprocess's would go to the shell.
+_START = (
+    "exec {{__out}}>&1; "
+    "coproc __program {{ exec {program} 3>&1 4<&0 </dev/null >&$__out 2>&1 {{__out}}>&-; }}; "
+    "exec {{__out}}>&- {{__to}}>&${{__program[1]}} {{__from}}<&${{__program[0]}}; "
+    "__pid=$__program_PID; "
+)
+# What an earlier action started is not killed with the one that does not end.
+_END = 'kill -KILL "$__pid" 2>/dev/null; while [ -e "/proc/$__pid/fd/1" ]; do sleep 0.01; done'
+# The shell ends with its program, and the channel says so.
+_FEED = (
+    "printf '%s\\0' {code} >&$__to; IFS= read -r __status <&$__from || "
+    '{{ wait "$__pid"; exit "$?"; }} 2>/dev/null; __intercode_status "$__status"'
+)
+_NOT_FOUND = 127
+
+
+class _Interpreter:
+    """The program in one sandbox, started when it is first needed."""
+
+    def __init__(self, sandbox: Sandbox, program: Sequence[str]) -> None:
+        self._sandbox = sandbox
+        self._start = _START.format(program=shlex.join(program))
+        self._runs = False
+
+    def run(self, code: str, timeout: float) -> Execution:
+        """Run one action in it."""
+        line = _FEED.format(code=shlex.quote(code))
+        execution = self._sandbox.run(line if self._runs else self._start + line, timeout)
+        self._runs = execution.ended == "itself" and not execution.restarted
+        if not self._runs and execution.ended != "cancelled":
+            self._sandbox.run(_END, timeout)  # and what it printed meanwhile is dropped
+        return execution
+
+
+class InterpreterEnvironment(ShellEnvironment):
+    """An interpreter: an action is source that it runs, and it remembers.
+
+    Gold is played in an interpreter of its own. Then the task's ``tests``, source too, are run in
+    both, and :meth:`compare` is given what each printed; for a task without tests, what the last
+    action printed, or what the agent submitted. The tests run in the interpreter that the agent
+    used, so they should leave nothing behind.
+
+    Attributes:
+        program: the words of the command that starts the interpreter. The module says what is
+            asked of it.
+    """
+
+    program: Sequence[str] = ()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._interpreter: _Interpreter | None = None
+        self._expected: list[str] = []
+        self._printed: tuple[list[str | None], list[str]] | None = None
+
+    @staticmethod
+    @abc.abstractmethod
+    def compare(agent: Sequence[str | None], gold: Sequence[str]) -> Reward:
+        """Grade: a pure function of what the tests printed on both sides, in their order.
+
+        The agent's is None for a test that did not end with status 0.
+        """
+
+    @classmethod
+    def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
+        """Return two equal specs: the agent's and gold's."""
+        return [cls.spec(task, provider)] * 2
+
+    def end_state(self) -> dict[str, Any]:
+        """Return what both sides printed."""
+        if self._printed is None:
+            return {}
+        mine, theirs = self._printed
+        return {"agent": {"printed": mine}, "gold": {"printed": theirs}}
+
+    @classmethod
+    def graded_again(cls, state: Mapping[str, Any]) -> Reward:
+        """Compare again what both sides printed."""
+        return cls.compare(state["agent"]["printed"], state["gold"]["printed"])
+
+    # -- an episode
+
+    def _start(self, task: Task) -> None:
+        self._printed = self._last = None
+        _tests(task)  # a mistake in them is told at once
+        self._began = time.time()
+        expected: list[str] = []
+        spec = self.spec(task, self.provider)
+        mine = self.provider.order(spec)  # before gold's, which nobody waits for yet
+
+        def play(sandbox: Sandbox) -> Gold:
+            self._prepare(sandbox, task)
+            expected.extend(self._play_gold(_Interpreter(sandbox, self.program), task))
+            return Gold(sandbox)
+
+        self._gold = GoldRun(self.provider, spec, play)
+        self._expected = expected
+        self._sandbox = mine.wait()
+        self._prepare(self._sandbox, task)
+        self._interpreter = _Interpreter(self._sandbox, self.program)
+
+    def _play_gold(self, interpreter: _Interpreter, task: Task) -> list[str]:
+        """Return what the tests print after gold, or gold itself where there are none."""
+        where = f"{task.source}: task {task.id!r}"
+        printed = []
+        for code in (*task.gold, *_tests(task)):
+            execution = interpreter.run(code, self.action_timeout)
+            if execution.status == _NOT_FOUND and self.spec(task, self.provider).image == HOST:
+                raise MissingProgram(
+                    f"{where}: this machine lacks {self.program[0]}; install it, or give "
+                    "--intercode-rootfs"
+                )
+            if execution.status != 0:
+                raise GoldError(
+                    f"{where}: gold, or a test after it, does not end well: {code[:100]!r} printed "
+                    f"{text_of(execution)[-200:]!r}"
+                )
+            printed.append(text_of(execution))
+        told = printed[len(task.gold) :] if task.tests else printed[-1:]
+        if not all(told):
+            what = "a test prints nothing after gold" if task.tests else "gold prints nothing"
+            raise GoldError(f"{where}: {what}, so nothing can be compared")
+        return told
+
+    def _run(self, action: str) -> Execution:
+        assert self._interpreter is not None
+        return self._interpreter.run(action, self.action_timeout)
+
+    def _told(self, execution: Execution) -> str:
+        lost = "a new interpreter has none of the names from before"
+        if execution.ended == "timeout":
+            return f"timed out after {self.action_timeout:g} s and was stopped; {lost}"
+        if execution.ended == "flood":
+            return f"stopped after {execution.size} bytes of output; {lost}"
+        if execution.ended == "cancelled":
+            return "stopped: the episode is over"
+        if execution.restarted:
+            return f"the interpreter ended with status {execution.status}; {lost}"
+        return ""
+
+    def _grade(self, answer: str | None) -> Reward:
+        assert self._gold is not None
+        assert self.task is not None
+        self._gold.result()
+        mine: list[str | None] = [_printed(self._run(code)) for code in _tests(self.task)]
+        if not mine:
+            mine = [_printed(self._last) if answer is None else answer]
+        self._printed = mine, self._expected
+        return self.compare(mine, self._expected)
+
+
+def _tests(task: Task) -> list[str]:
+    """Return the hidden tests.
+
+    Raises:
+        ConfigurationError: one of them is no source.
+    """
+    for test in task.tests:
+        if not isinstance(test, CodeTest):
+            raise ConfigurationError(
+                f"{task.source}: task {task.id!r}: tests: a test of the env {task.env} is its "
+                "source, a string"
+            )
+    return [test.code for test in task.tests if isinstance(test, CodeTest)]
+
+
+def _printed(execution: Execution | None) -> str | None:
+    if execution is None or execution.status != 0:
+        return None
+    return text_of(execution)
