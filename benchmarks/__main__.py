@@ -28,8 +28,9 @@ PARTS = {
     "startup": "what the plugin costs others",
     "sql": "statements against raw drivers",
     "datasets": "MBPP and Spider; only when it is named",
+    "gate": "how often comparing two runs errs; only when it is named",
 }
-BY_NAME = ("datasets",)
+BY_NAME = ("datasets", "gate")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

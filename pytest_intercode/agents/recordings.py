@@ -25,6 +25,17 @@ Row: TypeAlias = "Mapping[str, Any]"
 _TEXTS = ("environment", "dataset", "query", "suite", "profile", "outcome")
 _TEXT = (str, type(None))
 _BEGINNING = b'{"environment": '  # of each of our lines
+_NUMBER = (int, float)
+_KINDS: dict[str, tuple[Any, str]] = {
+    "repeat": (int, "a whole number"),
+    "reward": (_NUMBER, "a number"),
+    "seconds": (_NUMBER, "a number"),
+    "summary": (dict, "an object"),
+    "usage": (dict, "an object"),
+    "agent_arguments": (dict, "an object"),
+    "tags": (list, "a list"),
+    "hardness": (str, "a string"),
+}
 _BY_TURN = {
     "observations": _TEXT,
     "thoughts": _TEXT,
@@ -136,6 +147,11 @@ def _problem(row: Any) -> str:
     passed = row.get("turn_passed", [])
     if not isinstance(passed, list) or not all(isinstance(p, bool) for p in passed):
         return "turn_passed is not a list of true and false"
+    for name, (kinds, what) in _KINDS.items():
+        if name in row and (not isinstance(row[name], kinds) or isinstance(row[name], bool)):
+            return f"{name} is not {what}"
+    if "outcome" in row and "reward" not in row:
+        return "it has an outcome and no reward"
     return ""
 
 

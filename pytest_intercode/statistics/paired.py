@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, lcm, sqrt
+from math import ceil, fsum, lcm, sqrt
 from random import Random
 from typing import Literal, TypeVar
 
 from pytest_intercode.statistics.rates import Interval, quantile_of_normal
 
-__all__ = ["Verdict", "mcnemar_exact", "paired_test", "sign_flip"]
+__all__ = ["Kind", "Verdict", "mcnemar_exact", "paired_test", "sign_flip"]
 
 Kind = Literal["regressed", "improved", "no difference", "too few samples"]
 Key = TypeVar("Key")
@@ -102,7 +102,7 @@ def mcnemar_exact(lost: int, won: int) -> float:
     for at in range(min(lost, won) + 1):
         tail += term
         term = term * (changed - at) // (at + 1)
-    return min(1.0, 2 * tail / 2**changed)
+    return min(1.0, float(2 * tail / 2**changed))
 
 
 def sign_flip(differences: Sequence[Fraction]) -> tuple[float, bool]:
@@ -136,7 +136,7 @@ def _counted(sizes: Sequence[int], seen: int) -> float:
         ]
         reach += size
     far = sum(ways[: (reach - seen) // 2 + 1])  # and as many on the other side
-    return min(1.0, 2 * far / 2 ** len(sizes))
+    return min(1.0, float(2 * far / 2 ** len(sizes)))
 
 
 def _drawn(sizes: Sequence[int], seen: int) -> float:
@@ -209,8 +209,8 @@ def _interval(changes: Sequence[float], level: float) -> tuple[Interval, float]:
     tasks that all stayed as they were do not show that nothing changed, and so it has a width.
     """
     tasks = len(changes) + 2
-    mean = sum(changes) / tasks
-    spread = sqrt((sum(each**2 for each in changes) + 2) / tasks - mean**2)
+    mean = fsum(changes) / tasks
+    spread = sqrt((fsum(each**2 for each in changes) + 2) / tasks - mean**2)
     half = quantile_of_normal(1 - level) * spread / sqrt(tasks)
     return Interval(max(-1.0, mean - half), min(1.0, mean + half)), spread
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -123,7 +123,9 @@ def _rate_interval(tasks: Sequence[Sequence[Try]]) -> Interval | None:
     return wilson(count * sum(map(sum, solved)) / sum(map(len, solved)), count)
 
 
-def _by_k(counts: Counter[tuple[int, int]], estimate: Any) -> dict[int, float]:
+def _by_k(
+    counts: Counter[tuple[int, int]], estimate: Callable[[int, int, int], float]
+) -> dict[int, float]:
     """Return the mean of an estimate over tasks, which are given by their tries and successes."""
     fewest = min((tries for tries, _ in counts), default=0)
     return {
@@ -136,7 +138,7 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _turns(row: Any) -> int:
+def _turns(row: Mapping[str, Any]) -> int:
     taken = (row.get("summary") or {}).get("turns_taken")
     history = row["turn_history"]
     return (

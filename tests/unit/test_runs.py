@@ -175,3 +175,31 @@ def test_intercodes_own_file_is_not_torn(tmp_path: Path) -> None:
     said: list[str] = []
     assert len(read_results(path, torn=said.append)) == 2
     assert said == []
+
+
+# -- rows that somebody has edited
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"repeat": "x"}, "repeat is not a whole number"),
+        ({"repeat": True}, "repeat is not a whole number"),
+        ({"reward": "1"}, "reward is not a number"),
+        ({"agent_arguments": [1]}, "agent_arguments is not an object"),
+        ({"tags": "a"}, "tags is not a list"),
+        ({"usage": 3}, "usage is not an object"),
+    ],
+)
+def test_a_value_of_the_wrong_kind(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(json.dumps({**_row(), **change}) + "\n")
+    with pytest.raises(ConfigurationError, match=f"row 0: not a recorded episode: {said}$"):
+        read_results(path)
+
+
+def test_an_outcome_without_its_reward(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(json.dumps({k: v for k, v in _row().items() if k != "reward"}))
+    with pytest.raises(ConfigurationError, match="it has an outcome and no reward"):
+        read_results(path)
