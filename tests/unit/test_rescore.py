@@ -456,7 +456,7 @@ def test_the_suite_is_found_by_the_node_id(folder: Path) -> None:
         (["."], ".: cannot be read: it is a folder, a file is needed"),
         (["empty.jsonl"], "empty.jsonl: holds no recorded episode"),
         (["list.jsonl"], "list.jsonl, row 0: end_state is not an object"),
-        (["text.jsonl"], "text.jsonl, row 0: its reward is not a number"),
+        (["text.jsonl"], "text.jsonl, row 0: not a recorded episode: reward is not a number"),
         (["loose.jsonl"], "loose.jsonl, row 0: its profile is neither strict nor paper"),
         (["run.jsonl", "--output", "./run.jsonl"], "--output=run.jsonl: this is the run itself; "),
         (
