@@ -40,6 +40,10 @@ class Suite(pytest.Module):
         return made
 
     def _getobj(self) -> ModuleType:
+        if session_of(self.config).settings.audit:
+            from pytest_intercode import audit_cases
+
+            return audit_cases
         from pytest_intercode import cases
 
         return cases

@@ -119,6 +119,11 @@ class IntercodeSession:
             self.tasks.bundled()
             if self.config.option.collectonly:
                 return
+            if self.settings.agent and self.settings.audit:
+                raise ConfigurationError(
+                    f"--intercode-audit: the tasks are audited and no agent is run; leave out "
+                    f"--intercode-agent={self.settings.agent}"
+                )
             if self.settings.agent:
                 self._check(self.factory())
             assert self.baseline is None or self.baseline.path  # read now: a mistake ends the run
@@ -132,6 +137,8 @@ class IntercodeSession:
         """Say what is run."""
         settings = self.settings
         words = [f"agent {settings.agent or '(none)'}", f"profile {settings.profile}"]
+        if settings.audit:
+            words = ["audit of the tasks, profile strict"]
         if not self.config.option.collectonly and self.feedback == "reward":
             words.append("rewards as feedback")
         if settings.network:

@@ -128,7 +128,8 @@ class Settings:
             data = config.invocation_params.dir / Path(os.environ["INTERCODE_DATA"]).expanduser()
         if data is None and default_data().is_dir():
             data = default_data()
-        repeat = _number(config, "repeat", int) or 1
+        audit = _flag(config, "audit")
+        repeat = 1 if audit else _number(config, "repeat", int) or 1
         rootfs = path("rootfs")
         if rootfs is not None and not rootfs.is_dir():
             raise ConfigurationError(f"--intercode-rootfs={rootfs}: there is no such folder")
@@ -165,7 +166,7 @@ class Settings:
             fail_under=_fail_under(_value(config, "fail-under")),
             html=path("html"),
             resume=_flag(config, "resume"),
-            audit=_flag(config, "audit"),
+            audit=audit,
             base_images=_pairs(config, "base-image", "NAME=REPLACEMENT"),
             network=_flag(config, "network"),
             sandbox=str(_choice(config, "sandbox", BACKENDS, "auto")),

@@ -29,6 +29,7 @@ _LAYERS = (
     (
         "plugin",
         "ahead",
+        "audit_cases",
         "collection",
         "cases",
         "fixtures",

@@ -1,0 +1,5 @@
+"""The audit: what is wrong with the tasks of a suite, before an agent is blamed for it.
+
+Gold is played, twice; so are agents that do nothing, and answers that are wrong. Nothing here
+imports pytest.
+"""
