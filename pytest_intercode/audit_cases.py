@@ -18,7 +18,7 @@ _AUDITORS = pytest.StashKey[Auditor]()
 @pytest.fixture
 def faults(request: pytest.FixtureRequest, intercode_task: Task) -> list[Finding]:
     """What is wrong with the task; found in setup, so that a fault of the machine is an error."""
-    suite = request.node.getparent(Suite)
+    suite: Suite = request.node.getparent(Suite)
     if _AUDITORS not in suite.stash:
         provider = session_of(request.config).provider
         suite.stash[_AUDITORS] = Auditor(suite.tasks(), provider)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 
@@ -33,7 +32,7 @@ from pytest_intercode.suites.task import AUDIT_CHECKS, Task
 
 __all__ = ["Auditor"]
 
-_APART = 1.1  # seconds between the two runs of gold: a clock that shows seconds has moved on
+_APART = 1.1  # seconds that the second agent starts later: a clock that shows them has moved on
 _LEAST_TIME = 2.0  # seconds that an action of a wrong answer has
 _SLOWER = 4  # times gold's own, which it has where that is more
 _PLAYED = frozenset(AUDIT_CHECKS) - {"files-used", "no-duplicates"}
@@ -113,12 +112,10 @@ class Auditor:
             else:
                 yield Finding(task.id, "gold-runs", "gold does not run", why)
             return
-        began = time.monotonic()
         yield from self._of_gold(task, gold)
         limit = min(task.action_timeout, max(_LEAST_TIME, _SLOWER * gold.seconds))
         yield from self._taken_for_right(task, gold, limit)
         if "twins-agree" in self._checks:
-            time.sleep(max(0.0, began + _APART - time.monotonic()))
             yield from self._twins(task, gold)
 
     def _of_gold(self, task: Task, gold: Played) -> Iterator[Finding]:
@@ -127,7 +124,7 @@ class Auditor:
                 status = f" with status {seen.status}" if seen.status is not None else ""
                 yield Finding(task.id, "gold-runs", f"gold fails{status}", f"{action}\n{seen}")
                 break
-        if not gold.solved and not difference(task.env, gold, gold):
+        if not gold.solved and not difference(task.env, gold):
             said = f"gold gets {gold.reward.value:.2f}"
             why = "its turns are used up" if gold.over == "budget" else gold.reward.reason
             yield Finding(task.id, "gold-scores-1", f"{said}: {why}" if why else said)
@@ -185,7 +182,7 @@ class Auditor:
 
     def _twins(self, task: Task, gold: Played) -> Iterator[Finding]:
         try:
-            again = play(self._provider, task, gold_answer(task))
+            again = play(self._provider, task, gold_answer(task), pause=_APART)
         except SandboxError:
             raise
         except GoldError as error:

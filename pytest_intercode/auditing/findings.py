@@ -16,7 +16,7 @@ MEANINGS: Mapping[str, str] = dict(
         (
             "gold runs to its end, in time, and every action of it with status 0",
             "an agent that plays gold gets the reward 1.0",
-            "two runs of gold, seconds apart, leave the same",
+            "gold that is run a second later leaves the same",
             "whoever does nothing does not solve the task",
             "an empty answer does not solve it",
             "an answer that is surely wrong does not solve it",

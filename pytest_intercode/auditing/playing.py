@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -74,7 +75,11 @@ def gold_answer(task: Task) -> Answer:
 
 
 def play(
-    provider: SandboxProvider, task: Task, answer: Answer, action_timeout: float | None = None
+    provider: SandboxProvider,
+    task: Task,
+    answer: Answer,
+    action_timeout: float | None = None,
+    pause: float = 0.0,
 ) -> Played:
     """Play an answer on a fresh sandbox, once more if the first one broke.
 
@@ -83,24 +88,30 @@ def play(
         task: the task.
         answer: what is played.
         action_timeout: seconds for an action; by default the task's own number.
+        pause: seconds before the first action, in which gold is at work.
 
     Raises:
         InfrastructureError: gold did not run to its end, or no sandbox could be had.
     """
     try:
-        return _play(provider, task, answer, action_timeout)
+        return _play(provider, task, answer, action_timeout, pause)
     except SandboxError:
-        return _play(provider, task, answer, action_timeout)
+        return _play(provider, task, answer, action_timeout, pause)
 
 
 def _play(
-    provider: SandboxProvider, task: Task, answer: Answer, action_timeout: float | None
+    provider: SandboxProvider,
+    task: Task,
+    answer: Answer,
+    action_timeout: float | None,
+    pause: float,
 ) -> Played:
     cls = environment_class(task.env, "strict")
     environment = cls(provider, action_timeout=action_timeout)
     observations: list[Observation] = []
     try:
         environment.reset(task=task)
+        time.sleep(pause)
         for action in answer.actions:
             if environment.over:
                 break
