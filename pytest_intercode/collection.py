@@ -40,7 +40,11 @@ class Suite(pytest.Module):
         return made
 
     def _getobj(self) -> ModuleType:
-        if session_of(self.config).settings.audit:
+        try:
+            audit = session_of(self.config).settings.audit
+        except ConfigurationError as error:
+            raise self.CollectError(str(error)) from None
+        if audit:
             from pytest_intercode import audit_cases
 
             return audit_cases

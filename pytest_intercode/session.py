@@ -11,14 +11,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_intercode.agents.loader import adapt, load_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory
-from pytest_intercode.agents.recordings import read_results
 from pytest_intercode.environments.base import Environment, Feedback
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import (
@@ -27,6 +25,7 @@ from pytest_intercode.errors import (
     InfrastructureError,
     TornResultsWarning,
 )
+from pytest_intercode.opening import check, earlier_part, open_reports
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.selection import Selection
@@ -119,17 +118,10 @@ class IntercodeSession:
             self.tasks.bundled()
             if self.config.option.collectonly:
                 return
-            if self.settings.agent and self.settings.audit:
-                raise ConfigurationError(
-                    f"--intercode-audit: the tasks are audited and no agent is run; leave out "
-                    f"--intercode-agent={self.settings.agent}"
-                )
-            if self.settings.agent:
-                self._check(self.factory())
-            assert self.baseline is None or self.baseline.path  # read now: a mistake ends the run
-            self._go_on()
+            check(self)
+            self.resumed = earlier_part(self)
             self._go_ahead()
-            self._report()
+            open_reports(self)
         except ConfigurationError as error:
             raise pytest.UsageError(str(error)) from None
 
@@ -151,34 +143,6 @@ class IntercodeSession:
             words.append(f"resuming {self.resumed.count} episodes of {settings.results}")
         return [f"intercode: {', '.join(words)}, sandbox {self.provider.choice}"]
 
-    def _check(self, factory: AgentFactory) -> None:
-        """Refuse what cannot be kept."""
-        settings = self.settings
-        head, _, played = factory.name.partition(":")
-        path = settings.agent_folder / Path(played.strip()).expanduser()
-        results = settings.results
-        if head == "replay" and results is not None and results.exists() and results.samefile(path):
-            raise ConfigurationError(
-                f"--intercode-results={results}: this is the run that is replayed, and it would "
-                "be lost; name another file"
-            )
-        if factory.terminal:
-            from pytest_intercode.terminal import check_terminal
-
-            check_terminal(self.config, factory.name)
-            if settings.concurrency > 1:
-                raise ConfigurationError(
-                    f"--intercode-concurrency={settings.concurrency}: the agent {factory.name} "
-                    "talks to your terminal, one episode at a time; leave the option out"
-                )
-        if factory.priced is False and (settings.budget.cost or settings.run_limits.cost):
-            option = "max-cost" if settings.budget.cost else "run-max-cost"
-            raise ConfigurationError(
-                f"--intercode-{option}: the agent {factory.name} knows no prices, so money cannot "
-                "be limited: give --intercode-agent-arg input_price=... and output_price=... (per "
-                "million tokens), or limit tokens"
-            )
-
     def _go_ahead(self) -> None:
         """Let episodes run ahead, if that is asked for and this process runs any."""
         of_run = self.settings.concurrency
@@ -191,42 +155,6 @@ class IntercodeSession:
                 assert self.provider  # made now, by one thread
                 self.ahead = Ahead(self, own)
                 self.config.pluginmanager.register(self.ahead, "intercode-ahead")
-
-    def _go_on(self) -> None:
-        """Take up the run that the results file holds, if that is asked for."""
-        settings = self.settings
-        if not settings.resume:
-            return
-        if settings.results is None:
-            raise ConfigurationError(
-                "--intercode-resume: needs --intercode-results=FILE.jsonl, the run to go on with"
-            )
-        if settings.results.exists():
-            from pytest_intercode.resumption import Resumed
-
-            # The reporter tells what is torn, and mends it; it may be writing to the file by now.
-            rows = read_results(settings.results, torn=lambda line: None)
-            self.resumed = Resumed(self, rows)
-            self.config.pluginmanager.register(self.resumed, "intercode-resumed")
-
-    def _report(self) -> None:
-        """Open what is written to, and set up the gate, where reports arrive."""
-        settings = self.settings
-        if is_worker(self.config):
-            return
-        if settings.html:
-            from pytest_intercode.page import require
-
-            require()
-        if settings.results or settings.html or settings.baseline or settings.fail_under:
-            from pytest_intercode.reporting.terminal import reporter_of
-
-            reporter = reporter_of(self.config)
-            if settings.baseline or settings.fail_under:
-                from pytest_intercode.gate import Gate
-
-                gate = Gate(self.baseline, settings.gate, settings.fail_under, reporter.tries)
-                self.config.pluginmanager.register(gate, "intercode-gate")
 
     @cached_property
     def baseline(self) -> Baseline | None:

@@ -10,7 +10,7 @@ from pytest_intercode.reporting.runs import Try
 from pytest_intercode.statistics.rates import Interval
 from pytest_intercode.statistics.summary import Summary, groups, summarise
 
-__all__ = ["KEPT", "light", "markdown", "repeats_table", "summaries", "table"]
+__all__ = ["KEPT", "detailed_table", "light", "markdown", "summaries", "table"]
 
 KEPT = (
     *("environment", "dataset", "suite", "task_id", "node_id", "hardness", "tags", "repeat"),
@@ -65,17 +65,18 @@ def markdown(tries: Iterable[Try]) -> list[str]:
     return [f"| {' | '.join(map(_escaped, row))} |" for row in (heading, rule, *rows)]
 
 
-def repeats_table(tries: Iterable[Try]) -> list[str]:
-    """Return what several tries at each task tell: one line for each value of each label.
+def detailed_table(tries: Iterable[Try]) -> list[str]:
+    """Return all statistics, one line for each environment, dataset, hardness and tag.
 
-    ``pass@k`` is how likely one of k tries solves a task, ``pass^k`` how likely all of k do.
+    With several tries at each task, ``pass@k`` is how likely one of k solves it, and ``pass^k`` how
+    likely all of k do.
     """
     tries = list(tries)
     found = [("all", "", summarise(tries))]
     for by, values in summaries(tries).items():
         found += [(by, value, made) for value, made in values]
     most = max((max(made.pass_at, default=1) for *_, made in found), default=1)
-    shown = sorted({1, most})
+    shown = sorted({1, most}) if most > 1 else []
     heading = ["by", "value", "tasks", "tries", "rate", "95% interval"]
     heading += [f"pass@{k}" for k in shown] + [f"pass^{k}" for k in shown if k > 1]
     heading += ["reward", "95% interval"]

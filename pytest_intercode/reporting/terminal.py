@@ -16,7 +16,7 @@ import pytest
 from pytest_intercode.errors import IntercodeError, TornResultsWarning
 from pytest_intercode.reporting.results import ResultsFile
 from pytest_intercode.reporting.runs import Try, counted
-from pytest_intercode.reporting.table import light, markdown, repeats_table, summaries, table
+from pytest_intercode.reporting.table import detailed_table, light, markdown, summaries, table
 from pytest_intercode.settings import Settings
 from pytest_intercode.statistics.summary import summarise
 
@@ -104,9 +104,9 @@ class Reporter:
         terminalreporter.section("intercode")
         for line in table(tries):
             terminalreporter.write_line(line)
-        if self._settings.repeat > 1:
+        if self._settings.repeat > 1 or self._config.get_verbosity() > 0:
             terminalreporter.write_line("")
-            for line in repeats_table(tries):
+            for line in detailed_table(tries):
                 terminalreporter.write_line(line)
         self._say_what_had_no_effect(terminalreporter, tries)
         if self._resumed:

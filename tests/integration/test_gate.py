@@ -164,6 +164,17 @@ def test_no_baseline(pytester: pytest.Pytester, run: Run, content: str | None, s
     result.stderr.fnmatch_lines([f"ERROR: *base.jsonl*{said}*"])
 
 
+def test_the_baseline_is_not_written_over(
+    pytester: pytest.Pytester, run: Run, baseline: Callable[..., str]
+) -> None:
+    option = baseline("Solver")
+    before = (pytester.path / "base.jsonl").read_bytes()
+    result = run("Idle", option, "--intercode-results=base.jsonl")
+    assert _exit(result) is pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--intercode-results=*base.jsonl: this is the baseline, and it*"])
+    assert (pytester.path / "base.jsonl").read_bytes() == before
+
+
 def test_a_baseline_of_other_tasks(
     pytester: pytest.Pytester, run: Run, baseline: Callable[..., str]
 ) -> None:

@@ -34,6 +34,7 @@ _LAYERS = (
         "cases",
         "fixtures",
         "gate",
+        "opening",
         "resumption",
         "rollout",
         "selection",

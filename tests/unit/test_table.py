@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from pytest_intercode.reporting.runs import counted
-from pytest_intercode.reporting.table import light, markdown, repeats_table, table
+from pytest_intercode.reporting.table import detailed_table, light, markdown, table
 
 _numbers = itertools.count()
 
@@ -120,8 +120,8 @@ def test_tries_are_told_from_tasks() -> None:
     rows = [{**_row(outcome=each), "task_id": "t", "repeat": n} for n, each in _THREE]
     assert _cells(table(counted(rows))[0])[3:6] == ["tasks", "tries", "solved"]
     assert _cells(table(counted(rows))[1])[3:7] == ["1", "3", "2", "66.7%"]
-    assert _cells(repeats_table(counted(rows))[1])[:4] == ["all", "1", "3", "66.7%"]
-    assert _cells(repeats_table(counted(rows))[1])[5:8] == ["66.7%", "100.0%", "0.0%"]
+    assert _cells(detailed_table(counted(rows))[1])[:4] == ["all", "1", "3", "66.7%"]
+    assert _cells(detailed_table(counted(rows))[1])[5:8] == ["66.7%", "100.0%", "0.0%"]
 
 
 _THREE = ((1, "solved"), (2, "failed"), (3, "solved"))
@@ -132,4 +132,18 @@ def test_what_is_kept_of_a_row_makes_the_same_tables() -> None:
     lights = [light({**row, "end_state": {"agent": "much"}}) for row in rows]
     assert "end_state" not in lights[0]
     assert table(counted(lights)) == table(counted(rows))
-    assert repeats_table(counted(lights)) == repeats_table(counted(rows))
+    assert detailed_table(counted(lights)) == detailed_table(counted(rows))
+
+
+def test_one_try_has_no_pass_at_k() -> None:
+    rows = [_row("a", "easy", tags=["x", "y"]), _row("a", "hard", "failed", tags=["x"])]
+    heading, *lines = map(_cells, detailed_table(counted(rows)))
+    assert heading[:5] == ["by", "value", "tasks", "tries", "rate"]
+    assert not [cell for cell in heading if "pass" in cell]
+    assert [line[:2] for line in lines] == [
+        ["all", "2"],
+        ["hardness", "easy"],
+        ["hardness", "hard"],
+        ["tag", "x"],
+        ["tag", "y"],
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import secrets
@@ -133,7 +134,8 @@ class Bubblewrap:
             why = streams.last_words() or error
             streams.close()
             if descriptors:
-                signal.pidfd_send_signal(descriptors[0], signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
+                    signal.pidfd_send_signal(descriptors[0], signal.SIGKILL)
             for descriptor in descriptors:
                 os.close(descriptor)
             if group is not None:
