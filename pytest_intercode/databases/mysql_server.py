@@ -40,6 +40,7 @@ _START = (
 )
 _RUNS = 'kill -0 "$(cat /srv/intercode/started)"'
 _THREADS = 100  # of the server itself
+_MEMORY = 1024**3  # bytes: for a row of 60 MB it takes half of that besides its own
 _PATIENCE = 60.0
 _ADMIN = 30.0
 _ANSWER = 5.0
@@ -58,7 +59,8 @@ class MySqlServer:
     Args:
         provider: where the sandbox comes from.
         image: the image, with the databases in it.
-        limits: what the sandbox may use; its processes and its network are not the task's.
+        limits: what the sandbox may use; its processes and its network are not the task's, and its
+            memory is at least 1 GiB.
         mode: ``reading``, where nothing can be changed, or ``writing``.
         folder: a folder for its socket that every account may write to.
 
@@ -79,7 +81,7 @@ class MySqlServer:
         spec = SandboxSpec(
             image=image,
             limits=Limits(
-                memory=limits.memory,
+                memory=max(limits.memory, _MEMORY),
                 cpus=limits.cpus,
                 pids=MOST_SESSIONS + _THREADS,
                 file_size=limits.file_size,
