@@ -33,7 +33,7 @@ from tests.integration.test_bundled_sql import mistaken
 # Backend, concurrency, processes of xdist: each value of one meets each of another in four runs.
 PAIRS = [("docker", 1, 0), ("docker", 32, 2), ("bubblewrap", 1, 2), ("bubblewrap", 32, 0)]
 RUNS = PAIRS
-EVERY = 2  # every other task; all of them, and all eight runs, on demand
+EVERY = 4  # every fourth task; all of them, and all eight runs, on demand
 if os.environ.get("INTERCODE_ALL"):
     RUNS = list(itertools.product(("docker", "bubblewrap"), (1, 32), (0, 2)))
     EVERY = 1
