@@ -23,9 +23,9 @@ from tests.conformance.thinning import ALL, thinned
 PARTS = (1, 2, 3, 4)
 STRICT, PAPER = ("oracle", "idle"), ("gpt-4", "gold", "noop")
 # All of it takes minutes, most of them waiting; set INTERCODE_ALL to run it. Else some parts,
-# and of gold every fifth task but for part 4.
+# and of gold every tenth task but for part 4.
 PARTS_OF = {"oracle": PARTS, "idle": (4,), "gpt-4": (4,), "gold": (4,), "noop": (4,)}
-EVERY = {1: 5, 2: 5, 3: 5, 4: 1}
+EVERY = {1: 10, 2: 10, 3: 10, 4: 1}
 if ALL:
     PARTS_OF = dict.fromkeys(PARTS_OF, PARTS)
     EVERY = dict.fromkeys(PARTS, 1)
@@ -172,10 +172,10 @@ def test_paper(
         with gzip.open(file, "rt", encoding="utf-8") as lines:
             agreement.add(runs[kind, part], map(json.loads, lines))
     assert agreement.episodes == sum(SIZES[part] for part in PARTS_OF[kind])
-    for equal, of, least in (
-        (agreement.equal_steps, agreement.steps, least_steps),
-        (agreement.equal_episodes, agreement.episodes, least_episodes),
+    for equal, of, least, least_room in (
+        (agreement.equal_steps, agreement.steps, least_steps, 7),
+        (agreement.equal_episodes, agreement.episodes, least_episodes, 2),
     ):
-        # Of a few, two that read a busy machine would be more than their share.
-        assert of - equal <= max(2, (1 - least) * of), str(agreement)
+        # Of a few, those that read the time or a busy machine are more than their share.
+        assert of - equal <= max(least_room, (1 - least) * of), str(agreement)
     print(agreement)
