@@ -78,6 +78,7 @@ class Browser:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            env={**os.environ, "TMPDIR": self._folder.name},  # or it leaves its own behind
         )
         os.close(to_read[0])
         os.close(to_write[1])
