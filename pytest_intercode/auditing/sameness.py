@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 from pytest_intercode.auditing.findings import Finding
-from pytest_intercode.auditing.wrong_python import parsed
 from pytest_intercode.auditing.wrong_sql import dialect_of, same_text
+from pytest_intercode.suites.python_tests import parsed
 from pytest_intercode.suites.task import Task
 
 __all__ = ["base_of", "duplicates", "same_gold"]

@@ -11,6 +11,7 @@ from typing import Any
 
 from pytest_intercode.auditing.findings import MEANINGS, Audited, Finding
 from pytest_intercode.escaping import harmless
+from pytest_intercode.reporting.columns import aligned
 
 __all__ = ["Report", "as_json", "as_markdown", "as_table"]
 
@@ -81,11 +82,7 @@ def as_table(findings: Iterable[Finding]) -> list[str]:
         lines.append([harmless(cell) for cell in row])
     if len(lines) == 1:
         return []
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    ]
+    return aligned(lines, labels=len(lines[0]))
 
 
 def as_json(reports: Sequence[Report]) -> str:

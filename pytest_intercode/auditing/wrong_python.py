@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ast
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 
 from pytest_intercode.auditing.playing import Answer
-from pytest_intercode.suites.python_tests import entry_of
+from pytest_intercode.suites.python_tests import entry_of, parsed
 from pytest_intercode.suites.task import CallTest, CodeTest, ProgramTest, Task
 
-__all__ = ["changed_gold", "constants", "empty", "parsed"]
+__all__ = ["changed_gold", "constants", "empty"]
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     **{ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt},
@@ -21,16 +20,6 @@ _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     **{ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add},
     **{ast.FloorDiv: ast.Mult, ast.Div: ast.Mult},
 }
-
-
-def parsed(code: str) -> ast.Module | None:
-    """Return the tree of a text, or None."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(code)
-    except (SyntaxError, ValueError):
-        return None
 
 
 def empty(task: Task) -> Answer:

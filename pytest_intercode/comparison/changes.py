@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product, zip_longest
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from pytest_intercode.agents.replay import actions_of
 from pytest_intercode.reporting.runs import TaskKey, Try, by_task
@@ -25,16 +25,7 @@ Kind = Literal[
     "not graded",
 ]
 
-KINDS: tuple[Kind, ...] = (
-    "broke",
-    "less often",
-    "mended",
-    "more often",
-    "as before",
-    "only before",
-    "only after",
-    "not graded",
-)
+KINDS: tuple[Kind, ...] = get_args(Kind)
 """All kinds, in the order in which they are told."""
 
 

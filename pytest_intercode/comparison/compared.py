@@ -11,9 +11,9 @@ from typing import Any, Literal
 from pytest_intercode.agents.recordings import read_results
 from pytest_intercode.comparison.changes import Change, changes
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.reporting.runs import TaskKey, Try, by_task, counted
+from pytest_intercode.reporting.runs import TaskKey, Try, counted, solved
 from pytest_intercode.statistics.paired import Verdict, paired_test
-from pytest_intercode.statistics.summary import Summary, groups, summarise
+from pytest_intercode.statistics.summary import Summary, groups, rank_of_hardness, summarise
 
 __all__ = ["Compared", "Group", "Run", "read_run"]
 
@@ -36,11 +36,6 @@ class Run:
     def spoiled(self) -> int:
         """How many tries the infrastructure spoiled."""
         return sum(not each.graded for each in self.tries)
-
-    def solved(self) -> dict[TaskKey, list[bool]]:
-        """Return whether each graded try was solved, by task."""
-        graded = by_task(each for each in self.tries if each.graded)
-        return {key: [each.solved for each in tries] for key, tries in graded.items()}
 
     def settings(self) -> dict[str, str]:
         """Return what the run was made with, for people."""
@@ -99,7 +94,7 @@ class Compared:
         self.after = after
         self.changes: list[Change] = changes(before.tries, after.tries)
         self.verdict: Verdict = paired_test(
-            before.solved(), after.solved(), level=level, smallest=smallest
+            solved(before.tries), solved(after.tries), level=level, smallest=smallest
         )
 
     def groups(self) -> list[Group]:
@@ -112,7 +107,7 @@ class Compared:
         sorts: tuple[Literal["env", "hardness"], ...] = ("env", "hardness")
         for by in sorts:
             was, now = groups(old, by), groups(new, by)
-            values = sorted(was.keys() & now.keys(), key=_rank)
+            values = sorted(was.keys() & now.keys(), key=rank_of_hardness)
             if values == ["-"]:
                 continue
             found += [
@@ -188,10 +183,3 @@ def _some(keys: Sequence[TaskKey]) -> str:
 
 def _plain(value: Any) -> str:
     return " ".join(str(value).split())
-
-
-_HARDNESS = ("easy", "medium", "hard", "extra")
-
-
-def _rank(value: str) -> tuple[int, str]:
-    return _HARDNESS.index(value) if value in _HARDNESS else len(_HARDNESS), value

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from pytest_intercode.comparison.changes import KINDS, Change, Parting
 from pytest_intercode.comparison.compared import Compared, Run
 from pytest_intercode.escaping import harmless
+from pytest_intercode.reporting.columns import aligned
 from pytest_intercode.statistics.summary import Summary, summarise
 
 __all__ = ["lines"]
@@ -163,7 +164,7 @@ def _tables(compared: Compared) -> list[str]:
                 _reward(now),
             ]
         )
-    return _aligned(rows)
+    return aligned(rows, labels=2)
 
 
 def _rate(summary: Summary) -> str:
@@ -175,15 +176,3 @@ def _rate(summary: Summary) -> str:
 
 def _reward(summary: Summary) -> str:
     return "-" if summary.reward is None else f"{summary.reward:.3f}"
-
-
-def _aligned(rows: Iterable[Sequence[str]]) -> list[str]:
-    rows = list(rows)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if at > 1 else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_intercode.environments.gold import Gold, GoldRun
-from pytest_intercode.environments.shell import ShellEnvironment, text_of
+from pytest_intercode.environments.shell import NAMES_LOST, ShellEnvironment, text_of
 from pytest_intercode.errors import ConfigurationError, GoldError, MissingProgram
 from pytest_intercode.rewards.protocol import Reward
 from pytest_intercode.sandboxes.protocol import HOST, Execution, Sandbox, SandboxSpec
@@ -78,6 +78,7 @@ class InterpreterEnvironment(ShellEnvironment):
     """
 
     program: Sequence[str] = ()
+    _reader = "interpreter"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -158,17 +159,8 @@ class InterpreterEnvironment(ShellEnvironment):
         assert self._interpreter is not None
         return self._interpreter.run(action, self.action_timeout)
 
-    def _told(self, execution: Execution) -> str:
-        lost = "a new interpreter has none of the names from before"
-        if execution.ended == "timeout":
-            return f"timed out after {self.action_timeout:g} s and was stopped; {lost}"
-        if execution.ended == "flood":
-            return f"stopped after {execution.size} bytes of output; {lost}"
-        if execution.ended == "cancelled":
-            return "stopped: the episode is over"
-        if execution.restarted:
-            return f"the interpreter ended with status {execution.status}; {lost}"
-        return ""
+    def _what_is_left(self, execution: Execution) -> str:
+        return NAMES_LOST
 
     def _grade(self, answer: str | None) -> Reward:
         assert self._gold is not None

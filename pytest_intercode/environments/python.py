@@ -22,7 +22,7 @@ from pytest_intercode.environments.python_grading import (
     grading_spec,
     play_again,
 )
-from pytest_intercode.environments.shell import ShellEnvironment
+from pytest_intercode.environments.shell import NAMES_LOST, ShellEnvironment
 from pytest_intercode.rewards.protocol import Reward
 from pytest_intercode.rewards.python_strict import python_strict_reward
 from pytest_intercode.sandboxes.protocol import Execution, Sandbox, SandboxSpec
@@ -51,6 +51,8 @@ class PythonEnvironment(ShellEnvironment):
 
     name = "python"
     profile: Profile = "strict"
+    _reader = "interpreter"
+    _stopped = ""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -121,19 +123,10 @@ class PythonEnvironment(ShellEnvironment):
             self._played.append(played)
         return observation
 
-    def _told(self, execution: Execution) -> str:
-        lost = "a new interpreter has none of the names from before"
-        kept = "KeyboardInterrupt was raised, and the names are kept"
-        state = lost if execution.restarted else kept
-        if execution.ended == "timeout":
-            return f"timed out after {self.action_timeout:g} s; {state}"
-        if execution.ended == "flood":
-            return f"stopped after {execution.size} bytes of output; {state}"
-        if execution.ended == "cancelled":
-            return "stopped: the episode is over"
+    def _what_is_left(self, execution: Execution) -> str:
         if execution.restarted:
-            return f"the interpreter ended with status {execution.status}; {lost}"
-        return ""
+            return NAMES_LOST
+        return "KeyboardInterrupt was raised, and the names are kept"
 
     # -- grading
 

@@ -18,7 +18,10 @@ from pytest_intercode.suites.files import build_archive
 from pytest_intercode.suites.loader import bundled_folder
 from pytest_intercode.suites.task import ENVIRONMENTS, ImageSource, Task
 
-__all__ = ["ShellEnvironment", "prepare", "text_of"]
+__all__ = ["NAMES_LOST", "ShellEnvironment", "prepare", "text_of"]
+
+NAMES_LOST = "a new interpreter has none of the names from before"
+"""What an agent is told where its interpreter is another one."""
 
 _SETUP_TIMEOUT = 120.0
 # Setup runs in a shell that reads its text from a pipe and prints into a file that is emptied, so
@@ -65,6 +68,9 @@ def prepare(sandbox: Sandbox, task: Task, now: float) -> None:
 
 class ShellEnvironment(Environment):
     """A shell as it is: an action is what a person would type."""
+
+    _reader = "shell"  # what reads the actions, as the agent is told
+    _stopped = " and was stopped"  # what became of an action that timed out
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -120,17 +126,21 @@ class ShellEnvironment(Environment):
         return self._sandbox.run(action, self.action_timeout)
 
     def _told(self, execution: Execution) -> str:
-        """Return what the agent is told of a command that was stopped, or of a new shell."""
-        kept = "a new shell has the directory, variables and functions from before this command"
+        """Return what the agent is told of an action that was stopped, or of a new program."""
+        left = self._what_is_left(execution)
         if execution.ended == "timeout":
-            return f"timed out after {self.action_timeout:g} s and was stopped; {kept}"
+            return f"timed out after {self.action_timeout:g} s{self._stopped}; {left}"
         if execution.ended == "flood":
-            return f"stopped after {execution.size} bytes of output; {kept}"
+            return f"stopped after {execution.size} bytes of output; {left}"
         if execution.ended == "cancelled":
             return "stopped: the episode is over"
         if execution.restarted:
-            return f"the shell ended with status {execution.status}; {kept}"
+            return f"the {self._reader} ended with status {execution.status}; {left}"
         return ""
+
+    def _what_is_left(self, execution: Execution) -> str:
+        """Return what is left of the state after such an action."""
+        return "a new shell has the directory, variables and functions from before this command"
 
     def _abandon(self) -> None:
         gold = self._gold

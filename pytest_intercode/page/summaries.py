@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pytest_intercode.page.run import OUTCOMES, Run
 from pytest_intercode.reporting.runs import Try
+from pytest_intercode.statistics.summary import HARDNESS
+from pytest_intercode.suites.task import ENVIRONMENTS
 
 if TYPE_CHECKING:
     from pytest_intercode.statistics.rates import Interval
@@ -99,7 +101,7 @@ def groups_of(runs: Sequence[Run], by: Literal["env", "hardness"]) -> list[Group
     ]
 
 
-_ORDER = ("bash", "sql", "python", "ctf", "easy", "medium", "hard", "extra")
+_ORDER = (*ENVIRONMENTS, *HARDNESS)
 
 
 def _rank(name: str) -> tuple[bool, int, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pytest_intercode.agents.recordings import is_ours, read_results
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.reporting.runs import Try, by_task, counted, key_of
+from pytest_intercode.reporting.runs import Try, counted, key_of, solved
 from pytest_intercode.statistics.paired import Verdict, paired_test
 from pytest_intercode.suites.task import Task
 
@@ -33,8 +33,8 @@ class Baseline:
                 f"--intercode-baseline={path}: has rows without an outcome, as InterCode writes "
                 "them; a file that --intercode-results wrote is needed"
             )
-        self._tries = by_task(each for each in counted(rows) if each.graded)
-        if not self._tries:
+        self._solved = solved(counted(rows))
+        if not self._solved:
             raise ConfigurationError(
                 f"--intercode-baseline={path}: holds no graded episode; write one with "
                 "--intercode-results"
@@ -47,24 +47,16 @@ class Baseline:
             task: the task.
             function: the node id of the test function that is run with it.
         """
-        tries = self._tries.get(key_of(task.env, task.suite, task.id, function), [])
-        solved = sum(each.solved for each in tries)
-        if solved == len(tries):
+        tries = self._solved.get(key_of(task.env, task.suite, task.id, function), [])
+        if all(tries):
             return None
-        return f"{solved} of {len(tries)} tries solved in {self.path.name}"
+        return f"{sum(tries)} of {len(tries)} tries solved in {self.path.name}"
 
     def verdict(self, tries: Iterable[Try]) -> Verdict | None:
         """Compare a run's tries; None if the two have no graded task in common."""
-        mine = by_task(each for each in tries if each.graded)
-        common = mine.keys() & self._tries.keys()
-        if not common:
-            return None
-        before, after = (
-            {key: [each.solved for each in tries[key]] for key in sorted(common)}
-            for tries in (self._tries, mine)
-        )
-        return paired_test(before, after)
+        verdict = paired_test(self._solved, solved(tries))
+        return verdict if verdict.tasks else None
 
     def unknown(self, tries: Iterable[Try]) -> int:
         """Return how many tasks of a run the earlier one did not have."""
-        return len({each.key for each in tries} - self._tries.keys())
+        return len({each.key for each in tries} - self._solved.keys())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["TaskKey", "Try", "by_task", "counted", "key_of"]
+__all__ = ["TaskKey", "Try", "by_task", "counted", "key_of", "solved"]
 
 _OURS = "::test_solves"
 
@@ -77,6 +77,12 @@ def by_task(tries: Iterable[Try]) -> dict[TaskKey, list[Try]]:
     for each in tries:
         found.setdefault(each.key, []).append(each)
     return {key: sorted(tries, key=lambda each: each.repeat) for key, tries in found.items()}
+
+
+def solved(tries: Iterable[Try]) -> dict[TaskKey, list[bool]]:
+    """Return, for each task with graded tries, whether each of these was solved."""
+    graded = by_task(each for each in tries if each.graded)
+    return {key: [each.solved for each in task] for key, task in graded.items()}
 
 
 def key_of(env: str, suite: str, task: str, node_id: str = "") -> TaskKey:

@@ -6,9 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
+from pytest_intercode.reporting.columns import aligned
 from pytest_intercode.reporting.runs import Try
 from pytest_intercode.statistics.rates import Interval
-from pytest_intercode.statistics.summary import Summary, groups, summarise
+from pytest_intercode.statistics.summary import Summary, groups, rank_of_hardness, summarise
 
 __all__ = ["KEPT", "detailed_table", "light", "markdown", "summaries", "table"]
 
@@ -18,7 +19,6 @@ KEPT = (
 )
 """What of a row the tables and the statistics need."""
 
-_HARDNESS = ("easy", "medium", "hard", "extra")
 _LABELS = ("env", "dataset", "hardness")
 _NUMBERS = (
     *(
@@ -50,7 +50,7 @@ def table(tries: Iterable[Try]) -> list[str]:
     Rates and means leave out episodes that the infrastructure spoiled; they are named below.
     """
     tries = list(tries)
-    lines = _aligned(_rows(tries), labels=len(_LABELS))
+    lines = aligned(_rows(tries), labels=len(_LABELS))
     outcomes = Counter(each.outcome for each in tries)
     lines.append("outcomes: " + ", ".join(f"{n} {name}" for name, n in outcomes.most_common()))
     if any(_spent(tries)):
@@ -88,7 +88,7 @@ def detailed_table(tries: Iterable[Try]) -> list[str]:
         row += [_percent(made.pass_hat.get(k)) for k in shown if k > 1]
         row += [_number(made.reward, 3), _range(made.reward_interval, percent=False)]
         rows.append(row)
-    return _aligned(rows, labels=2)
+    return aligned(rows, labels=2)
 
 
 def summaries(tries: Iterable[Try]) -> dict[str, list[tuple[str, Summary]]]:
@@ -98,7 +98,8 @@ def summaries(tries: Iterable[Try]) -> dict[str, list[tuple[str, Summary]]]:
     for by in _BY:
         parts = groups(tries, by)
         if len(parts) > 1:
-            found[by] = [(value, summarise(parts[value])) for value in sorted(parts, key=_rank)]
+            values = sorted(parts, key=rank_of_hardness)
+            found[by] = [(value, summarise(parts[value])) for value in values]
     return found
 
 
@@ -143,12 +144,7 @@ def _row(labels: tuple[str, ...], tries: list[Try]) -> tuple[str, ...]:
 
 def _order(labels: tuple[str, ...]) -> tuple[Any, ...]:
     env, dataset, hardness = labels
-    return env, dataset, *_rank(hardness)
-
-
-def _rank(value: str) -> tuple[int, str]:
-    """Sort what is graded by hardness from easy to extra, and all else by name after it."""
-    return _HARDNESS.index(value) if value in _HARDNESS else len(_HARDNESS), value
+    return env, dataset, *rank_of_hardness(hardness)
 
 
 def _executed(each: Try) -> list[bool]:
@@ -195,16 +191,3 @@ def _range(interval: Interval | None, *, percent: bool = True) -> str:
 
 def _escaped(cell: str) -> str:
     return cell.replace("|", "\\|")
-
-
-def _aligned(rows: Sequence[Sequence[str]], *, labels: int) -> list[str]:
-    """Return lines of columns, the first few to the left and the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.ljust(width) if at < labels else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines

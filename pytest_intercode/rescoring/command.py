@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.reporting.columns import aligned
 
 if TYPE_CHECKING:
     from pytest_intercode.rescoring.rescored import Change, Rescored
@@ -124,14 +125,7 @@ def _table(changes: list[Change]) -> list[str]:
                 str(sum(c.after < c.before for c in those)),
             ]
         )
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if at else cell.ljust(width)
-            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in lines
-    ]
+    return aligned(lines, labels=1)
 
 
 def _solved(outcome: str, reward: float) -> bool:

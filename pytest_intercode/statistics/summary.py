@@ -17,7 +17,15 @@ from pytest_intercode.statistics.rates import (
     wilson,
 )
 
-__all__ = ["Summary", "groups", "summarise"]
+__all__ = ["HARDNESS", "Summary", "groups", "rank_of_hardness", "summarise"]
+
+HARDNESS = ("easy", "medium", "hard", "extra")
+"""What the data sets call it, in order."""
+
+
+def rank_of_hardness(value: str) -> tuple[int, str]:
+    """Return what to sort by: from easy to extra, and all else by name after it."""
+    return HARDNESS.index(value) if value in HARDNESS else len(HARDNESS), value
 
 
 @dataclass(frozen=True)

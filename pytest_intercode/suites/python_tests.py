@@ -12,7 +12,7 @@ from pytest_intercode.suites.python_expressions import TestError
 from pytest_intercode.suites.python_split import Split, split_test
 from pytest_intercode.suites.task import ENVIRONMENTS, CallTest, CodeTest, ProgramTest, Task
 
-__all__ = ["check_tests", "entry_of", "splits"]
+__all__ = ["check_tests", "entry_of", "parsed", "splits"]
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
@@ -87,7 +87,7 @@ def _split(setup: str, code: str, mine: frozenset[str], entry: str) -> Split:
 def _entry(gold: tuple[str, ...], codes: tuple[str, ...]) -> str:
     mine = _defined_by(gold)
     for code in codes:
-        tree = _tree(code)
+        tree = parsed(code)
         calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree else ()
         for called in calls:
             if isinstance(called, ast.Name) and called.id in mine:
@@ -98,13 +98,14 @@ def _entry(gold: tuple[str, ...], codes: tuple[str, ...]) -> str:
 @lru_cache(4096)
 def _defined_by(gold: tuple[str, ...]) -> tuple[str, ...]:
     """Return what gold defines at top level: its functions and classes, in order."""
-    trees = filter(None, map(_tree, gold))
+    trees = filter(None, map(parsed, gold))
     return tuple(
         node.name for tree in trees for node in tree.body if isinstance(node, _DEFINITIONS)
     )
 
 
-def _tree(code: str) -> ast.Module | None:
+def parsed(code: str) -> ast.Module | None:
+    """Return the tree of a source, or None where it is none."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
