@@ -17,12 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.machine import needs
 from benchmarks.measuring import seconds
+from pytest_intercode.core.task import ImageSource
 from pytest_intercode.sandboxes.docker.container import host_config
 from pytest_intercode.sandboxes.docker.engine import OWNER_LABEL, RUN_LABEL, DockerEngine
 from pytest_intercode.sandboxes.docker.images import Images
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.suites.loader import bundled_folder
-from pytest_intercode.suites.task import ImageSource
 
 __all__ = ["BareContainers", "bare_containers"]
 

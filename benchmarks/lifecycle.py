@@ -16,10 +16,10 @@ from benchmarks.machine import backends, needs
 from benchmarks.measuring import Scale, in_turn, seconds
 from benchmarks.table import Bound, Part, against
 from pytest_intercode.agents.oracle import make_oracle
-from pytest_intercode.environments.bash import BashEnvironment
-from pytest_intercode.episode import run_episode
+from pytest_intercode.core.task import Task
+from pytest_intercode.environments.bash.strict import BashEnvironment
+from pytest_intercode.rollouts.episode import run_episode
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.task import Task
 
 TASK = Task("t", "Print 7", ("echo 7",), "bash", "benchmark", "benchmark")
 PATIENCE = 10.0

@@ -18,13 +18,13 @@ from typing import Any
 from benchmarks.machine import backends
 from benchmarks.measuring import Scale, Unavailable, in_turn, seconds
 from benchmarks.table import Part, Row, duration
-from pytest_intercode.databases.mysql import image_source
-from pytest_intercode.databases.mysql_server import MySqlServer
-from pytest_intercode.databases.mysql_session import MySqlSession
-from pytest_intercode.environments.sql import SqlEnvironment
+from pytest_intercode.core.task import Database, Limits, Task
+from pytest_intercode.databases.mysql.engine import image_source
+from pytest_intercode.databases.mysql.server import MySqlServer
+from pytest_intercode.databases.mysql.session import MySqlSession
+from pytest_intercode.environments.sql.strict import SqlEnvironment
 from pytest_intercode.errors import IntercodeError
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.task import Database, Limits, Task
 
 NAME = "stock"
 TABLE = "CREATE TABLE part (id INTEGER PRIMARY KEY, name VARCHAR(40), weight INTEGER)"

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_intercode.suites.task import TaskView
+    from pytest_intercode.core.task import TaskView
 
 
 class Thinker:

@@ -7,19 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_intercode.agents.facade import AgentEnvironment
-    from pytest_intercode.agents.ledger import Budget, Usage, log, spend, think
-    from pytest_intercode.agents.recordings import read_results
-    from pytest_intercode.environments.base import Environment, Observation
+    from pytest_intercode.agents.ledger import log, spend, think
+    from pytest_intercode.core.record import Episode, EpisodeRecord
+    from pytest_intercode.core.reward import Reward
+    from pytest_intercode.core.task import Task, TaskView
+    from pytest_intercode.core.turn import Observation
+    from pytest_intercode.core.usage import Budget, Usage
+    from pytest_intercode.environments.base import Environment
     from pytest_intercode.environments.interpreter import InterpreterEnvironment
+    from pytest_intercode.environments.making import make
     from pytest_intercode.environments.registry import register_environment
     from pytest_intercode.environments.shell import ShellEnvironment
-    from pytest_intercode.episode import Episode, run_episode
     from pytest_intercode.errors import BudgetExhausted, IntercodeError
-    from pytest_intercode.making import make
     from pytest_intercode.rescoring.rescored import rescore
-    from pytest_intercode.rewards.protocol import Reward
+    from pytest_intercode.results.reading import read_results
+    from pytest_intercode.rollouts.episode import run_episode
     from pytest_intercode.suites.loader import load_suite
-    from pytest_intercode.suites.task import Task, TaskView
 
 __all__ = [
     "AgentEnvironment",
@@ -27,6 +30,7 @@ __all__ = [
     "BudgetExhausted",
     "Environment",
     "Episode",
+    "EpisodeRecord",
     "IntercodeError",
     "InterpreterEnvironment",
     "Observation",
@@ -49,25 +53,26 @@ __all__ = [
 # Imported when first asked for: whoever merely has the plugin installed pays for none of it.
 _HOMES = {
     "AgentEnvironment": "agents.facade",
-    "Budget": "agents.ledger",
+    "Budget": "core.usage",
     "BudgetExhausted": "errors",
     "Environment": "environments.base",
-    "Episode": "episode",
+    "Episode": "core.record",
+    "EpisodeRecord": "core.record",
     "IntercodeError": "errors",
     "InterpreterEnvironment": "environments.interpreter",
-    "Observation": "environments.base",
-    "Reward": "rewards.protocol",
+    "Observation": "core.turn",
+    "Reward": "core.reward",
     "ShellEnvironment": "environments.shell",
-    "Task": "suites.task",
-    "TaskView": "suites.task",
-    "Usage": "agents.ledger",
+    "Task": "core.task",
+    "TaskView": "core.task",
+    "Usage": "core.usage",
     "load_suite": "suites.loader",
     "log": "agents.ledger",
-    "make": "making",
-    "read_results": "agents.recordings",
+    "make": "environments.making",
+    "read_results": "results.reading",
     "register_environment": "environments.registry",
     "rescore": "rescoring.rescored",
-    "run_episode": "episode",
+    "run_episode": "rollouts.episode",
     "spend": "agents.ledger",
     "think": "agents.ledger",
 }

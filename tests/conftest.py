@@ -12,17 +12,6 @@ import docker
 import pytest
 
 # pytester forgets what a run inside the process imported; these are slow to import again.
-import pytest_intercode.agents.chat.strategies
-import pytest_intercode.ahead
-import pytest_intercode.collection
-import pytest_intercode.environments.bash
-import pytest_intercode.reporting.reports
-import pytest_intercode.reporting.terminal
-import pytest_intercode.sandboxes.bubblewrap.layers
-import pytest_intercode.sandboxes.bubblewrap.systems
-import pytest_intercode.sandboxes.docker.images
-import pytest_intercode.session
-import pytest_intercode.terminal  # noqa: F401
 from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.docker.engine import connect
@@ -90,8 +79,9 @@ class OnlyPrints(Solver):
 # An environment that needs no sandbox, for what is the plugin's own part and no backend's.
 PRETEND = """\
 import pytest
-from pytest_intercode.environments.base import Environment, Observation
-from pytest_intercode.rewards.protocol import Reward
+from pytest_intercode.environments.base import Environment
+from pytest_intercode.core.turn import Observation
+from pytest_intercode.core.reward import Reward
 
 
 class Pretend(Environment):

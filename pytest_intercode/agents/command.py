@@ -18,8 +18,8 @@ from pytest_intercode.agents.json_lines import JsonLines
 from pytest_intercode.agents.ledger import log
 from pytest_intercode.agents.program import Program, find_program, said_of_exit
 from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted, suggestion
-from pytest_intercode.suites.task import Task, TaskView
 
 __all__ = ["VERSION", "make_factory"]
 

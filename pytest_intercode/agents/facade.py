@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pytest_intercode.agents.ledger import Ledger
-from pytest_intercode.environments.base import StepResult
-from pytest_intercode.suites.task import TaskView
+from pytest_intercode.core.task import TaskView
+from pytest_intercode.core.turn import StepResult
 
 __all__ = ["AgentEnvironment"]
 

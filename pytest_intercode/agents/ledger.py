@@ -7,80 +7,18 @@ Pure bookkeeping: it knows of budgets, and ends nothing itself but the call that
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from pytest_intercode.core.usage import UNSPENT, Budget, Usage, reached
 from pytest_intercode.errors import AgentError, BudgetExhausted
 
-__all__ = [
-    "UNSPENT",
-    "Budget",
-    "Ledger",
-    "Note",
-    "Usage",
-    "current_ledger",
-    "log",
-    "reached",
-    "spend",
-    "think",
-]
+__all__ = ["Ledger", "Note", "current_ledger", "log", "spend", "think"]
 
 _LONGEST = 64 * 1024  # characters that one turn keeps of thoughts, and of a log
 _CUT = "\n[... more was not kept ...]\n"
-
-
-@dataclass(frozen=True)
-class Usage:
-    """What was used up; two of them add.
-
-    Attributes:
-        requests: requests to a model.
-        input_tokens: tokens that went in.
-        output_tokens: tokens that came out.
-        cost: in the currency of the user's prices; None where no price is known.
-    """
-
-    requests: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost: float | None = None
-
-    @property
-    def tokens(self) -> int:
-        """Tokens in and out."""
-        return self.input_tokens + self.output_tokens
-
-    def __add__(self, other: Usage) -> Usage:
-        costs = [cost for cost in (self.cost, other.cost) if cost is not None]
-        return Usage(
-            self.requests + other.requests,
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            sum(costs) if costs else None,
-        )
-
-    def __bool__(self) -> bool:
-        return self != UNSPENT
-
-
-UNSPENT = Usage()
-"""Nothing was used up."""
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What an episode may use up; None for no limit.
-
-    Attributes:
-        tokens: tokens in and out.
-        cost: in the currency of the user's prices.
-    """
-
-    tokens: int | None = None
-    cost: float | None = None
 
 
 @dataclass(frozen=True)
@@ -205,11 +143,6 @@ class Ledger:
         if budget.cost is not None and cost is not None and reached(cost, budget.cost):
             return f"{cost:.4g} of {budget.cost:.4g} in cost used"
         return ""
-
-
-def reached(cost: float, limit: float) -> bool:
-    """Whether a sum of costs comes up to a limit, as ten times 0.1 do to 1 but for rounding."""
-    return cost >= limit or math.isclose(cost, limit)
 
 
 def _checked(requests: int, input_tokens: int, output_tokens: int, cost: float | None) -> Usage:

@@ -17,8 +17,8 @@ from types import ModuleType
 from typing import Any
 
 from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.core.task import Task
 from pytest_intercode.errors import AgentError, AgentLoadError, suggestion
-from pytest_intercode.suites.task import Task
 
 __all__ = ["adapt", "load_agent", "no_arguments"]
 

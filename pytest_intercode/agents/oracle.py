@@ -8,8 +8,8 @@ from typing import Any
 
 from pytest_intercode.agents.loader import no_arguments
 from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.suites.python_tests import entry_of
-from pytest_intercode.suites.task import Task, TaskView
 
 __all__ = ["make_factory", "make_oracle"]
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pytest_intercode.suites.task import Task, TaskView
+from pytest_intercode.core.task import Task, TaskView
 
 __all__ = ["Agent", "AgentFactory", "NoRecording", "QuitRun"]
 

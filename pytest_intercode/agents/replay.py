@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 from pytest_intercode.agents.ledger import think
 from pytest_intercode.agents.loader import no_arguments
 from pytest_intercode.agents.protocol import Agent, AgentFactory, NoRecording
-from pytest_intercode.agents.recordings import (
+from pytest_intercode.core.task import Task, TaskView
+from pytest_intercode.errors import AgentLoadError, ConfigurationError
+from pytest_intercode.results.reading import (
     RecordedRun,
     Row,
-    is_ours,
+    actions_of,
     of_try_again,
     read_results,
 )
-from pytest_intercode.errors import AgentLoadError, ConfigurationError
-from pytest_intercode.suites.task import Task, TaskView
 
-__all__ = ["actions_of", "make_factory"]
+__all__ = ["make_factory"]
 
 
 def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Path) -> AgentFactory:
@@ -99,18 +99,3 @@ def _play(row: Row, _: TaskView, env: Any) -> None:
         _observation, _reward, terminated, truncated, _info = result
         if terminated or truncated:
             return
-
-
-def actions_of(row: Row) -> list[str]:
-    """Return the actions of a row, as an environment takes them."""
-    history = row["turn_history"]
-    wrapped = "thoughts" in history and not is_ours(row)
-    return [_unwrapped(action) if wrapped else action for action in history["actions"]]
-
-
-def _unwrapped(action: str) -> str:
-    """Take an action out of the ``execute[...]`` of InterCode's ReAct recordings."""
-    text = action.strip()
-    if text.startswith("execute[") and text.endswith("]"):
-        return text[len("execute[") : -1]
-    return action

@@ -11,12 +11,13 @@ import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 
+from pytest_intercode.auditing.determinism import difference
+from pytest_intercode.auditing.duplicates import duplicates
+from pytest_intercode.auditing.file_usage import unread
 from pytest_intercode.auditing.findings import Audited, Finding, acknowledged
+from pytest_intercode.auditing.mutations import empty_answers, idle_answers, wrong_answers
 from pytest_intercode.auditing.playing import Answer, Played, gold_answer, play
-from pytest_intercode.auditing.reading import unread
-from pytest_intercode.auditing.sameness import duplicates
-from pytest_intercode.auditing.twins import difference
-from pytest_intercode.auditing.wrong import empty_answers, idle_answers, wrong_answers
+from pytest_intercode.core.task import AUDIT_CHECKS, Task
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.errors import (
@@ -28,7 +29,6 @@ from pytest_intercode.errors import (
     SandboxError,
 )
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.task import AUDIT_CHECKS, Task
 
 __all__ = ["Auditor"]
 

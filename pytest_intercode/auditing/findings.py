@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pytest_intercode.suites.task import AUDIT_CHECKS, Task
+from pytest_intercode.core.task import AUDIT_CHECKS, Task
 
 __all__ = ["MEANINGS", "Audited", "Finding", "acknowledged"]
 

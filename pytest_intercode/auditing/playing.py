@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_intercode.environments.base import Observation
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.turn import Observation
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import SandboxError
-from pytest_intercode.rewards.protocol import Reward
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.python_tests import entry_of
-from pytest_intercode.suites.task import Task
 
 __all__ = ["Answer", "Played", "gold_answer", "play"]
 

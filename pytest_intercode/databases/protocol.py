@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
-from pytest_intercode.suites.task import Database, Limits
+from pytest_intercode.core.task import Database, Limits
 
 __all__ = ["Answer", "Cell", "Engine", "ResultSet", "Session", "State", "Table"]
 

@@ -11,87 +11,19 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-from pytest_intercode.agents.ledger import UNSPENT, Usage
-from pytest_intercode.environments.order import TaskOrder
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.turn import Feedback, Observation, Profile, StepResult, Turn
+from pytest_intercode.environments.task_order import TaskOrder
 from pytest_intercode.errors import BudgetExhausted, SandboxError
-from pytest_intercode.rewards.protocol import Reward
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.task import Task
 
-__all__ = ["Environment", "Feedback", "Observation", "Profile", "StepResult", "Turn"]
-
-Profile: TypeAlias = Literal["strict", "paper"]
-Feedback: TypeAlias = Literal["observation", "reward"]
-StepResult: TypeAlias = "tuple[Observation, float, bool, bool, dict[str, Any]]"
-
-
-class Observation(str):
-    """What an agent sees after an action: text, with a few facts about it.
-
-    Attributes:
-        executed: the action ran and ended with status 0.
-        status: its exit status, or None.
-        reward: the reward of the state it left, when the run gives rewards as feedback.
-        turns_left: actions that the agent still has.
-    """
-
-    executed: bool
-    status: int | None
-    reward: float | None
-    turns_left: int
-
-    def __new__(
-        cls,
-        text: str,
-        *,
-        executed: bool = True,
-        status: int | None = None,
-        reward: float | None = None,
-        turns_left: int = 0,
-    ) -> Observation:
-        """Make an observation."""
-        made = super().__new__(cls, text)
-        made.executed, made.status = executed, status
-        made.reward, made.turns_left = reward, turns_left
-        return made
-
-
-@dataclass
-class Turn:
-    """One turn of an episode as the trajectory records it.
-
-    Attributes:
-        action: what the agent sent.
-        observation: what it saw.
-        executed: the action ran and ended with status 0.
-        reward: the reward after it, 0.0 where the state was not graded.
-        seconds: wall time in the sandbox.
-        parts: the reward's parts, where it was graded.
-        passed: nothing was run: the agent sent no action, and the observation told it so.
-        thought: what the agent thought before it.
-        log: what the agent printed beside it.
-        usage: what the agent used up for it.
-        agent_seconds: wall time that the agent took before it.
-        answer: what was submitted, where the action's text does not say it exactly.
-    """
-
-    action: str
-    observation: str
-    executed: bool
-    reward: float = 0.0
-    seconds: float = 0.0
-    parts: Mapping[str, float] = field(default_factory=dict)
-    passed: bool = False
-    thought: str = ""
-    log: str = ""
-    usage: Usage = UNSPENT
-    agent_seconds: float = 0.0
-    answer: str | None = None
+__all__ = ["Environment"]
 
 
 class Environment(abc.ABC):
@@ -287,7 +219,7 @@ class Environment(abc.ABC):
                 return Observation(observation, executed=False)
 
             result = self._turn(action, tell)
-            self.turns[-1].passed = True
+            self.amend_turn(passed=True)
             return result
 
     def submit(self, answer: str = "") -> StepResult:
@@ -302,7 +234,7 @@ class Environment(abc.ABC):
             action = f"submit {answer}".rstrip()
             result = self._submit(action, answer or None)
             if answer and self._submission(action) != answer:
-                self.turns[-1].answer = answer  # white space around it, which the text loses
+                self.amend_turn(answer=answer)  # white space around it, which the text loses
             return result
 
     def end(self, reason: str) -> Reward:
@@ -339,6 +271,10 @@ class Environment(abc.ABC):
         with self._lock:
             self._stop()
 
+    def amend_turn(self, at: int = -1, **fields: Any) -> None:
+        """Put on a turn that was taken what became known later, by the names of its fields."""
+        self.turns[at] = replace(self.turns[at], **fields)
+
     # -- inside
 
     def _check_process(self) -> None:
@@ -367,13 +303,12 @@ class Environment(abc.ABC):
             observation = execute(action)
         finally:
             self._acting = False
-        turn = Turn(action, str(observation), observation.executed)
-        turn.seconds = time.monotonic() - began
-        self.turns.append(turn)
+        seconds = time.monotonic() - began
+        self.turns.append(Turn(action, str(observation), observation.executed, seconds=seconds))
         observation.turns_left = self.max_turns - len(self.turns)
         if self.feedback == "reward":
             graded = self._latest = self._grade(None) if self._latest is None else self._latest
-            turn.reward, turn.parts = graded.value, graded.parts
+            self.amend_turn(reward=graded.value, parts=graded.parts)
             observation.reward = graded.value
             if self._best is None or graded.value > self._best.value:
                 self._best = graded
@@ -383,6 +318,7 @@ class Environment(abc.ABC):
         if not self._over and len(self.turns) >= self.max_turns:
             self.end("budget")
         final = self.final.value if self.final and self.feedback != "reward" else None
+        turn = self.turns[-1]
         reward = turn.reward if final is None else final
         return (
             observation,
@@ -394,12 +330,11 @@ class Environment(abc.ABC):
 
     def _submit(self, action: str, answer: str | None) -> StepResult:
         """End the episode with a submission; whoever lets an answer be wrong takes a turn."""
-        turn = Turn(action, "", True)
-        self.turns.append(turn)
+        self.turns.append(Turn(action, "", True))
         began = time.monotonic()
         self._over = "submitted"
         self._finish(answer)
-        turn.seconds = time.monotonic() - began
+        self.amend_turn(seconds=time.monotonic() - began)
         assert self.final is not None
         return Observation("", reward=self.final.value), self.final.value, True, False, {}
 
@@ -409,8 +344,7 @@ class Environment(abc.ABC):
         else:
             graded = self._grade(answer)
         if self.turns:
-            last = self.turns[-1]
-            last.reward, last.parts = graded.value, graded.parts
+            self.amend_turn(reward=graded.value, parts=graded.parts)
         if self._best is not None and self._best.value > graded.value:
             graded = self._best  # with rewards as feedback, the best try counts
         self.final = graded

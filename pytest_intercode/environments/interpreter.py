@@ -18,13 +18,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import CodeTest, Task
 from pytest_intercode.environments.gold import Gold, GoldRun
 from pytest_intercode.environments.shell import NAMES_LOST, ShellEnvironment, text_of
 from pytest_intercode.errors import ConfigurationError, GoldError, MissingProgram
-from pytest_intercode.rewards.protocol import Reward
 from pytest_intercode.sandboxes.protocol import HOST, Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.task import CodeTest, Task
 
 __all__ = ["InterpreterEnvironment"]
 

@@ -10,7 +10,7 @@ import abc
 import shlex
 from typing import Any
 
-from pytest_intercode.environments.base import Observation
+from pytest_intercode.core.turn import Observation
 from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.environments.skipping import SkippingEnvironment
 from pytest_intercode.sandboxes.protocol import Execution, Sandbox

@@ -7,23 +7,23 @@ import re
 from pathlib import Path
 from typing import TypeVar
 
+from pytest_intercode.core.task import ENVIRONMENTS
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.environments.bash import BashEnvironment
-from pytest_intercode.environments.bash_paper import PaperBashEnvironment
-from pytest_intercode.environments.ctf import CtfEnvironment
-from pytest_intercode.environments.ctf_paper import PaperCtfEnvironment
+from pytest_intercode.environments.bash.paper import PaperBashEnvironment
+from pytest_intercode.environments.bash.strict import BashEnvironment
+from pytest_intercode.environments.ctf.paper import PaperCtfEnvironment
+from pytest_intercode.environments.ctf.strict import CtfEnvironment
 from pytest_intercode.environments.interpreter import InterpreterEnvironment
-from pytest_intercode.environments.python import PythonEnvironment
-from pytest_intercode.environments.python_paper import PaperPythonEnvironment
-from pytest_intercode.environments.sql import SqlEnvironment
-from pytest_intercode.environments.sql_paper import PaperSqlEnvironment
+from pytest_intercode.environments.python.paper import PaperPythonEnvironment
+from pytest_intercode.environments.python.strict import PythonEnvironment
+from pytest_intercode.environments.sql.paper import PaperSqlEnvironment
+from pytest_intercode.environments.sql.strict import SqlEnvironment
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.suites.registered import (
     add_environment,
     added_environment,
     environment_names,
 )
-from pytest_intercode.suites.task import ENVIRONMENTS
 
 __all__ = ["PROFILES", "environment_class", "register_environment"]
 

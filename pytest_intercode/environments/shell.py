@@ -9,14 +9,15 @@ import shlex
 import time
 from typing import Any
 
-from pytest_intercode.environments.base import Environment, Observation
+from pytest_intercode.core.task import ENVIRONMENTS, ImageSource, Task
+from pytest_intercode.core.turn import Observation
+from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.gold import GoldRun
 from pytest_intercode.errors import GoldError
 from pytest_intercode.sandboxes.protocol import Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.files import build_archive
 from pytest_intercode.suites.loader import bundled_folder
-from pytest_intercode.suites.task import ENVIRONMENTS, ImageSource, Task
 
 __all__ = ["NAMES_LOST", "ShellEnvironment", "prepare", "text_of"]
 

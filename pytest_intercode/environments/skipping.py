@@ -5,9 +5,10 @@ Touches nothing but the episode's own record.
 
 from __future__ import annotations
 
-from pytest_intercode.environments.base import Environment, Observation, StepResult, Turn
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.turn import Observation, StepResult, Turn
+from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import BudgetExhausted
-from pytest_intercode.rewards.protocol import Reward
 
 __all__ = ["SkippingEnvironment"]
 

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 from gymnasium.error import ClosedEnvironmentError, InvalidAction, ResetNeeded
 
-from pytest_intercode.environments.base import Environment, Feedback, Profile
+from pytest_intercode.core.turn import Feedback, Profile
+from pytest_intercode.environments.base import Environment
+from pytest_intercode.environments.making import make
 from pytest_intercode.errors import GoldRefused, SandboxError
 from pytest_intercode.gym.text import MAX_LENGTH, UnicodeText, clipped
-from pytest_intercode.making import make
 
 if TYPE_CHECKING:
+    from pytest_intercode.core.task import Task
     from pytest_intercode.sandboxes.provider import SandboxProvider
-    from pytest_intercode.suites.task import Task
 
 __all__ = ["IntercodeEnv"]
 
@@ -150,7 +151,7 @@ class IntercodeEnv(gymnasium.Env[str, str]):
         observation, reward, terminated, truncated, _ = environment.step(action)
         task, last = environment.task, environment.turns[-1]
         assert task is not None
-        info = {
+        info: dict[str, Any] = {
             "task_id": task.id,
             "executed": last.executed,
             "turns_left": environment.max_turns - len(environment.turns),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
-from pytest_intercode.comparison import changes as compared
 from pytest_intercode.page.run import Run
-from pytest_intercode.reporting.runs import TaskKey, solved
+from pytest_intercode.results import changes as compared
+from pytest_intercode.results.tries import TaskKey, solved
 
 if TYPE_CHECKING:
     from pytest_intercode.statistics.paired import Verdict

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_intercode.page.endstates import compared
-from pytest_intercode.reporting.runs import Try
+from pytest_intercode.results.tries import Try
 
 __all__ = ["episode"]
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from pytest_intercode.agents.replay import actions_of
-from pytest_intercode.reporting.runs import Try
+from pytest_intercode.results.reading import actions_of
+from pytest_intercode.results.tries import Try
 
 __all__ = ["Bin", "Failing", "failing_actions", "rewards", "solved_by_turn", "turns", "turns_of"]
 

@@ -10,7 +10,7 @@ from pytest_intercode.page.comparison import CHANGES, changes
 from pytest_intercode.page.episodes import episode
 from pytest_intercode.page.figures import turns_of
 from pytest_intercode.page.run import OUTCOMES, Run
-from pytest_intercode.reporting.runs import Try
+from pytest_intercode.results.tries import Try
 
 __all__ = ["index_of"]
 

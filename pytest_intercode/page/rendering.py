@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from pytest_intercode.escaping import harmless
+from pytest_intercode.core.text import harmless
 from pytest_intercode.page import charts, figures
 from pytest_intercode.page.blocks import Blocks, packed
 from pytest_intercode.page.comparison import changes, verdict
@@ -39,7 +39,7 @@ _BY_TURN = (
 
 def render(runs: Sequence[Run], title: str) -> str:
     """Return the page of one run, or of two side by side; imports the extra ``html``."""
-    from pytest_intercode.statistics.summary import summarise
+    from pytest_intercode.results.summary import summarise
 
     environment = _environment()
     names = [run.name if len(runs) > 1 else "" for run in runs]

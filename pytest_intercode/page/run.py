@@ -8,9 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.agents.recordings import read_results
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.reporting.runs import TaskKey, Try, by_task, counted
+from pytest_intercode.results.reading import read_results
+from pytest_intercode.results.tries import TaskKey, Try, by_task, counted
 
 __all__ = ["OUTCOMES", "Run", "facts"]
 

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from pytest_intercode.core.task import ENVIRONMENTS
 from pytest_intercode.page.run import OUTCOMES, Run
-from pytest_intercode.reporting.runs import Try
-from pytest_intercode.statistics.summary import HARDNESS
-from pytest_intercode.suites.task import ENVIRONMENTS
+from pytest_intercode.results.summary import HARDNESS
+from pytest_intercode.results.tries import Try
 
 if TYPE_CHECKING:
+    from pytest_intercode.results.summary import Summary
     from pytest_intercode.statistics.rates import Interval
-    from pytest_intercode.statistics.summary import Summary
 
 __all__ = ["Group", "Measure", "Part", "groups_of", "measures", "outcomes"]
 
@@ -89,7 +89,7 @@ def outcomes(run: Run) -> list[Part]:
 
 def groups_of(runs: Sequence[Run], by: Literal["env", "hardness"]) -> list[Group]:
     """Return what the tasks of each env, or of each hardness, came to in each run."""
-    from pytest_intercode.statistics.summary import groups, summarise
+    from pytest_intercode.results.summary import groups, summarise
 
     found: list[Mapping[str, list[Try]]] = [groups(run.tries, by) for run in runs]
     names = sorted({name for each in found for name in each}, key=_rank)

@@ -23,12 +23,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pytest_intercode.agents.recordings import Row, env_of
-from pytest_intercode.agents.replay import actions_of
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import Task
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.rescoring.scoring import NotRecorded
-from pytest_intercode.rewards.protocol import Reward
-from pytest_intercode.suites.task import Task
+from pytest_intercode.results.reading import Row, actions_of, env_of
 
 __all__ = ["RewardFunction", "load_function"]
 
@@ -73,7 +72,7 @@ class RewardFunction:
         return reward
 
 
-_NEEDED = "a number in [0, 1] or a pytest_intercode.rewards.protocol.Reward is needed"
+_NEEDED = "a number in [0, 1] or a pytest_intercode.core.reward.Reward is needed"
 
 
 def is_cut(state: Mapping[str, Any]) -> bool:

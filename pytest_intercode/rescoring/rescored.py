@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_intercode.agents.recordings import Row, env_of, is_ours, of_try_again
-from pytest_intercode.agents.replay import actions_of
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import Task
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.rescoring.function import RewardFunction
 from pytest_intercode.rescoring.scoring import (
@@ -19,8 +19,7 @@ from pytest_intercode.rescoring.scoring import (
     unsubmitted,
 )
 from pytest_intercode.rescoring.tasks import task_among
-from pytest_intercode.rewards.protocol import Reward
-from pytest_intercode.suites.task import Task
+from pytest_intercode.results.reading import Row, actions_of, env_of, is_ours, of_try_again
 
 __all__ = ["Change", "Rescored", "rescore"]
 

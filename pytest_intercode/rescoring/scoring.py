@@ -10,21 +10,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from pytest_intercode.agents.recordings import Row, env_of, is_ours
-from pytest_intercode.agents.replay import actions_of
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import RewardOptions, Task
 from pytest_intercode.errors import IntercodeError
+from pytest_intercode.results.reading import Row, actions_of, env_of, is_ours
 from pytest_intercode.rewards.bash_paper import bash_paper_reward_again
 from pytest_intercode.rewards.bash_strict import bash_strict_reward_again
 from pytest_intercode.rewards.ctf import FlagDigest, ctf_paper_reward, ctf_strict_reward
 from pytest_intercode.rewards.options import options_again
-from pytest_intercode.rewards.protocol import Reward
 from pytest_intercode.rewards.python_paper import python_paper_reward_again
 from pytest_intercode.rewards.python_strict import python_strict_reward
 from pytest_intercode.rewards.sql_changes import sql_changes_reward_again
 from pytest_intercode.rewards.sql_paper import sql_paper_reward_again
 from pytest_intercode.rewards.sql_strict import sql_rows_reward_again
 from pytest_intercode.suites.registered import added_environment
-from pytest_intercode.suites.task import RewardOptions, Task
 
 __all__ = ["NotRecorded", "played_profile", "score", "state_of", "unsubmitted"]
 

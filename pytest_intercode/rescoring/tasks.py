@@ -9,8 +9,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from pytest_intercode.agents.recordings import RecordedRun, Row, env_of, is_ours
+from pytest_intercode.core.task import Task
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.results.reading import RecordedRun, Row, env_of, is_ours
 from pytest_intercode.suites.catalogue import (
     bundled_tasks,
     dataset_of,
@@ -19,7 +20,6 @@ from pytest_intercode.suites.catalogue import (
 )
 from pytest_intercode.suites.loader import is_row_file, load_rows, load_suite
 from pytest_intercode.suites.registered import is_environment
-from pytest_intercode.suites.task import Task
 
 __all__ = ["TaskFinder", "task_among"]
 

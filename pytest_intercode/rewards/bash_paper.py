@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_intercode.rewards.protocol import Reward
+from pytest_intercode.core.reward import Reward
 from pytest_intercode.rewards.text import tfidf_similarity
 
 __all__ = [

@@ -24,10 +24,10 @@ from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import Normaliser, RewardOptions
 from pytest_intercode.rewards.options import options_again, options_state
-from pytest_intercode.rewards.protocol import Reward
 from pytest_intercode.sandboxes.protocol import Entry
-from pytest_intercode.suites.task import Normaliser, RewardOptions
 
 __all__ = [
     "BashState",

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_intercode.rewards.protocol import Reward
+from pytest_intercode.core.reward import Reward
 
 __all__ = ["FlagDigest", "ctf_paper_reward", "ctf_strict_reward"]
 

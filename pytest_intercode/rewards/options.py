@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from pytest_intercode.suites.task import Normaliser, RewardOptions
+from pytest_intercode.core.task import Normaliser, RewardOptions
 
 __all__ = ["options_again", "options_state"]
 

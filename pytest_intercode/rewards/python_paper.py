@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_intercode.rewards.protocol import Reward
+from pytest_intercode.core.reward import Reward
 
 __all__ = [
     "python_paper_reward",

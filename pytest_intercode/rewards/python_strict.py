@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_intercode.rewards.protocol import Reward
+from pytest_intercode.core.reward import Reward
 
 __all__ = ["python_strict_reward"]
 

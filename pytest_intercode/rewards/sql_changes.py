@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from pytest_intercode.core.reward import Reward
 from pytest_intercode.databases.protocol import Cell, State, Table
-from pytest_intercode.rewards.protocol import Reward
 from pytest_intercode.rewards.sql_cells import canonical
 
 __all__ = [

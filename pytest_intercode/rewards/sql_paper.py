@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytest_intercode.rewards.protocol import Reward
+from pytest_intercode.core.reward import Reward
 
 __all__ = ["kendall_tau_b", "paper_rows_state", "sql_paper_reward", "sql_paper_reward_again"]
 

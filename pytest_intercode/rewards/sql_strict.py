@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pytest_intercode.rewards.protocol import Reward
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import RewardOptions
 from pytest_intercode.rewards.sql_cells import Row
 from pytest_intercode.rewards.sql_columns import column_orders
-from pytest_intercode.suites.task import RewardOptions
 
 __all__ = [
     "Rows",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from pytest_intercode.suites.task import Limits
+from pytest_intercode.core.task import Limits
 
 __all__ = ["DEPTH", "HOST", "Changes", "Entry", "Execution", "Launcher", "Sandbox", "SandboxSpec"]
 

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import IntercodeError, SandboxError
 from pytest_intercode.sandboxes.choice import Choice, choose
 from pytest_intercode.sandboxes.demand import LEAST
@@ -20,7 +21,6 @@ from pytest_intercode.sandboxes.pool import OVER, Pool
 from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.slots import Slots
 from pytest_intercode.suites.loader import bundled_folder
-from pytest_intercode.suites.task import ImageSource
 
 __all__ = ["SandboxProvider"]
 

@@ -10,11 +10,11 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
+from pytest_intercode.core.task import Task
 from pytest_intercode.errors import ConfigurationError, MissingFile, suggestion
-from pytest_intercode.fetching.upstream import DATASETS, ELSEWHERE
 from pytest_intercode.suites.loader import bundled_folder, load_suite
 from pytest_intercode.suites.registered import added_environment, environment_names
-from pytest_intercode.suites.task import Task
+from pytest_intercode.suites.upstream import DATASETS, ELSEWHERE
 
 __all__ = [
     "bundled_tasks",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from pytest_intercode.suites.task import Task
+from pytest_intercode.core.task import Task
 
 __all__ = ["digest"]
 

@@ -11,8 +11,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from pytest_intercode.core.task import Archive, FileSpec, Task
 from pytest_intercode.errors import SuiteError
-from pytest_intercode.suites.task import Archive, FileSpec, Task
 
 __all__ = ["build_archive"]
 

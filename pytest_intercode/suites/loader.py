@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from pytest_intercode.core.task import Task
 from pytest_intercode.errors import MissingFile, SuiteError, suggestion
 from pytest_intercode.suites.apps import read_apps
 from pytest_intercode.suites.mistakes import first_error, locate, row_error
@@ -29,7 +30,6 @@ from pytest_intercode.suites.schema import (
     TaskModel,
     build_task,
 )
-from pytest_intercode.suites.task import Task
 
 __all__ = ["Suite", "bundled_folder", "load_rows", "load_suite"]
 

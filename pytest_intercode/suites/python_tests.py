@@ -7,10 +7,10 @@ import warnings
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
+from pytest_intercode.core.task import ENVIRONMENTS, CallTest, CodeTest, ProgramTest, Task
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.python_expressions import TestError
 from pytest_intercode.suites.python_split import Split, split_test
-from pytest_intercode.suites.task import ENVIRONMENTS, CallTest, CodeTest, ProgramTest, Task
 
 __all__ = ["check_tests", "entry_of", "parsed", "splits"]
 

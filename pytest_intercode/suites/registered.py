@@ -12,8 +12,8 @@ from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from pytest_intercode.core.task import ENVIRONMENTS
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.suites.task import ENVIRONMENTS
 
 __all__ = [
     "GROUP",

@@ -27,9 +27,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from pytest_intercode.errors import suggestion
-from pytest_intercode.suites.registered import environment_names, is_environment
-from pytest_intercode.suites.task import (
+from pytest_intercode.core.task import (
     AUDIT_CHECKS,
     Archive,
     CallTest,
@@ -42,6 +40,8 @@ from pytest_intercode.suites.task import (
     Task,
     Test,
 )
+from pytest_intercode.errors import suggestion
+from pytest_intercode.suites.registered import environment_names, is_environment
 
 __all__ = ["RowSource", "SuiteModel", "TaskFields", "TaskModel", "build_task"]
 

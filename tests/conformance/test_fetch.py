@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_intercode.fetching.download import is_whole
-from pytest_intercode.fetching.upstream import files_of
+from pytest_intercode.suites.download import is_whole
+from pytest_intercode.suites.upstream import files_of
 
 
 def test_the_table_knows_the_files(data: Path) -> None:

@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.reporting.results import read_results
+from pytest_intercode.results.writing import read_results
 from pytest_intercode.suites.loader import bundled_folder, load_suite
 
 NETWORK = {

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.reporting.results import read_results
-from tests.conformance.thinning import ALL, thinned
+from pytest_intercode.results.writing import read_results
+from tests.support.thinning import ALL, thinned
 
 LAZY = "def act(observation):\n    return 'submit'\n"
 

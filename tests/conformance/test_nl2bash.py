@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.reporting.results import read_results
-from tests.conformance.thinning import ALL, thinned
+from pytest_intercode.results.writing import read_results
+from tests.support.thinning import ALL, thinned
 
 PARTS = (1, 2, 3, 4)
 STRICT, PAPER = ("oracle", "idle"), ("gpt-4", "gold", "noop")

@@ -20,9 +20,9 @@ import pytest
 
 from pytest_intercode.agents.chat import make_factory
 from pytest_intercode.agents.chat.react import react
-from pytest_intercode.environments.base import Observation, StepResult
-from pytest_intercode.suites.task import Database, Task, TaskView
-from tests.chat_server import ChatServer, Request
+from pytest_intercode.core.task import Database, Task, TaskView
+from pytest_intercode.core.turn import Observation, StepResult
+from tests.support.chat_server import ChatServer, Request
 
 _LEAST = 0.99
 # The parser reads all of them in CI; through client and server go every fourth episode of SQL's.

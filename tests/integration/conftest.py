@@ -13,9 +13,9 @@ from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.docker.engine import DockerEngine, connect
 from pytest_intercode.sandboxes.docker.images import Images
 from pytest_intercode.sandboxes.protocol import SandboxSpec
-from tests.integration.backends import SOURCE, Backend, BubblewrapBackend, DockerBackend
-from tests.integration.bundled import BACKENDS
-from tests.integration.sql_shop import (  # noqa: F401 - fixtures
+from tests.support.backends import SOURCE, Backend, BubblewrapBackend, DockerBackend
+from tests.support.bundled import BACKENDS
+from tests.support.sql_shop import (  # noqa: F401 - fixtures
     shop,
     sql_provider,
     sqlite_engine,

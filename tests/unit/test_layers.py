@@ -1,7 +1,6 @@
-"""Imports point down only, read from the sources; and what is imported when.
+"""The module graph, read from the sources: no circle, no import upward; and what is loaded when.
 
-A module may import what lies in its own layer or in one below, wherever in its source the import
-stands.
+Every import counts, wherever it stands: at the top, in a function, for the type checker alone.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -17,40 +17,27 @@ import pytest_intercode
 
 _PACKAGE = Path(pytest_intercode.__file__).parent
 
+# From top to bottom; a folder imports from itself and from those below it. Folders in one line
+# do not import each other.
 _LAYERS = (
-    ("errors", "escaping"),
-    ("rewards", "sandboxes", "suites", "databases", "fetching"),
-    ("agents", "environments", "budgets"),
-    (
-        *("reporting", "episode", "isolation", "making", "owners", "rescoring", "statistics"),
-        *("scheduler", "gym", "cli", "__main__", "auditing", "comparison", "page"),
-    ),
-    # the faces that pytest sees
-    (
-        "plugin",
-        "ahead",
-        "audit_cases",
-        "collection",
-        "cases",
-        "fixtures",
-        "gate",
-        "opening",
-        "resumption",
-        "rollout",
-        "selection",
-        "session",
-        "hookspecs",
-        "settings",
-        "spending",
-        "terminal",
-        "workers",
-        "reporting.terminal",
-        "reporting.reports",
-    ),
+    ("__main__",),
+    ("plugin", "cli"),
+    ("page", "auditing", "rescoring", "gym"),
+    ("rollouts",),
+    ("agents",),
+    ("environments",),
+    ("rewards",),
+    ("databases",),
+    ("sandboxes",),
+    ("results",),
+    ("suites",),
+    ("statistics",),
+    ("core",),
+    ("errors",),
 )
 
 _MODULES = {
-    ".".join(path.relative_to(_PACKAGE).with_suffix("").parts): path
+    ".".join(path.relative_to(_PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(_PACKAGE.rglob("*.py"))
     if path != _PACKAGE / "__init__.py"  # the public names, which are imported when asked for
 }
@@ -73,14 +60,10 @@ def _top(name: str) -> str:
 
 
 def _layer(module: str) -> int:
-    """Return the layer of a module of ours; the longest name that is listed decides."""
-    name = module
-    while name:
-        for number, names in enumerate(_LAYERS):
-            if name in names:
-                return number
-        name = name.rpartition(".")[0]
-    raise AssertionError(f"{module} has no layer yet: add it to _LAYERS")
+    for number, names in enumerate(_LAYERS):
+        if _top(module) in names:
+            return number
+    raise AssertionError(f"{module} has no layer yet: add its folder to _LAYERS")
 
 
 def _ours(name: str) -> str | None:
@@ -89,24 +72,43 @@ def _ours(name: str) -> str | None:
     if module == name:
         return None
     while module:
-        if module in _MODULES or f"{module}.__init__" in _MODULES:
+        if module in _MODULES:
             return module
         module = module.rpartition(".")[0]
     return None
 
 
+_GRAPH = {
+    module: {found for name in _imports(path) if (found := _ours(name)) not in (None, module)}
+    for module, path in _MODULES.items()
+}
+
+
+def test_the_root_holds_no_more_than_the_public_names() -> None:
+    found = {path.name for path in _PACKAGE.iterdir() if path.is_file()}
+    assert found == {"__init__.py", "__main__.py", "errors.py", "py.typed"}
+
+
+def test_no_circle() -> None:
+    try:
+        TopologicalSorter(_GRAPH).prepare()
+    except CycleError as error:
+        pytest.fail(f"modules import each other: {' -> '.join(error.args[1])}")
+
+
 @pytest.mark.parametrize("module", _MODULES)
 def test_imports_point_down(module: str) -> None:
-    own = _layer(module.removesuffix(".__init__"))
-    for name in _imports(_MODULES[module]):
-        imported = _ours(name)
-        if imported is not None:
-            assert _layer(imported) <= own, f"{module} imports {imported}, which is above it"
+    for imported in _GRAPH[module]:
+        assert imported is not None
+        same_folder = _top(imported) == _top(module)
+        assert same_folder or _layer(imported) > _layer(module), (
+            f"{module} imports {imported}, which is not below it"
+        )
 
 
-@pytest.mark.parametrize("module", sorted(m for m in _MODULES if _layer(m) < len(_LAYERS) - 1))
-def test_only_the_faces_import_pytest(module: str) -> None:
-    assert not {"pytest", "_pytest"} & set(map(_top, _imports(_MODULES[module])))
+@pytest.mark.parametrize("module", sorted(m for m in _MODULES if _top(m) not in ("plugin", "cli")))
+def test_only_the_plugin_imports_pytest(module: str) -> None:
+    assert not {"pytest", "_pytest", "xdist"} & set(map(_top, _imports(_MODULES[module])))
 
 
 @pytest.mark.parametrize("module", sorted(m for m in _MODULES if not m.startswith("sandboxes.")))
@@ -120,11 +122,11 @@ def test_the_rule_sees_what_it_should(tmp_path: Path) -> None:
     source = tmp_path / "module.py"
     source.write_text("import a.b\nfrom c import d, e as f\ndef g():\n    from h.i import j\n")
     assert _imports(source) == {"a.b", "c.d", "c.e", "h.i.j"}
-    assert _ours("pytest_intercode.suites.task.Task") == "suites.task"
+    assert _ours("pytest_intercode.core.task.Task") == "core.task"
     assert _ours("pytest_intercode.suites") == "suites"
     assert _ours("pytest.fixture") is None
-    assert _layer("reporting.results") < _layer("reporting.terminal")
-    assert _layer("sandboxes.docker.engine") == _layer("rewards.text")
+    assert _layer("plugin.reporter") < _layer("results.writing") < _layer("core.task")
+    assert _layer("sandboxes.docker.engine") == _layer("sandboxes.pool")
 
 
 def _loaded(*imports: str) -> set[str]:
@@ -135,18 +137,8 @@ def _loaded(*imports: str) -> set[str]:
 
 
 _HEAVY = {
-    "docker",
-    "openai",
-    "pydantic",
-    "yaml",
-    "requests",
-    "gymnasium",
-    "numpy",
-    "scipy",
-    "sklearn",
-    "jinja2",
-    "pymysql",
-    "asyncio",
+    *("docker", "openai", "pydantic", "yaml", "requests", "gymnasium", "numpy", "scipy"),
+    *("sklearn", "jinja2", "pymysql", "asyncio"),
 }
 
 
@@ -156,25 +148,25 @@ def test_an_installed_plugin_is_light() -> None:
         "pytest",
         "pytest_intercode",
         "pytest_intercode.plugin",
-        "pytest_intercode.fixtures",
-        "pytest_intercode.hookspecs",
+        "pytest_intercode.plugin.fixtures",
+        "pytest_intercode.plugin.hookspecs",
     )
     assert not _HEAVY & (found - already)
     assert {name for name in found if name.startswith("pytest_intercode")} == {
         "pytest_intercode",
         "pytest_intercode.plugin",
-        "pytest_intercode.fixtures",
-        "pytest_intercode.hookspecs",
+        "pytest_intercode.plugin.fixtures",
+        "pytest_intercode.plugin.hookspecs",
     }
 
 
 def test_rewards_need_neither_pytest_nor_docker_nor_numbers() -> None:
     names = [f"pytest_intercode.{module}" for module in _MODULES if module.startswith("rewards.")]
     assert len(names) > 3
-    found = _loaded(*(name.removesuffix(".__init__") for name in names))
+    found = _loaded(*names)
     assert not found & (_HEAVY | {"pytest", "_pytest"})
 
 
 def test_the_engine_runs_without_pytest() -> None:
-    found = _loaded("pytest_intercode.making", "pytest_intercode.episode")
+    found = _loaded("pytest_intercode.environments.making", "pytest_intercode.rollouts.episode")
     assert not found & {"pytest", "_pytest", "docker", "openai"}

@@ -87,7 +87,7 @@ def test_wheel_holds_the_data(wheel: Path) -> None:
     ours = ("pytest_intercode/**/*.py", "pytest_intercode/**/*.sh", "pytest_intercode/**/*.txt")
     assert _files(*ours) <= names
     assert {"pytest_intercode/py.typed", "pytest_intercode/sandboxes/keeper.sh"} <= names
-    assert "pytest_intercode/fetching/upstream.txt" in names
+    assert "pytest_intercode/suites/upstream.txt" in names
 
 
 def test_wheel_holds_nothing_else(wheel: Path) -> None:

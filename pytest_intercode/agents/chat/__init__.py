@@ -15,8 +15,8 @@ from typing import Any
 from pytest_intercode.agents.chat.arguments import read_arguments
 from pytest_intercode.agents.chat.templates import load_templates
 from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.errors import AgentLoadError
-from pytest_intercode.suites.task import Task, TaskView
 
 __all__ = ["make_factory"]
 

@@ -15,8 +15,8 @@ from pytest_intercode.agents.chat.client import Caller
 from pytest_intercode.agents.chat.history import History, clip
 from pytest_intercode.agents.chat.moves import Move
 from pytest_intercode.agents.chat.templates import Templates
+from pytest_intercode.core.task import TaskView
 from pytest_intercode.errors import AgentError
-from pytest_intercode.suites.task import TaskView
 
 __all__ = ["ANSWERS", "Dialogue", "Kit"]
 

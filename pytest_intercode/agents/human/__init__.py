@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.core.task import Task
 from pytest_intercode.errors import AgentLoadError, suggestion
-from pytest_intercode.suites.task import Task
 
 __all__ = ["make_factory"]
 

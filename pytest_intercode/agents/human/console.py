@@ -32,7 +32,7 @@ from prompt_toolkit.lexers import Lexer, PygmentsLexer
 from prompt_toolkit.output import Output, create_output
 
 from pytest_intercode.agents.human.completeness import missing
-from pytest_intercode.escaping import fragments
+from pytest_intercode.core.text import fragments
 
 __all__ = ["Aborted", "Cleared", "Console", "EndOfInput"]
 

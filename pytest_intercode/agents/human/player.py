@@ -12,8 +12,8 @@ from pytest_intercode.errors import suggestion
 
 if TYPE_CHECKING:
     from pytest_intercode.agents.facade import AgentEnvironment
-    from pytest_intercode.environments.base import Observation
-    from pytest_intercode.suites.task import TaskView
+    from pytest_intercode.core.task import TaskView
+    from pytest_intercode.core.turn import Observation
 
 __all__ = ["Player"]
 

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 from pytest_intercode.agents.mcp import wording
 from pytest_intercode.agents.mcp.calls import Call, Calls, Event
 from pytest_intercode.agents.mcp.command_line import CommandLine
-from pytest_intercode.agents.mcp.handover import Handover
+from pytest_intercode.agents.mcp.configuration import Handover
 from pytest_intercode.agents.program import Program, said_of_exit
 from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.databases.private_folder import PrivateFolder
 from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted, suggestion
-from pytest_intercode.suites.task import Task, TaskView
 
 if TYPE_CHECKING:
-    from pytest_intercode.agents.mcp.serving import Door, Serving
+    from pytest_intercode.agents.mcp.server import Door, Serving
 
 __all__ = ["make_factory"]
 
@@ -114,7 +114,7 @@ class _Host:
         """Return the server, which is then at work."""
         with self._lock:
             if self._serving is None:
-                from pytest_intercode.agents.mcp.serving import Serving
+                from pytest_intercode.agents.mcp.server import Serving
 
                 self._serving = Serving()
             return self._serving

@@ -14,7 +14,7 @@ from mcp.server.lowlevel.server import Server
 
 from pytest_intercode.agents.mcp import wording
 from pytest_intercode.agents.mcp.calls import Calls, Reply
-from pytest_intercode.suites.task import TaskView
+from pytest_intercode.core.task import TaskView
 
 __all__ = ["make_server"]
 

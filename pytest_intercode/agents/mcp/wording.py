@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_intercode.agents.mcp.calls import Reply
-from pytest_intercode.suites.task import TaskView
+from pytest_intercode.core.task import TaskView
 
 __all__ = [
     "OVER",

@@ -13,7 +13,7 @@ import secrets
 import time
 from pathlib import Path
 
-from pytest_intercode.suites.task import Limits
+from pytest_intercode.core.task import Limits
 
 __all__ = ["ControlGroup", "ControlGroups", "remove_all"]
 

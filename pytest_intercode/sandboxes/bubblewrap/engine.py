@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
+from pytest_intercode.core.task import Limits
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.attached import CAPABILITIES, KEEPER_CAPABILITY, SHM_SIZE
 from pytest_intercode.sandboxes.bubblewrap import seccomp
@@ -25,7 +26,6 @@ from pytest_intercode.sandboxes.bubblewrap.process import NOBODY, StarterProcess
 from pytest_intercode.sandboxes.bubblewrap.streams import PipeStreams
 from pytest_intercode.sandboxes.bubblewrap.wire import HOLD
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
-from pytest_intercode.suites.task import Limits
 
 __all__ = ["Bubblewrap"]
 

@@ -17,12 +17,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
+from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.errors import ImageError, SandboxError
 from pytest_intercode.sandboxes.bubblewrap.box import Box
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.docker.images import build_context
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
-from pytest_intercode.suites.task import ImageSource, Limits
 
 __all__ = ["Layers"]
 

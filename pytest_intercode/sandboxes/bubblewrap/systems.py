@@ -8,9 +8,9 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError
 from pytest_intercode.sandboxes.protocol import HOST
-from pytest_intercode.suites.task import ImageSource
 
 __all__ = ["Systems"]
 

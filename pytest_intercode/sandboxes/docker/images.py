@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError
-from pytest_intercode.suites.task import ImageSource
 
 if TYPE_CHECKING:
     from docker import APIClient

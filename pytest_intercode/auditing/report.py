@@ -1,0 +1,190 @@
+"""Writes what the audit found: a table for the terminal, JSON for programs, Markdown to publish."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_intercode.auditing.findings import MEANINGS, Audited, Finding
+from pytest_intercode.core.text import aligned, harmless
+
+__all__ = ["Report", "as_json", "as_markdown", "as_table"]
+
+_SHOWN = 60  # characters of evidence in the table
+_SAID = 90
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the audit of one suite found.
+
+    Attributes:
+        suite: the suite, as the user named it.
+        env: its environment.
+        tasks: how many tasks it has.
+        done: those that were audited.
+        findings: everything that was found, in the order of the tasks.
+        checks: the checks that were made.
+        command: the command line, for who wants to see the same.
+        whole: the command line for all tasks.
+        sandbox: the backend.
+    """
+
+    suite: str
+    env: str
+    tasks: int
+    done: Sequence[Audited]
+    findings: Sequence[Finding]
+    checks: Sequence[str]
+    command: str
+    whole: str
+    sandbox: str
+
+    @property
+    def faults(self) -> list[Finding]:
+        """The findings that somebody has to see to."""
+        return [finding for finding in self.findings if finding.fault]
+
+    @property
+    def left_out(self) -> list[Audited]:
+        """The tasks that could not be audited here."""
+        return [each for each in self.done if each.left_out]
+
+    @property
+    def summary(self) -> str:
+        """One line: how many tasks, how many findings of each sort."""
+        audited = len(self.done) - len(self.left_out)
+        of = "" if len(self.done) == self.tasks else f" of {self.tasks}"
+        said = [f"{_count(audited, 'task')}{of} audited", _count(len(self.faults), "fault")]
+        tolerated = [f for f in self.findings if f.acknowledged]
+        notes = [f for f in self.findings if f.note]
+        said += [f"{len(tolerated)} acknowledged"] if tolerated else []
+        said += [_count(len(notes), "note")] if notes else []
+        said += [f"{len(self.left_out)} left out"] if self.left_out else []
+        return f"{self.suite}: {', '.join(said)}"
+
+
+def as_table(findings: Iterable[Finding]) -> list[str]:
+    """Return the lines of a table: task, check, what, evidence shortened."""
+    lines = [["task", "check", "what", "evidence"]]
+    for finding in findings:
+        said = finding.said
+        if finding.acknowledged:
+            said = f"(acknowledged: {finding.acknowledged}) {said}"
+        elif finding.note:
+            said = f"(note) {said}"
+        row = [finding.task, finding.check, _short(said, _SAID), _short(finding.evidence, _SHOWN)]
+        lines.append([harmless(cell) for cell in row])
+    if len(lines) == 1:
+        return []
+    return aligned(lines, labels=len(lines[0]))
+
+
+def as_json(reports: Sequence[Report]) -> str:
+    """Return everything as JSON."""
+    suites: list[dict[str, Any]] = [
+        {
+            "suite": report.suite,
+            "env": report.env,
+            "sandbox": report.sandbox,
+            "tasks": report.tasks,
+            "audited": [each.task.id for each in report.done if not each.left_out],
+            "left_out": {each.task.id: each.left_out for each in report.left_out},
+            "checks": list(report.checks),
+            "findings": [finding.row() for finding in report.findings],
+        }
+        for report in reports
+    ]
+    return json.dumps({"suites": suites}, indent=1, ensure_ascii=True) + "\n"
+
+
+def as_markdown(report: Report, version: str) -> str:
+    """Return a page to publish: how it was made, counts by check, and every finding.
+
+    It quotes no query, no gold and no answer: these are the data set's own.
+
+    Args:
+        report: the report.
+        version: our own version.
+    """
+    lines = [
+        f"# Audit of {report.suite}",
+        "",
+        f"Made by pytest-intercode {version} on {report.sandbox}, of {_of(report)}:",
+        "",
+        f"    {report.command}",
+        "",
+        *(_THE_REST if report.command != report.whole else ()),
+        *((f"    {report.whole}", "") if report.command != report.whole else ()),
+        "Nobody wrote or chose what is below. A `weak-check` is for a person to judge: the",
+        "changed gold may be as right as gold, or the data may hide that it is wrong. To see the",
+        "evidence of a task, such as the answer that was taken for right:",
+        "",
+        f"    pytest-intercode audit {report.suite} --task ID",
+        "",
+        "| check | asks for | faults | acknowledged | notes |",
+        "| --- | --- | ---: | ---: | ---: |",
+    ]
+    for check in report.checks:
+        those = [finding for finding in report.findings if finding.check == check]
+        kinds = Counter("f" if f.fault else "a" if f.acknowledged else "n" for f in those)
+        counts = " | ".join(str(kinds[kind]) for kind in "fan")
+        lines.append(f"| `{check}` | {MEANINGS[check]} | {counts} |")
+    if report.left_out:
+        lines += ["", "## Left out", ""]
+        lines += [f"- `{e.task.id}`: {_plain(_short(e.left_out, 300))}" for e in report.left_out]
+    for check in report.checks:
+        those = [finding for finding in report.findings if finding.check == check]
+        if those:
+            lines += ["", f"## {check}", "", *_grouped(those)]
+    return "\n".join(lines) + "\n"
+
+
+_THE_REST = ("It is a sample, for the time that it takes. All tasks:", "")
+
+
+def _of(report: Report) -> str:
+    audited = len(report.done) - len(report.left_out)
+    if audited == report.tasks:
+        return f"all {_count(audited, 'task')}"
+    return f"{audited} of its {_count(report.tasks, 'task')}"
+
+
+def _grouped(findings: Sequence[Finding]) -> Iterator[str]:
+    """Yield an item for each thing that is said, with the tasks that it is said of."""
+    groups: dict[str, list[str]] = {}
+    for finding in findings:
+        said = _plain(finding.said)
+        if finding.acknowledged:
+            said = f"*acknowledged: {_plain(finding.acknowledged)}*"
+        elif finding.note:
+            said += " *(a note, no fault)*"
+        groups.setdefault(said, []).append(f"`{finding.task}`")
+    for said, tasks in sorted(groups.items(), key=lambda group: -len(group[1])):
+        item = f"{said} ({len(tasks)}): {' '.join(tasks)}"
+        yield textwrap.fill(
+            item,
+            100,
+            initial_indent="- ",
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+
+
+def _plain(text: str) -> str:
+    """Take the meaning out of Markdown's own characters."""
+    return harmless("".join(f"\\{c}" if c in "\\`*_<>|[]" else c for c in text))
+
+
+def _short(text: str, length: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,63 @@
+"""The command ``pytest-intercode``; each of its commands is a module of its own.
+
+Such a module has ``HELP``, ``add_arguments(parser)`` and ``run(options)``, which returns the exit
+status; it is listed in ``_COMMANDS`` and imports what is heavy inside its functions. Exit status:
+0 done, 1 failed, 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import version
+
+from pytest_intercode.errors import IntercodeError
+
+__all__ = ["main"]
+
+_COMMANDS = {
+    "audit": "pytest_intercode.cli.audit",
+    "compare": "pytest_intercode.cli.compare",
+    "fetch": "pytest_intercode.cli.fetch",
+    "merge": "pytest_intercode.cli.merge",
+    "prompts": "pytest_intercode.cli.prompts",
+    "rescore": "pytest_intercode.cli.rescore",
+    "view": "pytest_intercode.cli.view",
+}
+_FAILED, _INTERRUPTED = 1, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status.
+
+    Args:
+        arguments: the words after the command's own name; by default those of this process.
+    """
+    parser = argparse.ArgumentParser(
+        prog="pytest-intercode",
+        description="What pytest-intercode does besides testing agents with pytest.",
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"pytest-intercode {version('pytest-intercode')}"
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for name, module in _COMMANDS.items():
+        command = import_module(module)
+        added = commands.add_parser(name, help=command.HELP, description=command.HELP)
+        command.add_arguments(added)
+        added.set_defaults(run=command.run)
+    options = parser.parse_args(arguments)
+    if not hasattr(options, "run"):
+        parser.print_help()
+        return 0
+    try:
+        status: int = options.run(options)
+        return status
+    except IntercodeError as error:
+        print(f"pytest-intercode: {error}", file=sys.stderr)
+        return _FAILED
+    except KeyboardInterrupt:
+        print("pytest-intercode: interrupted", file=sys.stderr)
+        return _INTERRUPTED

@@ -1,0 +1,103 @@
+"""``pytest-intercode compare``: what changed between two runs, and whether it means anything."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from pytest_intercode.errors import ConfigurationError
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "compare two recorded runs, task by task, and say whether the newer one is worse"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument("before", metavar="BEFORE.jsonl", type=Path, help="the older run's results")
+    parser.add_argument("after", metavar="AFTER.jsonl", type=Path, help="the newer run's results")
+    parser.add_argument(
+        "--level",
+        metavar="P",
+        type=_share,
+        default=0.05,
+        help="the p-value up to which a difference is significant (default: 0.05)",
+    )
+    parser.add_argument(
+        "--smallest",
+        metavar="DROP",
+        type=_share,
+        default=0.10,
+        help="the smallest drop of the success rate that matters (default: 0.10)",
+    )
+    parser.add_argument("--all", action="store_true", help="name every task that changed")
+    parser.add_argument(
+        "--output", metavar="FILE.json", type=Path, help="write all of it as JSON, too"
+    )
+    parser.add_argument(
+        "--fail-on-regression",
+        action="store_true",
+        help="exit with status 1 if the newer run is worse, or the runs have no task in common",
+    )
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: a number between 0 and 1 is needed, as 0.05")
+    return value
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the comparison.
+
+    Raises:
+        ConfigurationError: a file is no results file, or the output cannot be written.
+    """
+    from pytest_intercode.results.comparison import Compared, read_run
+    from pytest_intercode.results.comparison_text import lines
+
+    paths = [options.before.expanduser(), options.after.expanduser()]
+    output: Path | None = options.output and options.output.expanduser()
+    if output is not None and any(_same_file(output, path) for path in paths):
+        raise ConfigurationError(f"--output={output}: this is one of the runs; name another file")
+    if _same_file(*paths):
+        raise ConfigurationError(f"{paths[1]}: this is the same file; name the results of two runs")
+    compared = Compared(
+        *(read_run(path, _warn) for path in paths),
+        level=options.level,
+        smallest=options.smallest,
+    )
+    for line in compared.warnings():
+        _warn(line)
+    for line in lines(compared, everything=options.all):
+        print(line)
+    if output is not None:
+        _write(output, compared.data())
+    failed = compared.verdict.kind == "regressed" or not compared.verdict.tasks
+    return 1 if options.fail_on_regression and failed else 0
+
+
+def _warn(line: str) -> None:
+    from pytest_intercode.core.text import harmless
+
+    print(f"pytest-intercode: warning: {harmless(line)}", file=sys.stderr)
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    return one.exists() and other.exists() and one.samefile(other)
+
+
+def _write(path: Path, data: object) -> None:
+    import json
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"--output={path}: cannot be written: {error.strerror}") from None
+    print(f"written: {path}")

@@ -1,0 +1,230 @@
+"""``pytest-intercode fetch``: gets InterCode's data sets into a folder, when it is asked to.
+
+Nothing else in this package downloads anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from pytest_intercode.errors import EngineUnavailable, FetchError, suggestion
+from pytest_intercode.suites.download import download, install, is_whole, workplace
+from pytest_intercode.suites.upstream import (
+    BASE_URL,
+    DATASETS,
+    ELSEWHERE,
+    Dataset,
+    RemoteFile,
+    files_of,
+)
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "get InterCode's data sets"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument(
+        "datasets",
+        nargs="+",
+        metavar="NAME",
+        type=_dataset,
+        help=f"{', '.join(DATASETS)}, or all",
+    )
+    parser.add_argument(
+        "--to",
+        metavar="DIR",
+        type=_folder,
+        help="folder to get them into (default: the one that --intercode-data falls back to, "
+        "~/.cache/pytest-intercode/data)",
+    )
+    parser.add_argument(
+        "--url",
+        metavar="BASE",
+        type=_url,
+        default=os.environ.get("INTERCODE_URL") or BASE_URL,
+        help="address of a mirror of InterCode's repository (default: $INTERCODE_URL, else the "
+        "repository)",
+    )
+    parser.add_argument(
+        "--base-image",
+        metavar="NAME=REPLACEMENT",
+        type=_pair,
+        action="append",
+        default=[],
+        help="another base image for the sandbox that makes the file systems of nl2bash",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Get what is missing; say what is there.
+
+    Raises:
+        FetchError: something could not be had.
+        InfrastructureError: no sandbox could be had for the file systems.
+    """
+    from pytest_intercode.suites.catalogue import default_data
+
+    folder = options.to or default_data()
+    names = list(DATASETS) if "all" in options.datasets else list(dict.fromkeys(options.datasets))
+    with workplace(folder) as place:
+        fetch = _Fetch(folder, place, options.url, dict(options.base_image))
+        for name in names:
+            fetch.dataset(name, DATASETS[name])
+    own = os.environ.get("INTERCODE_DATA")  # comes before the usual folder
+    found = folder == (Path(own) if own else default_data())
+    where = [] if found else [f"--intercode-data={folder}"]
+    command = shlex.join(["pytest", f"--intercode-dataset={','.join(names)}", *where])
+    print(f"run: {command} --intercode-agent=...")
+    return 0
+
+
+class _Fetch:
+    """One run, which holds a folder."""
+
+    def __init__(self, folder: Path, place: Path, base: str, images: dict[str, str]) -> None:
+        self._folder = folder
+        self._place = place
+        self._base = base
+        self._images = images
+
+    def dataset(self, name: str, dataset: Dataset) -> None:
+        """Get one data set."""
+        files = files_of(*dataset.paths)
+        missing = [file for file in files if not is_whole(self._folder / file.target, file)]
+        trees = {path: _archive(path) for path, _ in dataset.filesystems}
+        unmade = [path for path, tree in trees.items() if not (self._folder / tree).is_file()]
+        scripts = {file.path: file for file in files_of(*unmade)} if unmade else {}
+        meter = _Meter(len(missing) + len(unmade), sys.stderr)
+        done = 0
+        try:
+            for file in missing:
+                target = self._folder / file.target
+                install(self._download(file, meter), target, file.mode)
+                done += 1
+            if scripts:
+                done += self._make(dataset, scripts, meter)
+        except EngineUnavailable as error:
+            raise FetchError(
+                f"{name}: its files are there, but the file systems of its tasks are made in a "
+                f"sandbox: {error}"
+            ) from None
+        except FetchError as error:
+            whole = len(files) + len(trees) - len(missing) - len(unmade) + done
+            raise FetchError(
+                f"{name}: {error}. {whole} of {len(files) + len(trees)} files are there; the same "
+                "command goes on with the rest"
+            ) from None
+        finally:
+            meter.clear()
+        count = len(files) + len(trees)
+        print(f"{name}: {count} file{'s' * (count > 1)} in {self._folder} ({done} new)")
+        if dataset.note:
+            print(f"{name}: {dataset.note}")
+
+    def _download(self, file: RemoteFile, meter: _Meter) -> Path:
+        meter.begin(file.path)
+        return download(file, self._base, self._place, meter)
+
+    def _make(self, dataset: Dataset, scripts: dict[str, RemoteFile], meter: _Meter) -> int:
+        """Make the file trees that are not there; return how many."""
+        from pytest_intercode.environments.filesystems import pack_filesystem
+        from pytest_intercode.sandboxes.provider import SandboxProvider
+
+        provider = SandboxProvider(base_images=self._images, progress=meter.say)
+        try:
+            for path, roots in dataset.filesystems:
+                if path in scripts:
+                    script = self._download(scripts[path], meter).read_text("utf-8")
+                    packed = self._place / "archive"
+                    packed.write_bytes(pack_filesystem(script, roots, provider))
+                    install(packed, self._folder / _archive(path), 0o644)
+        finally:
+            provider.close()
+        return len(scripts)
+
+
+class _Meter:
+    """One line about the present file, on a terminal; nothing where nobody looks."""
+
+    total = 0
+
+    def __init__(self, files: int, stream: TextIO) -> None:
+        self._stream = stream
+        self._shown = stream.isatty()
+        self._files = files
+        self._number = 0
+        self._name = ""
+        self._done = 0
+
+    def begin(self, name: str) -> None:
+        self._number += 1
+        self._name, self._done = name, 0
+        self._draw()
+
+    def update(self, size: int) -> None:
+        self._done = min(self._done + size, self.total)
+        self._draw()
+
+    def reset(self) -> None:
+        self._done = 0
+
+    def close(self) -> None:
+        """Nothing is left to do for a file that is there."""
+
+    def say(self, line: str) -> None:
+        if self._shown:
+            self.clear()
+            print(line, file=self._stream, flush=True)
+
+    def clear(self) -> None:
+        if self._shown:
+            print("\r\x1b[K", end="", file=self._stream, flush=True)
+
+    def _draw(self) -> None:
+        if self._shown:
+            line = f"[{self._number}/{self._files}] {self._done // 1024} KB {self._name}"
+            print(f"\r\x1b[K{line[:79]}", end="", file=self._stream, flush=True)
+
+
+def _archive(script: str) -> Path:
+    """Return where the archive of a script's tree belongs."""
+    name = Path(script).stem.replace("setup_nl2b_", "nl2bash_")
+    return Path("nl2bash/filesystems", f"{name}.tar.gz")
+
+
+# -- arguments; what these raise ends the command with its usage
+
+
+def _dataset(value: str) -> str:
+    if value == "all" or value in DATASETS:
+        return value
+    if value in ELSEWHERE:
+        raise argparse.ArgumentTypeError(f"{value}: {ELSEWHERE[value]}")
+    known = [*DATASETS, "all"]
+    raise argparse.ArgumentTypeError(
+        f"{value}: known are {', '.join(known)}.{suggestion(value, known)}"
+    )
+
+
+def _folder(value: str) -> Path:
+    return Path(value).expanduser()
+
+
+def _url(value: str) -> str:
+    if not value.startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError(f"{value}: an address with http:// or https:// is needed")
+    return value
+
+
+def _pair(value: str) -> tuple[str, str]:
+    name, sign, replacement = value.partition("=")
+    if not (name and sign and replacement):
+        raise argparse.ArgumentTypeError(f"{value}: the form NAME=REPLACEMENT is needed")
+    return name, replacement

@@ -1,0 +1,157 @@
+"""``pytest-intercode rescore``: a results file scored again, without agent and sandbox."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_intercode.core.text import aligned
+from pytest_intercode.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pytest_intercode.rescoring.rescored import Change, Rescored
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "score a recorded run again, under another profile or by a function of your own"
+
+_SHOWN = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument(
+        "results", metavar="RESULTS", type=Path, help="a results file, ours or InterCode's"
+    )
+    by = parser.add_mutually_exclusive_group()
+    by.add_argument(
+        "--profile",
+        choices=("strict", "paper"),
+        help="the profile to score by (default: the one that the run had)",
+    )
+    by.add_argument(
+        "--reward",
+        metavar="MODULE:FUNCTION",
+        help="a function (task, agent's end state, gold's end state) to a number in [0, 1], as "
+        "module:function or path/to/file.py:function",
+    )
+    parser.add_argument(
+        "--suite",
+        metavar="FILE",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="suites of the tasks; their reward options of today count, not the recorded ones",
+    )
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        type=Path,
+        help="folder laid out as InterCode's data/ (default: $INTERCODE_DATA, else what "
+        "`pytest-intercode fetch` got)",
+    )
+    parser.add_argument(
+        "--output", metavar="FILE.jsonl", type=Path, help="write the rows with their new rewards"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Score the file's rows again; say what changed, and what could not be scored.
+
+    Raises:
+        ConfigurationError: the file, a suite or the function is wrong.
+    """
+    from pytest_intercode.rescoring.function import load_function
+    from pytest_intercode.rescoring.rescored import rescore
+    from pytest_intercode.rescoring.tasks import TaskFinder
+    from pytest_intercode.results.reading import read_results
+
+    path: Path = options.results.expanduser()
+    output: Path | None = options.output and options.output.expanduser()
+    if output is not None and output.exists() and path.exists() and output.samefile(path):
+        raise ConfigurationError(f"--output={output}: this is the run itself; name another file")
+    rows = read_results(path)
+    if not rows:
+        raise ConfigurationError(f"{path}: holds no recorded episode")
+    if options.data is not None and not options.data.expanduser().is_dir():
+        raise ConfigurationError(f"--data={options.data}: there is no such folder")
+    function = None if options.reward is None else load_function(options.reward, Path.cwd())
+    done = rescore(
+        rows,
+        profile=options.profile,
+        reward=function,
+        tasks=TaskFinder(
+            [suite.expanduser() for suite in options.suite],
+            options.data and options.data.expanduser(),
+        ),
+        todays=bool(options.suite) and function is None,
+        file=str(path),
+    )
+    by = options.reward or options.profile or "the profile it had"
+    print(f"{path}: {len(done.changes)} of {len(rows)} episodes scored again by {by}")
+    for line in _table(done.changes):
+        print(line)
+    _tell_changes(done)
+    if output is not None:
+        _write(output, done)
+    for problem, ids in done.problems.items():
+        named = ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")
+        count = "1 episode" if len(ids) == 1 else f"{len(ids)} episodes"
+        print(f"pytest-intercode: not scored: {count} ({named}): {problem}", file=sys.stderr)
+    return 1 if done.problems else 0
+
+
+def _table(changes: list[Change]) -> list[str]:
+    """Return what was and what is, for each environment."""
+    if not changes:
+        return []
+    lines = [["env", "episodes", "solved before", "now", "reward before", "now", "up", "down"]]
+    envs = sorted({change.env for change in changes})
+    for env in [*envs, *(["all"] if len(envs) > 1 else [])]:
+        those = [change for change in changes if env in (change.env, "all")]
+        count = len(those)
+        lines.append(
+            [
+                env,
+                str(count),
+                str(sum(_solved(c.was, c.before) for c in those)),
+                str(sum(_solved(c.outcome, c.after) for c in those)),
+                f"{sum(c.before for c in those) / count:.3f}",
+                f"{sum(c.after for c in those) / count:.3f}",
+                str(sum(c.after > c.before for c in those)),
+                str(sum(c.after < c.before for c in those)),
+            ]
+        )
+    return aligned(lines, labels=1)
+
+
+def _solved(outcome: str, reward: float) -> bool:
+    return outcome == "solved" or (not outcome and reward >= 1.0)
+
+
+def _tell_changes(done: Rescored) -> None:
+    changed = [c for c in done.changes if c.before != c.after or (c.was and c.was != c.outcome)]
+    for change in changed[:_SHOWN]:
+        outcome = change.outcome
+        if change.was and change.was != outcome:
+            outcome = f"{change.was} -> {outcome}"
+        print(f"{change.task_id}: {change.before:.2f} -> {change.after:.2f} ({outcome})")
+    if len(changed) > _SHOWN:
+        print(f"... and {len(changed) - _SHOWN} more")
+    if not changed and done.changes:
+        print("no reward changed")
+    if done.left:
+        print(f"left as they are: {done.left}, spoiled by the infrastructure or run again")
+
+
+def _write(path: Path, done: Rescored) -> None:
+    text = "".join(json.dumps(row, ensure_ascii=True) + "\n" for row in done.rows)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"--output={path}: cannot be written: {error.strerror}") from None
+    print(f"written: {path}")

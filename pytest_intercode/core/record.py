@@ -1,0 +1,181 @@
+"""The record of one episode: what a rollout comes to, and what every report is made from.
+
+Immutable and typed. ``results/format.py`` writes it as one line of JSON and reads it back; nothing
+else knows the shape of that line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias, get_args
+
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.text import harmless
+from pytest_intercode.core.turn import Turn
+from pytest_intercode.core.usage import UNSPENT, Usage
+
+__all__ = [
+    "FORMAT_VERSION",
+    "OUTCOMES",
+    "UNGRADED",
+    "Episode",
+    "EpisodeRecord",
+    "Outcome",
+    "TaskRecord",
+]
+
+Outcome: TypeAlias = Literal[
+    "solved",
+    "failed",
+    "out-of-budget",
+    "timed-out",
+    "agent-error",
+    "task-error",
+    "infrastructure-error",
+]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+UNGRADED: frozenset[Outcome] = frozenset(("task-error", "infrastructure-error"))
+"""Outcomes that say nothing about the agent, so that no rate counts them."""
+
+FORMAT_VERSION = 2
+"""The version of the format that records are written in. 1 is what earlier releases wrote, which
+did not say so; 0 stands for InterCode's own result files."""
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """What a record says of its task: what names it and what groups it, never its gold.
+
+    Attributes:
+        id: the task's id, unique in its suite.
+        query: the instruction.
+        env: the environment's name.
+        suite: the suite's name; empty in InterCode's own results.
+        dataset: the dataset's name or file.
+        hardness: the suite's own grading, or the empty string.
+        tags: the suite's own labels.
+        repeat: which try at the task this is, from 1.
+        digest: changes with anything that the agent gets or is graded by; empty if unknown.
+    """
+
+    id: str
+    query: str
+    env: str
+    suite: str = ""
+    dataset: str = ""
+    hardness: str = ""
+    tags: tuple[str, ...] = ()
+    repeat: int = 1
+    digest: str = ""
+
+    @classmethod
+    def of(cls, task: Task, digest: str = "") -> TaskRecord:
+        """Return what a record says of a task."""
+        return cls(
+            id=task.id,
+            query=task.query,
+            env=task.env,
+            suite=task.suite,
+            dataset=task.dataset,
+            hardness=task.hardness,
+            tags=task.tags,
+            repeat=task.repeat,
+            digest=digest,
+        )
+
+
+@dataclass(frozen=True)
+class EpisodeRecord:
+    """The record of one episode.
+
+    Attributes:
+        task: what names and groups the task.
+        outcome: how it ended.
+        reward: the graded reward; 0.0 where nothing could be graded. In [0, 1], but for ``paper``
+            SQL, which goes down to -1.
+        turns: the trajectory.
+        max_turns: the budget.
+        seconds: wall time of the agent's part.
+        profile: the profile it was graded under; empty if unknown.
+        agent: the agent as it was named.
+        agent_arguments: what the agent was made with; keys and passwords are hidden in files.
+        parts: the reward's parts.
+        reason: what was wrong, in a few words; empty when solved.
+        detail: a traceback of the agent, or the end of a build's log; empty otherwise.
+        attempts: reasons of earlier attempts that the infrastructure spoiled.
+        state: both end states, for grading again.
+        usage: what the agent used up.
+        log: what the agent printed after its last action.
+        left_behind: what the agent left in its process, a line each.
+        sandbox: the backend of its sandboxes; empty where it needed none of ours.
+        image: what they were made of; empty likewise.
+        node_id: the node id of its pytest item; empty outside of pytest.
+        superseded: the try was run again, and the later record counts.
+        format_version: of the line that it was read from, or :data:`FORMAT_VERSION`.
+    """
+
+    task: TaskRecord
+    outcome: Outcome
+    reward: float
+    turns: tuple[Turn, ...]
+    max_turns: int
+    seconds: float
+    profile: str
+    agent: str = ""
+    agent_arguments: Mapping[str, str] = field(default_factory=dict)
+    parts: Mapping[str, float] = field(default_factory=dict)
+    reason: str = ""
+    detail: str = ""
+    attempts: tuple[str, ...] = ()
+    state: Mapping[str, Any] = field(default_factory=dict)
+    usage: Usage = UNSPENT
+    log: str = ""
+    left_behind: tuple[str, ...] = ()
+    sandbox: str = ""
+    image: str = ""
+    node_id: str = ""
+    superseded: bool = False
+    format_version: int = FORMAT_VERSION
+
+    @property
+    def solved(self) -> bool:
+        """Whether the reward reached 1.0 and the agent ended well."""
+        return self.outcome == "solved"
+
+    @property
+    def graded(self) -> bool:
+        """Whether it says something about the agent; faults of task and infrastructure do not."""
+        return self.outcome not in UNGRADED
+
+    @property
+    def headline(self) -> str:
+        """One line that says how it ended, for a failing test; it drives no terminal."""
+        return harmless(self._headline())
+
+    def _headline(self) -> str:
+        turns = f"after {len(self.turns)}/{self.max_turns} turns"
+        why = f": {self.reason}" if self.reason else ""
+        if self.outcome == "solved":
+            return f"reward {self.reward:.2f} {turns}"
+        if self.outcome == "agent-error":
+            return f"agent error {turns}{why}"
+        if not self.graded:
+            return f"{self.outcome.replace('-', ' ')}{why}"
+        how = {
+            "out-of-budget": ", budget exhausted",
+            "timed-out": f", timed out after {self.seconds:.0f} s",
+        }.get(self.outcome, "")
+        return f"reward {self.reward:.2f} < 1.00 {turns}{how}{why}"
+
+    def without_trajectory(self) -> EpisodeRecord:
+        """Return the record without texts and end states, which are most of its size."""
+        turns = tuple(Turn("", "", turn.executed) for turn in self.turns)
+        return replace(self, turns=turns, state={}, log="", detail="", left_behind=())
+
+    def __repr__(self) -> str:  # a debugger's prompt shows it; the fields would fill the screen
+        return f"<EpisodeRecord of {self.task.id}: {self.headline}>"
+
+
+Episode = EpisodeRecord
+"""The name that :class:`EpisodeRecord` had in version 0.1."""

@@ -1,0 +1,80 @@
+"""One turn of an episode: the observation that an agent gets, and the turn as it is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from pytest_intercode.core.usage import UNSPENT, Usage
+
+__all__ = ["Feedback", "Observation", "Profile", "StepResult", "Turn"]
+
+Profile: TypeAlias = Literal["strict", "paper"]
+Feedback: TypeAlias = Literal["observation", "reward"]
+StepResult: TypeAlias = "tuple[Observation, float, bool, bool, dict[str, Any]]"
+"""Observation, reward, terminated, truncated and a dictionary of facts, as Gymnasium has them."""
+
+
+class Observation(str):
+    """What an agent sees after an action: text, with a few facts about it.
+
+    Attributes:
+        executed: the action ran and ended with status 0.
+        status: its exit status, or None.
+        reward: the reward of the state it left, when the run gives rewards as feedback.
+        turns_left: actions that the agent still has.
+    """
+
+    executed: bool
+    status: int | None
+    reward: float | None
+    turns_left: int
+
+    def __new__(
+        cls,
+        text: str,
+        *,
+        executed: bool = True,
+        status: int | None = None,
+        reward: float | None = None,
+        turns_left: int = 0,
+    ) -> Observation:
+        """Make an observation."""
+        made = super().__new__(cls, text)
+        made.executed, made.status = executed, status
+        made.reward, made.turns_left = reward, turns_left
+        return made
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn of an episode as the trajectory records it.
+
+    Attributes:
+        action: what the agent sent.
+        observation: what it saw.
+        executed: the action ran and ended with status 0; None in recordings that do not say.
+        reward: the reward after it, 0.0 where the state was not graded.
+        seconds: wall time in the sandbox.
+        parts: the reward's parts, where it was graded.
+        passed: nothing was run: the agent sent no action, and the observation told it so.
+        thought: what the agent thought before it.
+        log: what the agent printed beside it.
+        usage: what the agent used up for it.
+        agent_seconds: wall time that the agent took before it.
+        answer: what was submitted, where the action's text does not say it exactly.
+    """
+
+    action: str
+    observation: str
+    executed: bool | None
+    reward: float = 0.0
+    seconds: float = 0.0
+    parts: Mapping[str, float] = field(default_factory=dict)
+    passed: bool = False
+    thought: str = ""
+    log: str = ""
+    usage: Usage = UNSPENT
+    agent_seconds: float = 0.0
+    answer: str | None = None

@@ -1,0 +1,1 @@
+"""MySQL and MariaDB: a real server in a sandbox of its own."""

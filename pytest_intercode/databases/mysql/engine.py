@@ -1,0 +1,165 @@
+"""The MySQL engine: who gets which server.
+
+Sessions that only look share one server for each set of scripts, on which nothing can be changed.
+A session that writes has a server to itself, which is used again only if its binary log shows that
+nothing was changed; the next one is started meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+from pytest_intercode.core.task import Database, ImageSource, Limits
+from pytest_intercode.databases.mysql.server import Mode, MySqlServer
+from pytest_intercode.databases.mysql.session import MySqlSession
+from pytest_intercode.databases.private_folder import PrivateFolder
+from pytest_intercode.errors import InfrastructureError, SandboxError
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.loader import bundled_folder
+
+__all__ = ["MySqlEngine", "image_source"]
+
+_AHEAD = 2  # writing servers that wait for their sessions
+_Key = tuple[tuple[Path, ...], Limits]
+
+
+def image_source(scripts: Sequence[Path]) -> ImageSource:
+    """Return where the image of a server comes from that has the databases of some scripts."""
+    context = tuple(
+        (f"scripts/{number:03d}-{script.name}", script) for number, script in enumerate(scripts, 1)
+    )
+    return ImageSource(bundled_folder("dockerfiles") / "mysql.Dockerfile", context=context)
+
+
+class MySqlEngine:
+    """Opens sessions; one for each process.
+
+    Args:
+        provider: where images and sandboxes come from.
+
+    Raises:
+        InfrastructureError: the client is not installed, or there is no place for sockets.
+    """
+
+    def __init__(self, provider: SandboxProvider) -> None:
+        try:
+            import pymysql.cursors  # noqa: F401
+        except ImportError:
+            raise InfrastructureError(
+                "tasks with the engine mysql need PyMySQL: pip install 'pytest-intercode[mysql]'"
+            ) from None
+        self._provider = provider
+        self._folder = PrivateFolder()
+        self._lock = threading.RLock()
+        self._reading: dict[_Key, list[MySqlServer]] = {}
+        self._waiting: dict[_Key, deque[Future[MySqlServer]]] = {}
+        self._servers: set[MySqlServer] = set()
+        self._closed = False
+
+    def session(self, database: Database, *, writes: bool, limits: Limits) -> MySqlSession:
+        """Open a session; see :class:`~pytest_intercode.databases.protocol.Engine`."""
+        # What an action may print and how many processes it may have are no matter of a server's.
+        own = Limits(memory=limits.memory, cpus=limits.cpus, file_size=limits.file_size)
+        key = database.scripts, own
+        if writes:
+            return MySqlSession(
+                lambda lost: self._writer(key, lost), database.name, self._take_back_writer(key)
+            )
+        return MySqlSession(
+            lambda lost: self._reader(key, lost), database.name, self._take_back_reader
+        )
+
+    # -- looking
+
+    def _reader(self, key: _Key, lost: MySqlServer | None) -> tuple[MySqlServer, str]:
+        """Return a server with a free account, and the account."""
+        with self._lock:
+            servers = self._reading.setdefault(key, [])
+            if lost in servers:
+                servers.remove(lost)
+                self._end(lost)
+            for server in servers:
+                account = server.lease()
+                if account:
+                    return server, account
+            server = self._start(key, "reading")
+            servers.append(server)
+            return server, server.lease()
+
+    def _take_back_reader(self, server: MySqlServer, account: str, connections: set[int]) -> None:
+        try:
+            gone = all(server.ended(connection) for connection in connections)
+        except Exception:
+            gone = False
+        with self._lock:
+            if not gone:
+                server.retire()
+            server.give_back(account)
+            if server.spent:
+                for servers in self._reading.values():
+                    if server in servers:
+                        servers.remove(server)
+                self._end(server)
+
+    # -- writing
+
+    def _writer(self, key: _Key, lost: MySqlServer | None) -> tuple[MySqlServer, str]:
+        """Return a server that nobody has used, or whose use left no trace."""
+        if lost is not None:
+            raise SandboxError("the MySQL server was lost, and what was written with it")
+        with self._lock:
+            ahead = _AHEAD if key in self._waiting else 1
+            waiting = self._waiting.setdefault(key, deque())
+            while len(waiting) <= ahead:
+                waiting.append(self._provider.background(lambda: self._start(key, "writing")))
+            future = waiting.popleft()
+        server = future.result()
+        return server, server.lease()
+
+    def _take_back_writer(self, key: _Key) -> Callable[[MySqlServer, str, set[int]], None]:
+        def take_back(server: MySqlServer, account: str, connections: set[int]) -> None:
+            with contextlib.suppress(Exception):
+                gone = all(server.ended(connection) for connection in connections)
+                if gone and server.unchanged():
+                    used: Future[MySqlServer] = Future()
+                    used.set_result(server)
+                    with self._lock:
+                        waiting = self._waiting[key]
+                        if not self._closed and len(waiting) <= _AHEAD:
+                            waiting.appendleft(used)
+                            return
+            self._end(server)
+
+        return take_back
+
+    # -- servers
+
+    def _start(self, key: _Key, mode: Mode) -> MySqlServer:
+        scripts, limits = key
+        image = self._provider.image(image_source(scripts))
+        server = MySqlServer(self._provider, image, limits, mode, self._folder.make())
+        with self._lock:
+            self._servers.add(server)
+            if self._closed:
+                self._end(server)
+                raise SandboxError("the run is over")
+        return server
+
+    def _end(self, server: MySqlServer) -> None:
+        with self._lock:
+            self._servers.discard(server)
+        server.close()
+
+    def close(self) -> None:
+        """End every server, and remove the sockets' folder."""
+        with self._lock:
+            self._closed = True
+            servers = list(self._servers)
+        for server in servers:
+            self._end(server)
+        self._folder.close()

@@ -1,0 +1,250 @@
+"""One MySQL server in a sandbox of its own, reached through a socket in a shared folder.
+
+The sandbox has no network, and its keeper ends it when this process ends, however that happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_intercode.core.task import Limits
+from pytest_intercode.databases.mysql.wire import Watch, connect, failures
+from pytest_intercode.errors import SandboxError
+from pytest_intercode.sandboxes.protocol import SandboxSpec
+from pytest_intercode.sandboxes.provider import SandboxProvider
+
+if TYPE_CHECKING:
+    from pymysql.connections import Connection
+    from pymysql.cursors import Cursor
+
+__all__ = ["MOST_SESSIONS", "Mode", "MySqlServer"]
+
+Mode = Literal["reading", "writing"]
+
+MOST_SESSIONS = 200
+"""Sessions of a reading server at a time; each has an account to itself (see load.sh)."""
+
+_INSIDE = "/run/intercode"
+_SOCKET = "mysql.sock"
+_LOG = "/srv/intercode/error.log"
+_START = (
+    # A server that died leaves its socket behind.
+    "rm -f {inside}/{socket}*; "
+    "setsid bash /opt/intercode/serve.sh {mode} </dev/null >>{log} 2>&1 & "
+    "echo $! >/srv/intercode/started"
+)
+_RUNS = 'kill -0 "$(cat /srv/intercode/started)"'
+_THREADS = 100  # of the server itself
+_MEMORY = 1024**3  # bytes: for a row of 60 MB it takes half of that besides its own
+_PATIENCE = 60.0
+_ADMIN = 30.0
+_ANSWER = 5.0
+_ENOUGH = 16 * 1024**2
+
+# What bumps a counter of AUTO_INCREMENT, even if it fails or is rolled back.
+_INSERTS = (
+    *("Com_insert", "Com_insert_select", "Com_load", "Com_replace", "Com_replace_select"),
+    *("Com_update", "Com_update_multi", "Com_call_procedure"),
+)
+
+
+class MySqlServer:
+    """A server that is up when the constructor returns.
+
+    Args:
+        provider: where the sandbox comes from.
+        image: the image, with the databases in it.
+        limits: what the sandbox may use; its processes and its network are not the task's, and its
+            memory is at least 1 GiB.
+        mode: ``reading``, where nothing can be changed, or ``writing``.
+        folder: a folder for its socket that every account may write to.
+
+    Raises:
+        SandboxError: it does not start.
+    """
+
+    def __init__(
+        self, provider: SandboxProvider, image: str, limits: Limits, mode: Mode, folder: Path
+    ) -> None:
+        self.mode: Mode = mode
+        self._path = folder / _SOCKET
+        self._lock = threading.RLock()
+        self._root: Connection[Cursor] | None = None
+        self._watch = Watch(lambda _: None)
+        self._free = list(range(MOST_SESSIONS, 0, -1))
+        self._retired = False
+        spec = SandboxSpec(
+            image=image,
+            limits=Limits(
+                memory=max(limits.memory, _MEMORY),
+                cpus=limits.cpus,
+                pids=MOST_SESSIONS + _THREADS,
+                file_size=limits.file_size,
+            ),
+            hostname="mysql",
+            mounts=((str(folder), _INSIDE),),
+        )
+        self._sandbox = provider.acquire(spec)
+        try:
+            self._start()
+            self._mark = self._traces() if mode == "writing" else ()
+        except BaseException:
+            self.close()
+            raise
+
+    # -- accounts
+
+    def lease(self) -> str:
+        """Return an account for one session, or nothing if there is none."""
+        if self.mode == "writing":
+            return "agent"
+        with self._lock:
+            usable = self._free and not self._retired
+            return f"agent{self._free.pop():03d}" if usable else ""
+
+    def give_back(self, account: str) -> None:
+        """Take an account back."""
+        with self._lock:
+            if account != "agent":
+                self._free.append(int(account.removeprefix("agent")))
+                self._free.sort(reverse=True)
+
+    def retire(self) -> None:
+        """Take no further sessions, as one has left something behind."""
+        self._retired = True
+
+    @property
+    def spent(self) -> bool:
+        """Whether it takes no further sessions and has none."""
+        return self._retired and len(self._free) == MOST_SESSIONS
+
+    def connect(self, user: str, database: str | None, watch: Watch) -> Connection[Cursor]:
+        """Open a connection.
+
+        Raises:
+            OSError, pymysql.err.MySQLError: it cannot be opened.
+        """
+        return connect(self._path, user, database, watch)
+
+    # -- what we do as root
+
+    def kill(self, connection: int, what: Literal["QUERY", "CONNECTION"]) -> None:
+        """End a connection's statement, or the connection."""
+        with contextlib.suppress(*failures()):  # it is gone already, or the server is
+            self._ask(f"KILL {what} {connection}")
+
+    def ended(self, connection: int, patience: float = 2.0) -> bool:
+        """Wait until the server has forgotten a connection, with its locks and its work."""
+        deadline = time.monotonic() + patience
+        known = f"SELECT 1 FROM information_schema.processlist WHERE id = {connection}"
+        while self._ask(known):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.002)
+        return True
+
+    def databases(self) -> list[str]:
+        """Name the databases that the scripts made."""
+        ours = "'mysql', 'sys', 'information_schema', 'performance_schema'"
+        found = self._ask(
+            "SELECT schema_name FROM information_schema.schemata "
+            f"WHERE schema_name NOT IN ({ours}) ORDER BY schema_name"
+        )
+        return [str(name) for (name,) in found]
+
+    def unchanged(self) -> bool:
+        """Whether nothing was changed since the start; no session may be open.
+
+        An unchanged binary log shows that no row and no schema changed, as accounts have rights on
+        the suite's databases alone. The counters of AUTO_INCREMENT are not in it.
+        """
+        return self._traces() == self._mark
+
+    def _traces(self) -> tuple[Any, ...]:
+        names = ", ".join(f"'{name}'" for name in _INSERTS)
+        inserts = self._ask(f"SHOW GLOBAL STATUS WHERE Variable_name IN ({names})")
+        try:
+            position = self._ask("SHOW BINARY LOG STATUS")
+        except failures():
+            position = self._ask("SHOW MASTER STATUS")  # MariaDB, and MySQL before 8.2
+        return position[0][:2], inserts
+
+    def _ask(self, statement: str) -> Sequence[tuple[Any, ...]]:
+        with self._lock:
+            for attempt in (1, 2):
+                try:
+                    if self._root is None or not self._root.open:
+                        self._root = self.connect("root", None, self._watch)
+                    self._watch.begin(_ANSWER, _ENOUGH)
+                    with self._root.cursor() as cursor:
+                        cursor.execute(statement)
+                        return cursor.fetchall()
+                except failures():
+                    if attempt == 2 or (self._root is not None and self._root.open):
+                        raise
+                finally:
+                    self._watch.end()
+        raise AssertionError
+
+    # -- life and death
+
+    def revive(self) -> None:
+        """Start the server again if it has died; its databases are as it left them.
+
+        Raises:
+            SandboxError: its sandbox is gone too, or it does not start.
+        """
+        with self._lock:
+            try:
+                self._ask("DO 0")
+            except failures():
+                self._sandbox.admin('kill -KILL "$(cat /srv/intercode/started)"', _ADMIN)
+                self._start()
+
+    def _start(self) -> None:
+        self._sandbox.admin(
+            _START.format(inside=_INSIDE, socket=_SOCKET, mode=self.mode, log=_LOG), _ADMIN
+        )
+        deadline = time.monotonic() + _PATIENCE
+        look = time.monotonic() + 1.0
+        while True:
+            try:
+                self._ask("DO 0")
+                return
+            except failures() as error:
+                problem = error
+            if time.monotonic() > look:
+                self._look(problem)
+                look = time.monotonic() + 1.0
+            if time.monotonic() > deadline:
+                raise SandboxError(f"the MySQL server does not start: {problem}. {self._said()}")
+            time.sleep(0.005)
+
+    def _look(self, problem: BaseException) -> None:
+        """See why the server is not there yet."""
+        if self._sandbox.admin(_RUNS, _ADMIN)[0] != 0:
+            raise SandboxError(f"the MySQL server ended while it started. {self._said()}")
+        inside, _ = self._sandbox.admin(f"test -S {_INSIDE}/{_SOCKET}", _ADMIN)
+        if inside == 0 and not self._path.exists():
+            raise SandboxError(
+                f"the MySQL server runs, but its socket does not show up in {self._path.parent}: "
+                "the Docker engine does not share this machine's folders (is it remote, or are we "
+                "in a container ourselves?). Set TMPDIR to a folder that both see at the same path"
+            )
+
+    def _said(self) -> str:
+        _, log = self._sandbox.admin(f"tail -n 5 {_LOG}", _ADMIN)
+        return "It said: " + " / ".join(log.decode("utf-8", "replace").splitlines())
+
+    def close(self) -> None:
+        """End the server and its sandbox; may be called twice."""
+        self._sandbox.close()
+        root, self._root = self._root, None
+        if root is not None:
+            with contextlib.suppress(Exception):
+                root.close()

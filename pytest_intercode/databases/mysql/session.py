@@ -1,0 +1,308 @@
+"""One session on a MySQL server: statements under the clock, results within bounds."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_intercode.databases.mysql.server import MySqlServer
+from pytest_intercode.databases.mysql.state import read_state
+from pytest_intercode.databases.mysql.wire import Watch
+from pytest_intercode.databases.protocol import Answer, Cell, ResultSet, State
+from pytest_intercode.errors import InfrastructureError, SandboxError
+
+if TYPE_CHECKING:
+    from pymysql.connections import Connection
+    from pymysql.cursors import SSCursor
+
+__all__ = ["MySqlSession"]
+
+_LONGEST = 4 * 1024**2 - 1024  # bytes of a statement; max_allowed_packet of server.cnf has more
+_CHUNK = 256  # rows
+_ROW = 32 * 1024**2  # bytes beyond a result's own bound, after which nothing more is read
+_SYNCHRONISE = 2.0
+_STATELESS = re.compile(r"\s*\(?\s*(?:select|show|desc|describe|explain|with)\b[^@]*", re.I | re.S)
+
+_NO_DATABASE = (1044, 1049)
+_REFUSALS = (1040, 1045)
+_INTERRUPTED = 1317, "Query execution was interrupted"
+_NEVER_SENT = 2006
+_LOCKED = 1205
+_IN_TRANSACTION = 1  # of the status that comes with an answer
+# After these the server closes the connection: too long a packet, shutdown, killed, idle.
+_FAREWELLS = (1053, 1153, 1927, 4031)
+_LOST = 2013, "Lost connection to MySQL server during query"
+
+Find = Callable[["MySqlServer | None"], "tuple[MySqlServer, str]"]
+Release = Callable[[MySqlServer, str, "set[int]"], None]
+
+
+class MySqlSession:
+    """A connection under an account that no other session has.
+
+    Args:
+        find: returns a server and an account on it; called again, with the server, when the
+            server is lost.
+        database: the database that the session starts in.
+        release: called at the end with the server, the account, and the connections whose end
+            matters, as they may still hold something.
+
+    Raises:
+        InfrastructureError: there is no such database.
+        SandboxError: no server can be had.
+    """
+
+    def __init__(self, find: Find, database: str, release: Release) -> None:
+        self._find = find
+        self._database = database
+        self._release = release
+        self._connection: Connection[Any] | None = None
+        self._id = 0
+        self._ids: set[int] = set()
+        self._called_off = False
+        self._closed = False
+        self._holds = False  # variables, a transaction, another database: what a loss would take
+        self._watch = Watch(self._kill)
+        self._server, self._account = find(None)
+        try:
+            self._connect()
+        except BaseException:
+            self.close()
+            raise
+
+    # -- statements
+
+    def execute(self, statement: str, timeout: float, *, max_rows: int, max_bytes: int) -> Answer:
+        """Run one statement; see :class:`~pytest_intercode.databases.protocol.Session`.
+
+        A statement that is stopped after its time has no result, whatever the server says: an
+        interrupted ``SLEEP`` calls itself successful.
+        """
+        began = time.monotonic()
+        what: dict[str, Any]
+        if self._called_off:
+            what = {"ended": "cancelled", "error": _INTERRUPTED[1]}
+        elif fault := _unsendable(statement):
+            what = {"error": fault}
+        else:
+            held = self._holds
+            what = self._execute(statement, timeout, max_rows, max_bytes)
+            if what.get("code") == _NEVER_SENT:
+                # The server ended between two statements: it was another session's doing.
+                what = self._execute(statement, timeout, max_rows, max_bytes)
+                what["lost"] = what["lost"] or held
+        return Answer(seconds=time.monotonic() - began, **what)
+
+    def _execute(
+        self, statement: str, timeout: float, max_rows: int, max_bytes: int
+    ) -> dict[str, Any]:
+        from pymysql.cursors import SSCursor
+        from pymysql.err import MySQLError
+
+        connection = self._connected()
+        if "lock" in statement.lower():
+            self._ids.add(self._id)  # GET_LOCK: it must be gone before the next session begins
+        if self._id in self._ids or not _STATELESS.fullmatch(statement):
+            self._holds = True
+        what: dict[str, Any] = {}
+        watch = self._watch
+        watch.begin(timeout, 4 * max_bytes + _ROW)
+        cursor = connection.cursor(SSCursor)
+        try:
+            cursor.execute(statement)
+            if cursor.description is None:
+                what["affected"] = max(0, cursor.rowcount)
+            else:
+                what["result"] = self._fetch(cursor, max_rows, max_bytes)
+            if not watch.stopped:
+                while cursor.nextset():  # a routine's further results
+                    while cursor.fetchmany(_CHUNK):
+                        pass
+        except MySQLError as problem:
+            what["code"], what["error"] = _worded(problem)
+        except UnicodeDecodeError:
+            what["error"] = "the result is not in utf8mb4, which this client reads"
+            watch.stop()
+        except (OSError, ValueError, LookupError, RuntimeError):
+            what["code"], what["error"] = _LOST  # an answer that no client understands
+            connection.close()
+        lost = not self._settle(connection, cursor, what.get("code"))
+        watch.end()
+        if watch.flooded:
+            what = {"error": f"the result has a row that is too large ({watch.received} bytes)"}
+        if watch.reason:  # an interrupted SLEEP calls itself successful
+            error = what.get("error") or _INTERRUPTED[1]
+            what = {"ended": watch.reason, "code": what.get("code"), "error": error}
+        if lost:
+            self._connection = None
+            self._holds = False
+            self._ids.add(self._id)
+        return {**what, "lost": lost}
+
+    def _fetch(self, cursor: SSCursor, max_rows: int, max_bytes: int) -> ResultSet:
+        """Read a result, as far as it is within its bounds."""
+        columns = tuple(str(column[0]) for column in cursor.description)
+        rows: list[tuple[Cell, ...]] = []
+        counted = size = 0
+        truncated = False
+        while not truncated and (row := cursor.fetchone()) is not None:
+            rows.append(row)
+            truncated = len(rows) > max_rows
+            if self._watch.received > max_bytes:  # else the cells cannot be more
+                size += sum(_size(cell) for row in rows[counted:] for cell in row)
+                counted = len(rows)
+                truncated = truncated or size > max_bytes
+        if truncated:
+            del rows[-1]
+            self._watch.stop()
+        return ResultSet(columns, tuple(rows), truncated)
+
+    def _settle(self, connection: Connection[Any], cursor: SSCursor, code: int | None) -> bool:
+        """Read what is left of an answer; return whether the connection can still be used."""
+        from pymysql.err import MySQLError
+
+        if connection.open:
+            with contextlib.suppress(MySQLError, OSError):  # it was interrupted, as it should be
+                cursor.close()
+        result = getattr(cursor, "_result", None)
+        if result is not None:
+            result.unbuffered_active = False  # else it would go on reading when it is collected
+        if connection.open and (self._watch.stopped or code in _FAREWELLS):
+            # A kill that came too late for its statement would hit the next one.
+            for _ in range(3):
+                self._watch.extend(_SYNCHRONISE)
+                try:
+                    connection.query("DO 0")
+                    break
+                except (MySQLError, OSError) as problem:
+                    if problem.args[:1] != _INTERRUPTED[:1]:
+                        connection.close()
+                        break
+        if connection.open and self._watch.killed:  # its answer was under way, and is no life sign
+            connection.close()
+        return bool(connection.open)
+
+    # -- the connection
+
+    def _connected(self) -> Connection[Any]:
+        """Return the connection, a new one if the last was lost."""
+        if self._closed:
+            raise SandboxError("the session is closed")
+        if self._connection is None:
+            self._revive()
+            return self._connect()
+        return self._connection
+
+    def _revive(self) -> None:
+        """Have the server started again if it has died, or take another."""
+        try:
+            self._server.revive()
+        except SandboxError:
+            self._server, self._account = self._find(self._server)
+
+    def _connect(self) -> Connection[Any]:
+        from pymysql.err import MySQLError
+
+        for attempt in (1, 2):
+            try:
+                made = self._server.connect(self._account, self._database, self._watch)
+                break
+            except (MySQLError, OSError) as error:
+                code, message = _worded(error)
+                if code in _NO_DATABASE:
+                    raise InfrastructureError(
+                        f"the scripts make no database {self._database!r}; they make: "
+                        f"{', '.join(self._server.databases())}"
+                    ) from None
+                if attempt == 2 or code in _REFUSALS:
+                    raise SandboxError(f"the MySQL server refuses a session: {message}") from None
+            self._revive()  # another session's statement may have been its end
+        self._connection = made
+        self._id = int(made.thread_id())  # type: ignore[no-untyped-call]
+        return made
+
+    def _kill(self, what: Literal["QUERY", "CONNECTION"]) -> None:
+        if self._connection is not None:
+            self._server.kill(self._id, what)
+
+    def state(self) -> State:
+        """Return the committed state of the session's first database."""
+        from pymysql.err import MySQLError
+
+        connection = self._connection
+        status = 0 if connection is None else int(getattr(connection, "server_status", 0))
+        for attempt in (1, 2):
+            try:
+                return read_state(
+                    self._server,
+                    self._account,
+                    self._database,
+                    uncommitted=bool(status & _IN_TRANSACTION),
+                )
+            except (MySQLError, OSError) as error:
+                if attempt == 2:
+                    raise SandboxError(f"the state cannot be read: {error}") from None
+                locked = error.args[:1] == (_LOCKED,)
+            if locked and connection is not None:
+                self._unlock(connection)
+            else:
+                self._revive()
+        raise AssertionError
+
+    def _unlock(self, connection: Connection[Any]) -> None:
+        """Give up the session's table locks; what it has not committed stays uncommitted."""
+        from pymysql.err import MySQLError
+
+        if self._called_off:
+            connection.close()
+            self._server.ended(self._id)
+            return
+        self._watch.begin(_SYNCHRONISE, _ROW)
+        with contextlib.suppress(MySQLError, OSError):
+            connection.query("UNLOCK TABLES")
+        self._watch.end()
+
+    def interrupt(self) -> None:
+        """End the running statement from another thread; later ones are not run."""
+        self._called_off = True
+        self._watch.cancel()
+
+    def close(self) -> None:
+        """End the session; may be called twice, never raises."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._connection is not None:
+            with contextlib.suppress(Exception):
+                self._connection.close()
+        if self._server.mode == "writing":
+            self._ids.add(self._id)
+        self._release(self._server, self._account, self._ids)
+
+
+def _unsendable(statement: str) -> str:
+    """Say why a statement cannot be sent to a server, or return nothing."""
+    if "\0" in statement:
+        return "not run: a statement cannot hold a NUL character"
+    try:
+        size = len(statement.encode("utf-8"))
+    except UnicodeEncodeError as error:
+        return f"not run: a statement cannot hold the lone surrogate {statement[error.start]!r}"
+    if size > _LONGEST:
+        return f"not run: the statement has {size} bytes, and at most {_LONGEST} are sent"
+    return ""
+
+
+def _worded(problem: Exception) -> tuple[int | None, str]:
+    """Return an error's number and message, as the server words it."""
+    code, message, *_ = (*problem.args, None, "")
+    if isinstance(code, int) and code:
+        return code, str(message)
+    return _LOST
+
+
+def _size(cell: Cell) -> int:
+    return len(cell) if isinstance(cell, (str, bytes)) else 8

@@ -1,0 +1,256 @@
+"""The end state of a MySQL database: rows and definitions, as the server's root sees them.
+
+Nothing of the agent's session has a say in it: no variable of its, and no table that it hid behind
+a temporary one. Only what views show is read under the agent's account, as a view may call
+routines of the agent's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pytest_intercode.databases.mysql.wire import Watch, failures
+from pytest_intercode.databases.protocol import Cell, State, Table
+from pytest_intercode.databases.scan import scan
+
+if TYPE_CHECKING:
+    from pymysql.connections import Connection
+
+    from pytest_intercode.databases.mysql.server import MySqlServer
+
+__all__ = ["read_state"]
+
+_SECONDS = 30.0
+_VIEW_SECONDS = 5.0
+_MOST_ROWS = 200_000
+_MOST_BYTES = 64 * 1024**2
+_WIRE = 1024**3
+
+_Facts = list[dict[str, Any]]
+
+
+def read_state(server: MySqlServer, account: str, database: str, *, uncommitted: bool) -> State:
+    """Return the committed state of a database.
+
+    Args:
+        server: its server.
+        account: the session's account.
+        database: the database's name.
+        uncommitted: the session has a transaction open.
+
+    Raises:
+        OSError, pymysql.err.MySQLError: it cannot be read.
+    """
+    watch = Watch(lambda _: None)
+    root = server.connect("root", None, watch)
+    try:
+        watch.begin(_SECONDS, _WIRE)
+        with root.cursor() as cursor:
+            cursor.execute("SET SESSION lock_wait_timeout = 1")
+        views = _Views(server, account, database)
+        return _Reader(root, database, views.rows).state(uncommitted)
+    finally:
+        watch.end()
+        root.close()
+
+
+class _Views:
+    """What views show to the agent's account."""
+
+    def __init__(self, server: MySqlServer, account: str, database: str) -> None:
+        self._server = server
+        self._account = account
+        self._database = database
+
+    def rows(self, view: str) -> tuple[tuple[Cell, ...], ...] | None:
+        """Return a view's rows, or None if it cannot be read, or not soon."""
+        problems: tuple[type[Exception], ...] = (*failures(), UnicodeDecodeError)
+        number = 0
+        watch = Watch(lambda what: self._server.kill(number, what))
+        try:
+            connection = self._server.connect(self._account, self._database, watch)
+        except problems:
+            return None
+        try:
+            number = int(connection.thread_id())  # type: ignore[no-untyped-call]
+            watch.begin(_VIEW_SECONDS, 4 * _MOST_BYTES)
+            with connection.cursor() as cursor:
+                cursor.execute(f"SELECT * FROM {_quoted(view)} LIMIT {_MOST_ROWS + 1}")
+                rows = cursor.fetchall()
+            return None if len(rows) > _MOST_ROWS or watch.stopped else tuple(rows)
+        except problems:
+            return None
+        finally:
+            watch.end()
+            with contextlib.suppress(Exception):
+                connection.close()
+
+
+class _Reader:
+    def __init__(
+        self,
+        root: Connection[Any],
+        database: str,
+        view: Callable[[str], tuple[tuple[Cell, ...], ...] | None],
+    ) -> None:
+        self._root = root
+        self._database = database
+        self._view = view
+
+    def state(self, uncommitted: bool) -> State:
+        columns: dict[str, _Facts] = defaultdict(list)
+        for row in _sorted(self._about("columns", "table_schema"), "ordinal_position"):
+            columns[row["table_name"]].append(row)
+        tables: dict[str, Table] = {}
+        others: dict[str, str] = {}
+        for row in self._about("tables", "table_schema"):
+            name = row["table_name"]
+            if row["table_type"] == "BASE TABLE":
+                tables[name] = self._table(name, columns[name])
+            else:
+                shown = self._view(name)
+                named = tuple((column["column_name"], "") for column in columns[name])
+                tables[name] = Table(named, shown or (), truncated=shown is None)
+                others[f"view {name}"] = ""
+        others.update(self._keys())
+        others.update(self._programs())
+        return State(tables, others, uncommitted)
+
+    def _table(self, name: str, columns: _Facts) -> Table:
+        declared = tuple((row["column_name"], _declaration(row)) for row in columns)
+        full = ".".join(_quoted(part) for part in (self._database, name))
+        lengths = [
+            f"COALESCE(SUM(OCTET_LENGTH({_quoted(row['column_name'])})), 0)"
+            for row in columns
+            if row["character_octet_length"] is not None or row["data_type"] == "json"
+        ]
+        [size] = self._ask(f"SELECT COUNT(*) AS n, {' + '.join(['0', *lengths])} AS b FROM {full}")
+        if size["n"] > _MOST_ROWS or size["b"] > _MOST_BYTES:
+            return Table(declared, (), truncated=True)
+        with self._root.cursor() as cursor:
+            cursor.execute(f"SELECT * FROM {full}")
+            return Table(declared, tuple(cursor.fetchall()))
+
+    def _keys(self) -> Mapping[str, str]:
+        """Return indexes, foreign keys and checks; the names of keys are left out."""
+        found: dict[str, str] = {}
+        rules = {
+            (row["table_name"], row["constraint_name"]): (row["update_rule"], row["delete_rule"])
+            for row in self._about("referential_constraints", "constraint_schema")
+        }
+        foreign: dict[tuple[str, str], list[tuple[str, ...]]] = defaultdict(list)
+        for row in _sorted(self._about("key_column_usage", "table_schema"), "ordinal_position"):
+            if row["referenced_table_name"] is not None:
+                foreign[row["table_name"], row["constraint_name"]].append(
+                    (
+                        row["column_name"],
+                        row["referenced_table_name"],
+                        row["referenced_column_name"],
+                        *rules.get((row["table_name"], row["constraint_name"]), ()),
+                    )
+                )
+        for (table, _), links in foreign.items():
+            found[f"foreign key of {table}: {links}"] = ""
+        # Foreign keys come with an index, whose name nobody need have chosen.
+        theirs = {
+            (table, tuple(link[0] for link in links)) for (table, _), links in foreign.items()
+        }
+        indexes: dict[tuple[str, str], _Facts] = defaultdict(list)
+        for row in _sorted(self._about("statistics", "table_schema"), "seq_in_index"):
+            indexes[row["table_name"], row["index_name"]].append(row)
+        for (table, name), parts in indexes.items():
+            columns = ", ".join(map(_part, parts))
+            unique = "" if parts[0]["non_unique"] else "unique "
+            if name == "PRIMARY":
+                found[f"primary key of {table}: {columns}"] = ""
+            elif (table, tuple(row["column_name"] for row in parts)) in theirs:
+                found[f"{unique}index on {table}: {columns}"] = ""
+            else:
+                found[f"{unique}{parts[0]['index_type']} index {name} on {table}"] = columns
+        for row in self._ask(
+            "SELECT * FROM information_schema.table_constraints JOIN "
+            "information_schema.check_constraints USING (constraint_schema, constraint_name) "
+            "WHERE constraint_schema = %s",
+            self._database,
+        ):
+            found[f"check of {row['table_name']}: {row['check_clause']}"] = ""
+        return found
+
+    def _programs(self) -> Mapping[str, str]:
+        """Return triggers, routines and events."""
+        found: dict[str, str] = {}
+        for row in self._about("triggers", "trigger_schema"):
+            found[f"trigger {row['trigger_name']} on {row['event_object_table']}"] = _normalised(
+                f"{row['action_timing']} {row['event_manipulation']} {row['action_statement']}"
+            )
+        parameters: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for row in _sorted(self._about("parameters", "specific_schema"), "ordinal_position"):
+            words = row["parameter_mode"], row["parameter_name"], row["dtd_identifier"]
+            called = row["routine_type"], row["specific_name"]
+            parameters[called].append(" ".join(str(word) for word in words if word))
+        for row in self._about("routines", "routine_schema"):
+            takes = ", ".join(parameters[row["routine_type"], row["specific_name"]])
+            found[f"{row['routine_type'].lower()} {row['routine_name']}"] = _normalised(
+                f"({takes}) {row['routine_definition']}"
+            )
+        for row in self._about("events", "event_schema"):
+            when = row["interval_value"], row["interval_field"], row["execute_at"]
+            found[f"event {row['event_name']}"] = _normalised(
+                f"{' '.join(str(word) for word in when if word)} {row['event_definition']}"
+            )
+        return found
+
+    def _about(self, view: str, schema: str) -> _Facts:
+        return self._ask(
+            f"SELECT * FROM information_schema.{view} WHERE {schema} = %s", self._database
+        )
+
+    def _ask(self, statement: str, *values: Any) -> _Facts:
+        with self._root.cursor() as cursor:
+            cursor.execute(statement, values or None)
+            names = [str(column[0]).lower() for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def _declaration(row: Mapping[str, Any]) -> str:
+    """Write a column's declaration, but for the keys that it is in."""
+    words = [str(row["column_type"])]
+    if row["collation_name"]:
+        words.append(f"COLLATE {row['collation_name']}")
+    if row["is_nullable"] == "NO":
+        words.append("NOT NULL")
+    if row["column_default"] not in (None, "NULL"):  # MariaDB spells it out
+        words.append(f"DEFAULT {row['column_default']}")
+    if row["extra"]:
+        words.append(str(row["extra"]))
+    if row.get("generation_expression"):
+        words.append(f"AS {row['generation_expression']}")
+    return " ".join(words)
+
+
+def _part(row: Mapping[str, Any]) -> str:
+    length = f"({row['sub_part']})" if row["sub_part"] else ""
+    order = " DESC" if row["collation"] == "D" else ""
+    return f"{row['column_name'] or row.get('expression')}{length}{order}"
+
+
+def _normalised(sql: str) -> str:
+    """Write SQL with one space between its tokens, words in capitals and names without quotes."""
+    written = []
+    for token in scan(sql, "mysql"):
+        if token.kind == "name":
+            written.append(token.text[1:-1].replace("``", "`").upper())
+        else:
+            written.append(token.text.upper() if token.kind == "word" else token.text)
+    return " ".join(written)
+
+
+def _sorted(rows: Iterable[dict[str, Any]], by: str) -> _Facts:
+    return sorted(rows, key=lambda row: int(row[by]))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

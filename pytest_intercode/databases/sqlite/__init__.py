@@ -1,0 +1,1 @@
+"""SQLite: a process of its own for each session."""

@@ -1,0 +1,155 @@
+"""The SQLite engine: every session is a process of its own that holds a copy of the database.
+
+Needs no container and no server. Databases are made once from their scripts and then copied into
+each session's memory; large files that are only read are opened where they are. Sessions leave no
+file behind, and their processes end with this one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_intercode.core.task import Database, Limits
+from pytest_intercode.databases.scan import split
+from pytest_intercode.databases.sqlite.forks import SqliteForks
+from pytest_intercode.databases.sqlite.process import Lost, SqliteProcess
+from pytest_intercode.databases.sqlite.session import SqliteSession
+from pytest_intercode.databases.sqlite.worker import COPY, FILE, IMAGE, SCRIPT
+from pytest_intercode.errors import GoldError, SandboxError
+
+__all__ = ["SqliteEngine"]
+
+_LARGE = 64 * 1024**2  # bytes; a file larger than this is not copied where it is only read
+_BUILD_TIMEOUT = 120.0  # seconds to make a database, or to copy one
+_BUILD_MEMORY = 2 * 1024**3
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a session starts from: an image, a script or a file; see :mod:`sqlite_worker`."""
+
+    kind: int
+    data: bytes
+
+
+class SqliteEngine:
+    """Starts sessions; one for the process, shared by all episodes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._making: dict[Database, threading.Lock] = {}
+        self._sources: dict[Database, _Source] = {}
+        self._forks = SqliteForks()
+        self._sessions: set[SqliteSession] = set()
+
+    def session(self, database: Database, *, writes: bool, limits: Limits) -> SqliteSession:
+        """Open a session on a copy of a database.
+
+        Raises:
+            GoldError: the database cannot be made.
+            SandboxError: no process can be started.
+        """
+        source = self._source(database, writes)
+        session = SqliteSession(
+            lambda: self._start(source, writes=writes, memory=limits.memory),
+            writes=writes,
+            ended=self._forget,
+        )
+        with self._lock:
+            self._sessions.add(session)
+        return session
+
+    def _start(self, source: _Source, *, writes: bool, memory: int) -> SqliteProcess:
+        """Return a process that has loaded a database."""
+        process = SqliteProcess(self._forks)
+        try:
+            reply = process.open(
+                source.kind, source.data, writes=writes, memory=memory, timeout=_BUILD_TIMEOUT
+            )
+        except Lost as lost:
+            process.close()
+            raise SandboxError(f"SQLite's process did not load the database: {lost}") from None
+        if reply.error:
+            process.close()
+            raise GoldError(f"SQLite cannot load the database: {reply.error}")
+        return process
+
+    def _forget(self, session: SqliteSession) -> None:
+        """Take note that a session has ended."""
+        with self._lock:
+            self._sessions.discard(session)
+
+    def close(self) -> None:
+        """End every session."""
+        with self._lock:
+            sessions = list(self._sessions)
+        for session in sessions:
+            session.close()
+        self._forks.close()
+
+    # -- inside
+
+    def _source(self, database: Database, writes: bool) -> _Source:
+        with self._lock:
+            making = self._making.setdefault(database, threading.Lock())
+        with making:
+            if database.file is not None:
+                return _file(database.file, writes)
+            if database not in self._sources:
+                self._sources[database] = self._build(database.scripts)
+            return self._sources[database]
+
+    def _build(self, scripts: tuple[Path, ...]) -> _Source:
+        """Make a database from its scripts, in a process that may do no more than an agent's."""
+        texts = {path: _text(path) for path in scripts}
+        script = "\n;\n".join(texts.values()).encode()
+        process = SqliteProcess(self._forks)
+        try:
+            reply = process.open(
+                SCRIPT, script, writes=True, memory=_BUILD_MEMORY, timeout=_BUILD_TIMEOUT
+            )
+            if reply.error:
+                raise GoldError(self._mistake(texts) or f"{scripts[0]}: {reply.error}")
+            image = process.image(_BUILD_TIMEOUT)
+            return _Source(IMAGE, image) if image else _Source(SCRIPT, script)
+        except Lost as lost:
+            raise GoldError(f"{scripts[0]}: SQLite did not come to its end: {lost}") from None
+        finally:
+            process.close()
+
+    def _mistake(self, texts: dict[Path, str]) -> str:
+        """Find the statement that a script fails with, and where it is."""
+        process = self._start(_Source(SCRIPT, b""), writes=True, memory=_BUILD_MEMORY)
+        try:
+            for path, text in texts.items():
+                for statement in split(text, "sqlite"):
+                    reply = process.execute(
+                        statement.text, _BUILD_TIMEOUT, max_rows=0, max_bytes=0, heed=False
+                    )
+                    if reply.error:
+                        return f"{path}:{statement.line}: {reply.error}"
+        finally:
+            process.close()
+        return ""
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise GoldError(f"{path}: cannot be read: {error}") from None
+
+
+def _file(path: Path, writes: bool) -> _Source:
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+        large = path.stat().st_size > _LARGE and not writes
+    except OSError as error:
+        raise GoldError(f"{path}: cannot be read: {error}") from None
+    if head != b"SQLite format 3\0":
+        raise GoldError(f"{path}: is not an SQLite database")
+    return _Source(FILE if large else COPY, os.fsencode(path.absolute()))

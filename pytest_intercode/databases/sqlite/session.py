@@ -1,0 +1,179 @@
+"""One SQLite session: a process with its copy of the database, replaced when it has to be killed.
+
+What the session committed is remembered as its statements, and repeated in a new process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from pytest_intercode.databases.protocol import Answer, State
+from pytest_intercode.databases.scan import split
+from pytest_intercode.databases.sqlite.process import Lost, Reply, SqliteProcess
+from pytest_intercode.databases.sqlite.state import Rows, read_state
+from pytest_intercode.errors import SandboxError
+
+__all__ = ["SqliteSession"]
+
+_REPEAT_TIMEOUT = 60.0  # seconds to repeat what a session changed
+_STATE_TIMEOUT = 30.0  # seconds to read the end state
+_TABLE_TIMEOUT = 10.0  # seconds to read its tables, or one view
+_STATE_ROWS = 500_000  # of one table
+_STATE_BYTES = 256 * 1024**2
+_ASKING = ("SELECT", "VALUES", "EXPLAIN", "WITH")
+
+
+class SqliteSession:
+    """See :class:`~pytest_intercode.databases.protocol.Session`.
+
+    Args:
+        start: returns a process that has loaded the database.
+        writes: the session may change it.
+        ended: called when the session is closed.
+    """
+
+    def __init__(
+        self,
+        start: Callable[[], SqliteProcess],
+        *,
+        writes: bool,
+        ended: Callable[[SqliteSession], None],
+    ) -> None:
+        self._start = start
+        self._writes = writes
+        self._ended = ended
+        self._stopped = False
+        self._committed: list[str] = []  # statements that made what is committed
+        self._pending: list[str] = []  # those of the open transaction
+        self._in_transaction = False
+        self._process: SqliteProcess | None = start()
+
+    def execute(self, statement: str, timeout: float, *, max_rows: int, max_bytes: int) -> Answer:
+        """Run one statement."""
+        if self._stopped:
+            return Answer(error="interrupted", ended="cancelled")
+        began = time.monotonic()
+        try:
+            reply = self._live().execute(statement, timeout, max_rows=max_rows, max_bytes=max_bytes)
+        except Lost as lost:
+            said = self._replace(lost)
+            seconds = time.monotonic() - began
+            return Answer(error=said, ended=lost.ended, lost=True, seconds=seconds)
+        except UnicodeEncodeError as error:
+            return Answer(error=f"not SQL: it holds {error.object[error.start]!r}")
+        rolled_back = self._in_transaction and bool(reply.error) and not reply.in_transaction
+        self._remember(statement, reply)
+        said = reply.error + ("; the open transaction was rolled back" if rolled_back else "")
+        return Answer(
+            result=reply.result,
+            affected=reply.affected,
+            error=said,
+            code=reply.code,
+            ended=reply.ended,
+            seconds=time.monotonic() - began,
+        )
+
+    def state(self) -> State:
+        """Return the committed state; an open transaction stays open.
+
+        What the agent made may be unreadable: a view without an end, a table that fills the
+        memory. It then is in the state as something that no gold leaves behind.
+        """
+        try:
+            process = self._live()
+            if not self._in_transaction:
+                return _read(process)
+            other = self._start()
+            try:
+                self._repeat(other)
+                state = _read(other)
+            finally:
+                other.close()
+            return State(state.tables, state.others, uncommitted=True)
+        except Lost as lost:
+            return State(others={f"unreadable: {lost}": ""})
+
+    def interrupt(self) -> None:
+        """End the running statement from another thread; later ones are not run."""
+        self._stopped = True
+        process = self._process
+        if process is not None:
+            process.interrupt()
+
+    def close(self) -> None:
+        """End the session."""
+        process, self._process = self._process, None
+        self._stopped = True
+        if process is not None:
+            process.close()
+        self._ended(self)
+
+    # -- a session that outlives its process
+
+    def _live(self) -> SqliteProcess:
+        if self._process is None:
+            raise SandboxError("the session is closed")
+        return self._process
+
+    def _remember(self, statement: str, reply: Reply) -> None:
+        """Keep what the session changed, so that it can be repeated if the process is lost."""
+        self._in_transaction = reply.in_transaction
+        if not self._writes:
+            return
+        scanned = split(statement, "sqlite")[:1]
+        keyword = scanned[0].keyword if scanned else ""
+        if reply.error and not reply.in_transaction:
+            self._pending.clear()  # SQLite rolls some transactions back by itself
+        only_asks = keyword in _ASKING and scanned[0].queries
+        if reply.ended == "itself" and keyword and not only_asks:
+            self._pending.append(statement)
+        if reply.in_transaction:
+            return
+        if keyword != "ROLLBACK":
+            self._committed += self._pending
+        self._pending.clear()
+
+    def _replace(self, lost: Lost) -> str:
+        """Put a new process in place of a lost one, and say what the agent has now."""
+        self._live().close()
+        self._process = None
+        why = {
+            "timeout": "the statement did not stop when its time was up, and was killed",
+            "cancelled": "the statement did not stop when the episode was over, and was killed",
+        }.get(lost.ended, "the session was lost with the statement")
+        if self._stopped and not self._writes:
+            return why
+        self._process = self._start()
+        self._pending.clear()
+        self._in_transaction = False
+        if not self._writes:
+            return f"{why}; a new session has no temporary tables and no settings of the old one"
+        try:
+            self._repeat(self._process)
+        except Lost:
+            self._process.close()
+            self._process = self._start()
+            self._committed.clear()
+            return f"{why}; a new session has the database as it was at the start"
+        return f"{why}; a new session has the database as it was last committed"
+
+    def _repeat(self, process: SqliteProcess) -> None:
+        until = time.monotonic() + _REPEAT_TIMEOUT
+        for statement in self._committed:
+            left = max(0.0, until - time.monotonic())
+            reply = process.execute(statement, left, max_rows=0, max_bytes=0, heed=False)
+            if reply.ended != "itself":
+                raise Lost(reply.ended)
+
+
+def _read(process: SqliteProcess) -> State:
+    until = time.monotonic() + _STATE_TIMEOUT
+
+    def ask(queries: Sequence[str]) -> list[Rows]:
+        left = min(max(0.0, until - time.monotonic()), _TABLE_TIMEOUT)
+        replies = process.batch(queries, left, max_rows=_STATE_ROWS, max_bytes=_STATE_BYTES)
+        results = [reply.result for reply in replies]
+        return [Rows() if r is None else Rows(r.columns, r.rows, r.truncated) for r in results]
+
+    return read_state(ask)

@@ -1,0 +1,291 @@
+"""The process that holds one SQLite database in memory; one is forked for each session.
+
+It speaks to :mod:`pytest_intercode.databases.sqlite.process` over its standard input and output.
+What an agent's SQL may do is limited here: by an authorizer, by limits of SQLite, and by limits of
+the system that leave the process no way to open a file, to write one, or to grow. It ends when its
+client ends, even by SIGKILL, and has nothing on disk.
+
+A request is ``op, number, length`` and its payload; an answer is ``number, length`` and its
+payload. On a pipe of its own comes the number of a request that is to be interrupted.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import resource
+import select
+import sqlite3
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+from pytest_intercode.databases.sqlite.rules import Rules
+
+REQUEST = struct.Struct("<cQQ")
+ANSWER = struct.Struct("<QQ")
+OPEN = struct.Struct("<BBQ")  # source, writes, memory
+EXECUTE = struct.Struct("<dQQ")  # seconds, rows, bytes
+RESULT = struct.Struct("<BqqIIQ")  # flags, affected, code, columns, rows, length of the error
+
+IMAGE, SCRIPT, COPY, FILE = range(4)
+HAS_RESULT, TRUNCATED, IN_TRANSACTION, FAILED = 1, 2, 4, 8
+
+LONGEST_VALUE = 16 * 1024**2
+LONGEST_STATEMENT = 1024**2
+_CPU_SLACK = 30
+
+# LENGTH, SQL_LENGTH, ATTACHED, LIKE_PATTERN_LENGTH, TRIGGER_DEPTH, WORKER_THREADS: Python 3.10 has
+# neither the names nor the function.
+_LIMITS = {0: LONGEST_VALUE, 1: LONGEST_STATEMENT, 7: 0, 8: 5000, 10: 100, 11: 0}
+
+
+class Text(bytes):
+    """A text as SQLite has it; a blob is plain ``bytes``. The client decodes it."""
+
+
+class Worker:
+    """One connection.
+
+    Attributes:
+        running: the number of the request that is being answered, or 0.
+        rules: what is allowed.
+        connection: the connection.
+    """
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.rules = Rules()
+        self.connection = sqlite3.connect(
+            ":memory:", isolation_level=None, check_same_thread=False, cached_statements=0
+        )
+
+    # -- requests
+
+    def open(self, payload: bytes) -> bytes:
+        """Load the database and close every way to anything else."""
+        source, writes, memory = OPEN.unpack_from(payload)
+        self.rules.writes = bool(writes) or source == SCRIPT
+        data = payload[OPEN.size :]
+        if source in (COPY, FILE):
+            self._open_file(os.fsdecode(data), as_copy=source == COPY)
+        elif source == IMAGE:
+            self._load(data)
+        connection = self.connection
+        connection.text_factory = Text
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("SELECT count(*), random() FROM sqlite_master").fetchall()
+        connection.set_authorizer(self.rules.authorize)
+        del payload
+        self._limit(memory)
+        if source == SCRIPT:
+            try:
+                connection.executescript(data.decode())
+            except (sqlite3.Error, MemoryError) as error:
+                return self._failure(error)
+            if connection.in_transaction:
+                connection.execute("COMMIT")
+            self.rules.writes = bool(writes)
+        if hasattr(connection, "setlimit"):
+            for name, value in _LIMITS.items():
+                connection.setlimit(name, value)
+        return self._answer()
+
+    def _open_file(self, path: str, *, as_copy: bool) -> None:
+        if as_copy and hasattr(self.connection, "deserialize"):
+            self._load(Path(path).read_bytes())
+            return
+        quoted = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+        uri = f"file:{quoted}?mode=ro&immutable=1"
+        opened = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+        if as_copy:
+            opened.backup(self.connection)
+            opened.close()
+        else:
+            self.rules.on_disk = True
+            self.connection = opened
+
+    def _load(self, image: bytes) -> None:
+        if image[18:20] == b"\2\2":  # a log beside the file is expected, and there is none
+            image = image[:18] + b"\1\1" + image[20:]
+        if image:
+            self.connection.deserialize(image)  # type: ignore[attr-defined]  # of Python 3.11
+
+    def _limit(self, memory: int) -> None:
+        """Take away what the process no longer needs; nothing of it can be had back."""
+        present = int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
+        free = os.open(os.devnull, os.O_RDONLY)
+        os.close(free)
+        for what, limit in (
+            (resource.RLIMIT_AS, present + memory),
+            (resource.RLIMIT_NOFILE, free),  # every number below is taken: nothing can be opened
+            (resource.RLIMIT_FSIZE, 0),
+            (resource.RLIMIT_CORE, 0),
+        ):
+            resource.setrlimit(what, (limit, limit))
+
+    def batch(self, payload: bytes) -> bytes:
+        """Run several statements, whatever becomes of each."""
+        header, statements = payload[: EXECUTE.size], payload[EXECUTE.size :].split(b"\0")
+        return b"".join(_block(self.execute(header + statement)) for statement in statements)
+
+    def execute(self, payload: bytes) -> bytes:
+        """Run one statement and fetch its rows, as many as are asked for."""
+        seconds, max_rows, max_bytes = EXECUTE.unpack_from(payload)
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        limit = int(used.ru_utime + used.ru_stime + seconds) + _CPU_SLACK
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
+        self.rules.denied = ""
+        try:
+            cursor = self.connection.execute(payload[EXECUTE.size :].decode())
+            rows, truncated = _fetch(cursor, max_rows, max_bytes)
+            names = [str(column[0]) for column in cursor.description or ()]
+            affected = cursor.rowcount
+            cursor.close()
+            return self._answer(names, rows, affected, truncated)
+        except (sqlite3.Error, sqlite3.Warning, MemoryError, ValueError, OverflowError) as error:
+            return self._failure(error)
+
+    def image(self, _: bytes) -> bytes:
+        """Return the database as the bytes of its file; nothing where Python cannot (3.10)."""
+        return self.connection.serialize() if hasattr(self.connection, "serialize") else b""
+
+    # -- answers
+
+    def _answer(
+        self,
+        names: list[str] | None = None,
+        rows: list[tuple[Any, ...]] | None = None,
+        affected: int = 0,
+        truncated: bool = False,
+    ) -> bytes:
+        names, rows = names or [], rows or []
+        flags = HAS_RESULT * bool(names) | TRUNCATED * truncated
+        flags |= IN_TRANSACTION * self.connection.in_transaction
+        blocks = [RESULT.pack(flags, max(affected, 0), 0, len(names), len(rows), 0)]
+        blocks += [_block(name.encode("utf-8", "replace")) for name in names]
+        for column in zip(*rows, strict=True):
+            _encode(column, blocks)
+        return b"".join(blocks)
+
+    def _failure(self, error: Exception) -> bytes:
+        said = str(error) or type(error).__name__
+        said = "out of memory" if isinstance(error, MemoryError) else self.rules.explain(said)
+        flags = FAILED | IN_TRANSACTION * self.connection.in_transaction
+        code = getattr(error, "sqlite_errorcode", 0)
+        text = said.encode("utf-8", "replace")
+        return RESULT.pack(flags, 0, code, 0, 0, len(text)) + text
+
+
+_SIZED = (bytes, Text)
+
+
+def _fetch(
+    cursor: sqlite3.Cursor, max_rows: int, max_bytes: int
+) -> tuple[list[tuple[Any, ...]], bool]:
+    rows: list[tuple[Any, ...]] = []
+    size = 0
+    for row in cursor:
+        for cell in row:
+            size += len(cell) if cell.__class__ in _SIZED else 8
+        if len(rows) == max_rows or size > max_bytes:
+            return rows, True
+        rows.append(row)
+    return rows, False
+
+
+_TAGS = {type(None): 0, int: 1, float: 2, Text: 3, bytes: 4}
+
+
+def _block(data: bytes) -> bytes:
+    return struct.pack("<Q", len(data)) + data
+
+
+def _encode(column: tuple[Any, ...], blocks: list[bytes]) -> None:
+    """Append a column: the kind of each cell, then the cells of each kind."""
+    blocks.append(bytes([_TAGS[cell.__class__] for cell in column]))
+    for kind, code in ((int, "q"), (float, "d")):
+        numbers = [cell for cell in column if cell.__class__ is kind]
+        blocks.append(struct.pack(f"<{len(numbers)}{code}", *numbers))
+    for sized in (Text, bytes):
+        texts = [cell for cell in column if cell.__class__ is sized]
+        blocks.append(struct.pack(f"<{len(texts)}Q", *map(len, texts)))
+        blocks.extend(texts)
+
+
+# -- the process
+
+
+def _read(size: int) -> bytes:
+    """Read exactly so much; end with the client."""
+    parts = []
+    while size:
+        part = os.read(0, min(size, 1024**2))
+        if not part:
+            os._exit(0)
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def _write(*parts: bytes) -> None:
+    for part in parts:
+        view = memoryview(part)
+        while view:
+            view = view[os.write(1, view) :]
+
+
+def _watch(worker: Worker, control: int, gone: int | None) -> None:
+    """Interrupt what is to be interrupted, and end with the client, whatever the main thread does.
+
+    The control pipe ends with the client, unless a child that it forked holds it too; so the client
+    itself is watched as well.
+    """
+    parent = os.getppid()  # which ends with the client, too
+    waiting = select.poll()
+    waiting.register(control, select.POLLIN)
+    if gone is not None:
+        waiting.register(gone, select.POLLIN)
+    try:
+        while True:
+            ready = [number for number, _ in waiting.poll(1000 if gone is None else None)]
+            if gone in ready or (gone is None and os.getppid() != parent):
+                return
+            if control not in ready:
+                continue
+            message = os.read(control, 8)
+            if len(message) < 8:
+                return
+            while worker.running == int.from_bytes(message, "little"):
+                worker.connection.interrupt()  # in vain between two steps, so again
+                time.sleep(0.005)
+    finally:
+        os._exit(0)
+
+
+def serve(control: int, gone: int | None) -> None:
+    """Answer requests until the client goes.
+
+    Args:
+        control: the pipe on which the numbers of requests come that are to be interrupted.
+        gone: a descriptor that can be read once the client has ended, or None.
+    """
+    worker = Worker()
+    _thread.start_new_thread(_watch, (worker, control, gone))
+    handlers = {
+        b"O": worker.open,
+        b"X": worker.execute,
+        b"B": worker.batch,
+        b"I": worker.image,
+    }
+    while True:
+        op, number, length = REQUEST.unpack(_read(REQUEST.size))
+        payload = _read(length)
+        worker.running = number
+        try:
+            answer = handlers[op](payload)
+        finally:
+            worker.running = 0
+        del payload
+        _write(ANSWER.pack(number, len(answer)), answer)

@@ -1,0 +1,1 @@
+"""Bash: an action is what a person would type."""

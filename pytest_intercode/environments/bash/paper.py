@@ -1,0 +1,162 @@
+"""The bash environment, paper profile: InterCode 1.0.2 with its quoting, its ``cd`` and its git.
+
+Kept as it was, because published numbers depend on it: each action is a process of its own, put
+together by joining strings; ``cd`` is followed by looking at the text; the root directory is a git
+repository whose status stands for the file system. Two things differ: every episode has fresh
+sandboxes, where InterCode cleans one pair and leaks (of its leaks, only the times of files that it
+brings back are kept up, see ``restored_times.py``), and an action that timed out is really killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.turn import Profile
+from pytest_intercode.environments.bash.restored_times import RestoredTimes, Side
+from pytest_intercode.environments.bash.strict import BashEnvironment
+from pytest_intercode.environments.gold import Gold
+from pytest_intercode.environments.paper_shell import PaperShell, run_words, split_words
+from pytest_intercode.environments.shell import prepare
+from pytest_intercode.errors import GoldError, InfrastructureError
+from pytest_intercode.rewards.bash_paper import (
+    PaperState,
+    bash_paper_reward,
+    bash_paper_state,
+    parse_status,
+)
+from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.provider import SandboxProvider
+
+__all__ = ["PaperBashEnvironment", "split_action"]
+
+_IGNORED = "bin boot dev etc home lib media mnt opt proc root run sbin srv sys usr var .dockerenv"
+_MAKE_REPOSITORY = (
+    f"cd / && printf '%s\\n' {_IGNORED} >.gitignore && git init -q 2>/dev/null && git add -A && "
+    "git -c user.name=sandbox -c user.email=sandbox@localhost commit -q -m start && "
+    "git clean -q -f -d"
+)
+_RESET = "cd / && git reset -q --hard && git clean -q -f -d"
+_TIMEOUT = 60.0
+
+
+def split_action(action: str) -> list[str] | None:
+    """Split an action into the words of a process, as InterCode does; None if it does not split.
+
+    The action goes between double quotes as it is, so that its own double quotes end them.
+    """
+    return split_words(f'/bin/bash -c "{action.strip()}"')
+
+
+class PaperBashEnvironment(PaperShell, BashEnvironment):
+    """Bash as InterCode sees it."""
+
+    name = "bash"
+    profile: Profile = "paper"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._graded: tuple[PaperState, PaperState] | None = None
+        self._times = self.provider.share("bash-paper-times", RestoredTimes)
+
+    @classmethod
+    def spec(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
+        """Return the strict sandbox, but with the engine's own host name and variables."""
+        strict = super().spec(task, provider)
+        return SandboxSpec(strict.image, strict.limits, workdir="/", guarded=False)
+
+    def _split(self, action: str) -> list[str] | None:
+        return split_action(action)
+
+    def _submission(self, action: str) -> str | None:
+        return "" if action.startswith("submit") else None
+
+    def _prepare(self, sandbox: Sandbox, task: Task) -> None:
+        prepare(sandbox, task, self._began)
+        status, output = sandbox.admin(_MAKE_REPOSITORY, _TIMEOUT)
+        if status != 0:
+            raise GoldError(
+                f"the paper profile needs git in the image of task {task.id!r}: "
+                f"{output.decode('utf-8', 'replace').strip()[-300:]}"
+            )
+
+    def _start(self, task: Task) -> None:
+        self._directory = "/"
+        self._observation = ""
+        self._graded = None
+        super()._start(task)
+        assert self._sandbox is not None
+        self._age(self._sandbox, task, "agent")
+
+    def _age(self, sandbox: Sandbox, task: Task, side: Side) -> None:
+        """Give files the times that InterCode's resets of earlier episodes gave them."""
+        command = self._times.command(task.dataset, side)
+        if command:
+            sandbox.admin(f"cd / && {{ {command}; }}", _TIMEOUT)
+
+    def _note(self, sandbox: Sandbox, task: Task, side: Side) -> None:
+        """Remember what InterCode's next reset would bring back."""
+        _, output = sandbox.admin("cd / && git diff --name-only -z HEAD", _TIMEOUT)
+        paths = output.decode("utf-8", "surrogateescape").split("\0")
+        self._times.note(task.dataset, side, filter(None, paths))
+
+    def _play_gold(self, sandbox: Sandbox, task: Task) -> Gold:
+        self._prepare(sandbox, task)
+        self._age(sandbox, task, "gold")
+        return Gold(sandbox, text=self._gold_text(sandbox, task))
+
+    def _gold_text(self, sandbox: Sandbox, task: Task) -> str:
+        text = ""
+        for command in task.gold:
+            text, _ = run_words(sandbox, self._split(command), "/", self.action_timeout)
+        return text
+
+    def _grade(self, answer: str | None) -> Reward:
+        assert self._sandbox is not None
+        assert self._gold is not None
+        assert self.task is not None
+        gold = self._gold.result()
+        if self._graded is not None:
+            # InterCode resets gold's container and runs gold again whenever it grades. What the
+            # reset brings back has a new time, and what it overlooks is still there: golds that
+            # look at either do something else from the second time on.
+            self._note(gold.sandbox, self.task, "gold")
+            gold.sandbox.admin(_RESET, _TIMEOUT)
+            gold.text = self._gold_text(gold.sandbox, self.task)
+        mine, theirs = _status(self._sandbox), _status(gold.sandbox)
+        both = sorted(path for path, code in set(mine) & set(theirs) if code in ("??", "A", "C"))
+        self._graded = (
+            PaperState(self._observation, mine, _sums(self._sandbox, both)),
+            PaperState(gold.text, theirs, _sums(gold.sandbox, both)),
+        )
+        return bash_paper_reward(*self._graded)
+
+    def _stop(self) -> None:
+        if self._sandbox and self._gold and self.task and self._graded:
+            with contextlib.suppress(InfrastructureError):
+                self._note(self._sandbox, self.task, "agent")
+                self._note(self._gold.result().sandbox, self.task, "gold")
+        super()._stop()
+
+    def end_state(self) -> dict[str, Any]:
+        """Return both end states as builtins."""
+        if self._graded is None:
+            return {}
+        return bash_paper_state(*self._graded)
+
+
+def _status(sandbox: Sandbox) -> tuple[tuple[str, str], ...]:
+    _, output = sandbox.admin("cd / && git status --short", _TIMEOUT)
+    return parse_status(output.decode("utf-8", "replace"))
+
+
+def _sums(sandbox: Sandbox, paths: list[str]) -> dict[str, str]:
+    """Sum what both sides created; a path without a dot is taken for a directory."""
+    sums = {}
+    for path in paths:
+        command = f"md5sum {path}" if "." in path else f"md5deep -r {path}"
+        _, output = sandbox.admin(f"cd / && {command}", _TIMEOUT)
+        sums[path] = output.decode("utf-8", "replace")
+    return sums

@@ -1,0 +1,130 @@
+"""The bash environment, strict profile: actions run as written, effects are compared with gold's.
+
+Gold runs in a sandbox of its own at the same time as the agent; nothing of it is ever in the
+agent's.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.turn import Profile
+from pytest_intercode.environments.gold import Gold, GoldRun
+from pytest_intercode.environments.shell import ShellEnvironment
+from pytest_intercode.errors import GoldError, MissingProgram
+from pytest_intercode.rewards.bash_strict import (
+    BashState,
+    bash_strict_reward,
+    bash_strict_state,
+)
+from pytest_intercode.sandboxes.protocol import HOST, Changes, Execution, Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.provider import SandboxProvider
+
+__all__ = ["BashEnvironment"]
+
+_MISSING = re.compile(
+    rb"^(?:bash|sh|environment): (?:line )?\d+: (\S+): (?:command )?not found$", re.M
+)
+_NOT_FOUND = 127
+_SETTLE = 2.0  # seconds that background jobs have to end before the state is read
+
+
+class BashEnvironment(ShellEnvironment):
+    """Bash as it is: an action is what a person would type, and the shell remembers."""
+
+    name = "bash"
+    profile: Profile = "strict"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._states: tuple[BashState, BashState] | None = None
+
+    @classmethod
+    def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
+        """Return two equal specs: the agent's and gold's."""
+        return [cls.spec(task, provider)] * 2
+
+    # -- an episode
+
+    def _start(self, task: Task) -> None:
+        spec = self.spec(task, self.provider)
+        self._began = time.time()
+        mine = self.provider.order(spec)  # before gold's, which nobody waits for yet
+        self._gold = GoldRun(self.provider, spec, lambda sandbox: self._play_gold(sandbox, task))
+        self._sandbox = mine.wait()
+        self._prepare(self._sandbox, task)
+        self._last = None
+        self._states = None
+
+    def _prepare(self, sandbox: Sandbox, task: Task) -> None:
+        super()._prepare(sandbox, task)
+        sandbox.mark()
+
+    def _play_gold(self, sandbox: Sandbox, task: Task) -> Gold:
+        self._prepare(sandbox, task)
+        execution = None
+        for command in task.gold:
+            execution = sandbox.run(command, self.action_timeout)
+            if execution.ended != "itself":
+                raise GoldError(
+                    f"{task.source}: task {task.id!r}: gold did not end within "
+                    f"{self.action_timeout:g} s: {command[:200]}"
+                )
+            self._check_programs(task, execution)
+        late = sandbox.settle(_SETTLE)
+        return Gold(sandbox, execution, late, sandbox.changes())
+
+    def _check_programs(self, task: Task, execution: Execution) -> None:
+        """Refuse to grade by a gold that did nothing, where there is no image that has it all."""
+        if self.spec(task, self.provider).image != HOST:
+            return
+        missing = _MISSING.search(execution.output)
+        if execution.status == _NOT_FOUND or missing:
+            name = f" {missing[1].decode('utf-8', 'replace')}" if missing else ""
+            raise MissingProgram(
+                f"{task.source}: task {task.id!r}: this machine lacks a program that gold uses:"
+                f"{name or ' see the gold'}; install it, or give --intercode-rootfs"
+            )
+
+    def _grade(self, answer: str | None) -> Reward:
+        assert self._sandbox is not None
+        assert self._gold is not None
+        assert self.task is not None
+        gold = self._gold.result()
+        late = self._sandbox.settle(_SETTLE)
+        mine = self._sandbox.changes()
+        theirs = gold.changes
+        only_mine = mine.entries.keys() - theirs.entries.keys()
+        only_theirs = theirs.entries.keys() - mine.entries.keys()
+        agent_state = _state(self._last, late, mine, self._sandbox.entries(only_theirs))
+        gold_state = _state(gold.execution, gold.late, theirs, gold.sandbox.entries(only_mine))
+        if answer is not None:
+            agent_state = BashState(
+                answer, "", agent_state.entries, agent_state.before, agent_state.touched
+            )
+        self._states = agent_state, gold_state
+        return bash_strict_reward(agent_state, gold_state, self.task.reward, self.task.workdir)
+
+    def end_state(self) -> dict[str, Any]:
+        """Return both end states as builtins."""
+        if self._states is None or self.task is None:
+            return {}
+        return bash_strict_state(*self._states, self.task.reward, self.task.workdir)
+
+
+def _state(
+    execution: Execution | None, late: bytes, changes: Changes, others: dict[str, Any]
+) -> BashState:
+    truncated = execution is not None and execution.truncated
+    printed = b"" if execution is None else execution.output
+    return BashState(
+        output=(printed + late).decode("utf-8", "backslashreplace"),
+        digest=execution.digest if execution is not None and truncated else "",
+        entries={**changes.entries, **others},
+        before=changes.before,
+        touched=frozenset(changes.entries),
+    )

@@ -1,0 +1,1 @@
+"""Capture the flag: Bash, and a flag to submit."""

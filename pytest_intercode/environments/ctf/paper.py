@@ -1,0 +1,71 @@
+"""The ctf environment, paper profile: InterCode 1.0.2 with its quoting and its ``cd``.
+
+Four things differ: every episode has a fresh sandbox, which holds the assets of its own task and
+of no other; an action that timed out is really killed; bare ``submit`` is a wrong flag, where
+InterCode raises; and the guard of the sandbox's first process stays on, as its memory holds the
+text of setup, and so maybe a flag.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.turn import Observation, Profile, StepResult
+from pytest_intercode.environments.ctf.strict import CtfEnvironment
+from pytest_intercode.environments.paper_shell import PaperShell, split_words
+from pytest_intercode.rewards.ctf import ctf_paper_reward
+from pytest_intercode.sandboxes.protocol import SandboxSpec
+from pytest_intercode.sandboxes.provider import SandboxProvider
+
+__all__ = ["PaperCtfEnvironment", "split_ctf_action"]
+
+_INCORRECT = "Submitted flag is incorrect. Keep trying!"
+_PYTHON = ("python -c", "python3 -c")
+
+
+def split_ctf_action(action: str) -> list[str] | None:
+    """Split an action into the words of a process, as InterCode does; None if it does not split.
+
+    The action is one word for a shell. Python is called without one, so that a pipe behind it is
+    two more arguments.
+    """
+    if action.startswith(_PYTHON):
+        return split_words(action)
+    escaped = action.replace("'", "'\\''")
+    return split_words(f"/bin/bash -c '{escaped}'")
+
+
+class PaperCtfEnvironment(PaperShell, CtfEnvironment):
+    """Capture the flag as InterCode plays it."""
+
+    profile: Profile = "paper"
+
+    @classmethod
+    def spec(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
+        """Return the strict sandbox, but with the engine's own host name and variables."""
+        return replace(super().spec(task, provider), hostname=None, variables=())
+
+    def _start(self, task: Task) -> None:
+        self._directory = task.workdir
+        super()._start(task)
+
+    def _split(self, action: str) -> list[str] | None:
+        return split_ctf_action(action)
+
+    def _submission(self, action: str) -> str | None:
+        return action.partition(" ")[2] if action.startswith("submit") else None
+
+    def _submit(self, action: str, answer: str | None) -> StepResult:
+        words = (answer or "").split()
+        return super()._submit(action, words[0] if words else None)
+
+    def _refuse(self, _: str) -> Observation:
+        return Observation(_INCORRECT)
+
+    def _explain(self, _: str) -> Observation:
+        return Observation(_INCORRECT)
+
+    def _grade(self, answer: str | None) -> Reward:
+        return ctf_paper_reward(self._submitted, self._digest())

@@ -1,0 +1,96 @@
+"""The ctf environment, strict profile: a shell, and a flag to be found and submitted.
+
+Actions run as in bash. Nothing but submitted flags is graded, so there is no gold sandbox, and the
+flag is nowhere in the agent's unless the puzzle puts it there. A wrong flag costs a turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.turn import Observation, Profile, StepResult
+from pytest_intercode.environments.shell import ShellEnvironment
+from pytest_intercode.errors import GoldError
+from pytest_intercode.rewards.ctf import FlagDigest, ctf_strict_reward
+from pytest_intercode.sandboxes.protocol import Sandbox
+
+__all__ = ["CtfEnvironment"]
+
+# Ends with 0 as soon as no copy of the shell that runs setup is at work. A subshell in the
+# background is one, and every job is one until its program starts.
+_NO_COPIES = """
+for try in {1..30}; do
+  copies=
+  for process in /proc/[0-9]*; do
+    mapfile -d '' -t words <"$process/cmdline"
+    [ "${words[1]}" = -c ] && [ "${words[3]}" = setup ] && copies=yes
+  done 2>/dev/null
+  [ "$copies" ] || exit 0
+  sleep 0.1
+done
+exit 1
+"""
+_PATIENCE = 30.0
+
+
+class CtfEnvironment(ShellEnvironment):
+    """Capture the flag: ``submit FLAG`` ends the episode when it is the right one."""
+
+    name = "ctf"
+    profile: Profile = "strict"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._submitted: list[str] = []
+
+    def end_state(self) -> dict[str, Any]:
+        """Return the flags that were submitted, and gold's digest."""
+        if self.task is None:
+            return {}
+        return {"agent": {"submitted": list(self._submitted)}, "gold": asdict(self._digest())}
+
+    # -- an episode
+
+    def _start(self, task: Task) -> None:
+        self._submitted = []
+        super()._start(task)
+
+    def _prepare(self, sandbox: Sandbox, task: Task) -> None:
+        super()._prepare(sandbox, task)
+        if task.setup and sandbox.admin(_NO_COPIES, _PATIENCE)[0] != 0:
+            raise GoldError(
+                f"{task.source}: task {task.id!r}: setup left a copy of its shell at work, and the "
+                "agent could read setup's text in its memory. Let what goes on be a program of its "
+                "own, as in: `program &`, or `(...; exec program) &`"
+            )
+
+    def _submit(self, action: str, answer: str | None) -> StepResult:
+        """End the episode if the flag is right; else it is a turn like any other."""
+        if answer is None:
+            return self._turn(action, self._explain)
+        self._submitted.append(answer)
+        if self._grade(None).value >= 1.0:
+            return super()._submit(action, answer)
+        return self._turn(action, self._refuse)
+
+    def _refuse(self, _: str) -> Observation:
+        return Observation(f"[that is not the flag; {self._left()}]\n", executed=False)
+
+    def _explain(self, _: str) -> Observation:
+        said = "nothing was submitted: the flag goes behind the word, as in: submit FLAG"
+        return Observation(f"[{said}; {self._left()}]\n", executed=False)
+
+    def _left(self) -> str:
+        """Say how many turns are left after the present one."""
+        left = self.max_turns - len(self.turns) - 1
+        return f"{left} turn{'' if left == 1 else 's'} left"
+
+    def _grade(self, answer: str | None) -> Reward:
+        return ctf_strict_reward(self._submitted, self._digest())
+
+    def _digest(self) -> FlagDigest:
+        assert self.task is not None
+        return FlagDigest.of(self.task.gold[0])

@@ -1,0 +1,56 @@
+"""Makes the file trees of NL2Bash: InterCode's own scripts, run in a sandbox of ours, and packed.
+
+The repository has the scripts and not the trees; InterCode runs them when it builds its images.
+Several of their lines fail there as here (a ``touch`` with an impossible date), so their exit
+status says nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import shlex
+import tarfile
+from collections.abc import Sequence
+
+from pytest_intercode.core.task import ImageSource
+from pytest_intercode.errors import FetchError
+from pytest_intercode.sandboxes.protocol import SandboxSpec
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.loader import bundled_folder
+
+__all__ = ["pack_filesystem"]
+
+_TIMEOUT = 60.0
+
+
+def pack_filesystem(script: str, roots: Sequence[str], provider: SandboxProvider) -> bytes:
+    """Run a script in a fresh sandbox and return what it made, as a compressed tar archive.
+
+    Args:
+        script: the script, in bash.
+        roots: what it makes, as paths below ``/``.
+        provider: where the sandbox comes from.
+
+    Raises:
+        FetchError: the script did not make it.
+        InfrastructureError: the sandbox broke, or there is none.
+    """
+    dockerfile = bundled_folder("dockerfiles") / "nl2bash.Dockerfile"
+    sandbox = provider.acquire(SandboxSpec(provider.image(ImageSource(dockerfile=dockerfile))))
+    try:
+        sandbox.admin(f"cd / && exec bash -c {shlex.quote(script)}", _TIMEOUT)
+        names = " ".join(map(shlex.quote, roots))
+        status, packed = sandbox.admin(
+            "set -o pipefail; tar --create --directory=/ --sort=name --owner=0 --group=0 "
+            f"--numeric-owner {names} 2>/dev/null | gzip -9n | base64 -w0",
+            _TIMEOUT,
+        )
+    finally:
+        sandbox.close()
+    if status != 0:
+        raise FetchError(f"the script made no {' and '.join(roots)}")
+    archive = base64.b64decode(packed)
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tree:
+        assert set(roots) <= set(tree.getnames())
+    return archive

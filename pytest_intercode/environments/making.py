@@ -1,0 +1,134 @@
+"""``make``: an environment without pytest, for reinforcement learning and for trying things."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.turn import Feedback, Profile
+from pytest_intercode.environments.base import Environment
+from pytest_intercode.environments.registry import environment_class
+from pytest_intercode.environments.task_order import TaskOrder
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.catalogue import bundled_tasks, dataset_tasks, default_data, online
+from pytest_intercode.suites.loader import is_row_file, load_rows, load_suite
+
+__all__ = ["make", "shared_provider"]
+
+# By process: a forked child must not use, and cannot end, what its parent has started.
+_providers: dict[int, SandboxProvider] = {}
+
+
+def make(
+    env: str,
+    *,
+    suite: str | os.PathLike[str] | None = None,
+    dataset: str | os.PathLike[str] | None = None,
+    data: str | os.PathLike[str] | None = None,
+    profile: Profile = "strict",
+    feedback: Feedback = "observation",
+    max_turns: int | None = None,
+    action_timeout: float | None = None,
+    network: bool = False,
+    provider: SandboxProvider | None = None,
+) -> Environment:
+    """Return an environment and the list of tasks that its ``reset`` takes from.
+
+    ::
+
+        env = pytest_intercode.make("bash")
+        observation, info = env.reset(seed=1)
+        observation, reward, terminated, truncated, info = env.step("ls")
+        env.close()
+
+    Args:
+        env: the environment's name.
+        suite: a suite (``.yaml``) in place of the bundled one.
+        dataset: a data set in its place: a name such as ``nl2bash``, a part such as
+            ``nl2bash-fs2``, or the path of a suite or of rows.
+        data: a folder laid out as InterCode's ``data/``; by default INTERCODE_DATA, else what
+            ``pytest-intercode fetch`` got.
+        profile: ``strict`` or ``paper``.
+        feedback: ``reward`` grades after every action, and ends the episode at 1.0.
+        max_turns: actions in an episode; None for each task's own number.
+        action_timeout: seconds for an action; None for each task's own number.
+        network: let sandboxes reach the network; without it, tasks that need it are left out.
+        provider: where sandboxes come from; by default one for the process, ended with it.
+
+    Raises:
+        ConfigurationError: there is no such environment, profile, suite or data set.
+    """
+    cls = environment_class(env, profile)
+    if suite is not None and dataset is not None:
+        raise ConfigurationError(f"make({env!r}): either suite or dataset, not both")
+    order = TaskOrder(lambda: _playable(_tasks(env, suite, dataset, data), network), env)
+    if suite is not None or dataset is not None:
+        _ = order.tasks  # a mistake in a name is told now; the bundled suite can wait
+    made = cls(
+        provider or shared_provider(),
+        feedback=feedback,
+        max_turns=max_turns,
+        action_timeout=action_timeout,
+    )
+    made.tasks = order
+    return made
+
+
+def shared_provider() -> SandboxProvider:
+    """Return the sandboxes of this process; they are ended with it."""
+    made = SandboxProvider()
+    provider = _providers.setdefault(os.getpid(), made)
+    if provider is made:
+        atexit.register(made.close)
+    return provider
+
+
+def _tasks(
+    env: str,
+    suite: str | os.PathLike[str] | None,
+    dataset: str | os.PathLike[str] | None,
+    data: str | os.PathLike[str] | None,
+) -> Sequence[Task]:
+    if suite is None and dataset is None:
+        return bundled_tasks(env, f"make({env!r})")
+    path = Path(os.fspath(suite if suite is not None else dataset or "")).expanduser()
+    asked = f"make({env!r}, dataset={str(path)!r})"
+    if is_row_file(path):
+        tasks: Sequence[Task] = load_rows(path, env).tasks
+    elif suite is not None or path.suffix in (".yaml", ".yml"):
+        asked = f"make({env!r}, suite={str(path)!r})"
+        tasks = load_suite(path).tasks
+    else:
+        tasks = dataset_tasks(str(path), _folder(data), asked)
+    chosen = [task for task in tasks if task.env == env]
+    if not chosen:
+        raise ConfigurationError(f"{asked}: its tasks are of the environment {tasks[0].env}")
+    return chosen
+
+
+def _folder(data: str | os.PathLike[str] | None) -> Path | None:
+    """Return where InterCode's data are, as ``--intercode-data`` finds it."""
+    given = os.fspath(data) if data is not None else os.environ.get("INTERCODE_DATA")
+    if given:
+        return Path(given).expanduser()
+    return default_data() if default_data().is_dir() else None
+
+
+def _playable(tasks: Sequence[Task], network: bool) -> list[Task]:
+    """Leave out what cannot be run here."""
+    reasons = {task.id: task.skip or _offline(task, network) for task in tasks}
+    left = [online(task) if network else task for task in tasks if not reasons[task.id]]
+    if not left:
+        raise ConfigurationError(
+            f"none of the {len(tasks)} tasks can be run here; {tasks[0].id}: {reasons[tasks[0].id]}"
+        )
+    return left
+
+
+def _offline(task: Task, network: bool) -> str:
+    needs = "network" in task.tags and not network
+    return "it needs the network: give network=True" if needs else ""

@@ -1,0 +1,1 @@
+"""Python: an action is source, run in one interpreter."""

@@ -1,0 +1,210 @@
+"""Grading of python: actions are played again, hidden tests are run, a judge compares.
+
+Three sandboxes have a part in it, and only the first was ever the agent's:
+
+- the agent's own is not trusted, and not asked;
+- a fresh one plays the agent's actions again, all of them, and then works out what the tests call.
+  It sees what the agent's code is given, never what is expected;
+- the judge's sees what is expected and the values, which are data, and never the agent's code.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pytest_intercode.core.task import ImageSource, Limits, ProgramTest, Task
+from pytest_intercode.environments.python.asking import Program
+from pytest_intercode.errors import SandboxError
+from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.loader import bundled_folder
+from pytest_intercode.suites.python_split import Split
+from pytest_intercode.suites.python_tests import entry_of, splits
+
+__all__ = ["Judge", "Played", "Submission", "answers_of", "grading_spec", "play_again"]
+
+_OUTPUT = 64 * 1024**2  # bytes of answers
+_MOST = 16 * 1024**2  # bytes of them that the judge is given
+_LONGEST = 300.0  # seconds that all tests of a task have
+_GRACE = 10.0
+_SLOWER = 30.0  # seconds that playing again may take on top of twice the first time
+
+_LITERALS = {"inf": "1e999", "-inf": "-1e999", "nan": "(1e999-1e999)"}
+
+
+@dataclass(frozen=True)
+class Played:
+    """An action that the agent took.
+
+    Attributes:
+        action: its text.
+        seconds: how long it took.
+        limit: the time after which it was cut short; None if it ended by itself.
+    """
+
+    action: str
+    seconds: float
+    limit: float | None = None
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What is graded.
+
+    Attributes:
+        actions: what the agent did, in order.
+        name: the name of what it submits, or nothing.
+        program: the source of the whole program that it submits.
+    """
+
+    actions: tuple[Played, ...]
+    name: str = ""
+    program: str = ""
+
+
+def grading_spec(spec: SandboxSpec) -> SandboxSpec:
+    """Return the sandbox that plays a session again, given the session's own."""
+    return replace(spec, limits=replace(spec.limits, output=_OUTPUT))
+
+
+def play_again(sandbox: Sandbox, actions: Sequence[Played]) -> bool:
+    """Play actions again in a fresh sandbox; return False if that took far too long.
+
+    Those that raised are played, too. One that was cut short is cut at the same time again.
+    """
+    left = _SLOWER + 2 * sum(played.seconds for played in actions)
+    for played in actions:
+        own = _SLOWER + 2 * played.seconds if played.limit is None else played.limit
+        execution = sandbox.run(played.action, min(own, left))
+        left -= execution.seconds
+        if left <= 0 or (execution.ended == "timeout" and played.limit is None):
+            return False
+    return True
+
+
+def answers_of(
+    sandbox: Sandbox, task: Task, submission: Submission, seconds: float
+) -> dict[int, str] | None:
+    """Return what the agent's side answers to each test; None if nothing was submitted.
+
+    Args:
+        sandbox: where the actions were played again.
+        task: the task.
+        submission: what is graded.
+        seconds: the time that each test has.
+    """
+    tests = [_candidates(test, submission.program) for test in splits(task)]
+    request = {
+        "entry": entry_of(task),
+        "submitted": submission.name,
+        "tests": tests,
+        "seconds": seconds,
+    }
+    program = Program(sandbox, "encoding", "one_by_one", "candidate")
+    limit = min(_LONGEST, seconds * len(tests)) + _GRACE
+    _, answers = program.ask(request, limit)
+    return None if -1 in answers else answers
+
+
+def _candidates(test: Any, source: str) -> tuple[Any, ...]:
+    """Return the part of a test that the agent's side may see."""
+    if isinstance(test, Split):
+        return "code", test.steps
+    if isinstance(test, ProgramTest):
+        return "program", source, test.input
+    return "call", f"({''.join(_literal(value) + ', ' for value in test.arguments)})"
+
+
+def _judges(test: Any) -> tuple[Any, ...]:
+    if isinstance(test, Split):
+        return "code", test.source, dict(test.raises)
+    if isinstance(test, ProgramTest):
+        return "program", test.output
+    return "call", json.dumps(test.result)
+
+
+def _literal(value: Any) -> str:
+    """Write a JSON value as Python."""
+    if isinstance(value, float):
+        text = repr(value)
+        return _LITERALS.get(text, text)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_literal, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_literal(k)}: {_literal(v)}' for k, v in value.items())}}}"
+    return repr(value)
+
+
+def _verdict(line: str) -> str:
+    """Read a verdict; a part of it may be the name of a class of the agent's."""
+    try:
+        return re.sub(r"[^\w ,]", "?", str(json.loads(line)))[:80]
+    except ValueError:
+        return "failed"
+
+
+class Judge:
+    """Compares; one for each process, which grades for all of its episodes.
+
+    Its sandbox lives as long as the run. Each request is worked on in a fresh process there, under
+    a uid of its own: tests are a data set's code, and are not run on the host.
+
+    Args:
+        provider: where its sandbox comes from.
+    """
+
+    def __init__(self, provider: SandboxProvider) -> None:
+        self._provider = provider
+        self._lock = threading.Lock()
+        self._program: Future[Program] = provider.background(self._start)
+
+    def _start(self) -> Program:
+        dockerfile = bundled_folder("dockerfiles") / "python.Dockerfile"
+        image = self._provider.image(ImageSource(dockerfile=dockerfile))
+        limits = Limits(output=_OUTPUT)
+        spec = SandboxSpec(image, limits, hostname="judge", worker="python")
+        return Program(self._provider.acquire(spec), "decoding", "one_by_one", "judge")
+
+    def verdicts(self, task: Task, answers: dict[int, str], seconds: float) -> list[str]:
+        """Return for each test nothing if it passed, or how it failed.
+
+        Args:
+            task: the task.
+            answers: what the agent's side answered.
+            seconds: the time that each test has.
+
+        Raises:
+            SandboxError: the judge's sandbox broke, twice.
+        """
+        tests, left = [], _MOST
+        for number, test in enumerate(splits(task)):
+            answer = answers.get(number, "")
+            left -= len(answer)
+            tests.append((_judges(test), answer if left >= 0 else '"too long"'))
+        with self._lock:
+            try:
+                said = self._ask(tests, seconds)
+            except SandboxError:
+                self._program = self._provider.background(self._start)
+                said = self._ask(tests, seconds)
+        return [_verdict(said[number]) for number in range(len(tests))]
+
+    def _ask(self, tests: list[Any], seconds: float) -> dict[int, str]:
+        program = self._program.result()
+        limit = seconds * len(tests) + _GRACE
+        execution, said = program.ask({"tests": tests, "seconds": seconds}, limit)
+        if set(range(len(tests))) - said.keys():
+            program.sandbox.close()
+            raise SandboxError(f"the judge gave no verdict ({execution.ended})")
+        return said
+
+    def close(self) -> None:
+        """End its sandbox."""
+        if not self._program.cancel() and self._program.exception() is None:
+            self._program.result().sandbox.close()

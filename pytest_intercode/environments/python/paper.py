@@ -1,0 +1,122 @@
+"""The python environment, paper profile: InterCode 1.0.2, whose tests run beside the agent's code.
+
+Kept as it was, because published numbers depend on it: the wrapping in ``print(...)``, the texts of
+dictionaries as observations, grading by comparing with gold what each test does, errors included,
+and gold that stays in the namespace after the first submission, where the next one may find it. Two
+things differ: the namespace is new in every episode, which no recorded reward depends on, and an
+action that takes too long is stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import CodeTest, Task
+from pytest_intercode.core.turn import Observation, Profile, StepResult
+from pytest_intercode.environments.python.asking import Program
+from pytest_intercode.environments.python.strict import PythonEnvironment
+from pytest_intercode.environments.shell import ShellEnvironment
+from pytest_intercode.environments.skipping import SkippingEnvironment
+from pytest_intercode.rewards.python_paper import (
+    python_paper_reward,
+    python_paper_state,
+    texts_of,
+)
+from pytest_intercode.sandboxes.protocol import SandboxSpec
+from pytest_intercode.sandboxes.provider import SandboxProvider
+
+__all__ = ["TRY_AGAIN", "PaperPythonEnvironment"]
+
+TRY_AGAIN = "Test case did not pass. Please try again."
+TIMED_OUT = "Error executing action: timed out"
+_DEFINITION = re.compile(r"def (\w+)\(")
+
+
+class PaperPythonEnvironment(SkippingEnvironment, PythonEnvironment):
+    """Python as InterCode sees it."""
+
+    name = "python"
+    profile: Profile = "paper"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._program: Program | None = None
+        self._action = ""
+        self._results: list[dict[str, dict[str, str]]] = []
+
+    @classmethod
+    def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
+        """Return the one sandbox that does everything."""
+        return [cls.spec(task, provider)]
+
+    def _start(self, task: Task) -> None:
+        self._action = ""
+        self._results = []
+        ShellEnvironment._start(self, task)
+        assert self._sandbox is not None
+        self._program = Program(self._sandbox, "paper")
+
+    def _submission(self, action: str) -> str | None:
+        return action[len("submit") :].strip() if action.startswith("submit") else None
+
+    def _execute(self, action: str) -> Observation:
+        self._action = action
+        answer = self._ask({"action": action}, self.action_timeout)
+        if answer is None:
+            return Observation(TIMED_OUT, executed=False)
+        text, executed = answer
+        return Observation(str(text), executed=bool(executed))
+
+    def _turn(self, action: str, execute: Callable[[str], Observation]) -> StepResult:
+        """In Try Again, an agent whose tests erred is told that alone."""
+        before = self._results
+        observation, *rest = super()._turn(action, execute)
+        graded = bool(self._results) and self._results is not before
+        results = self._results[0].values() if graded else ()
+        if self.feedback == "reward" and any(result["error"] for result in results):
+            self.amend_turn(observation=TRY_AGAIN)
+            observation = Observation(
+                TRY_AGAIN,
+                executed=observation.executed,
+                reward=observation.reward,
+                turns_left=observation.turns_left,
+            )
+        return (observation, *rest)  # type: ignore[return-value]
+
+    def _grade(self, answer: str | None) -> Reward:
+        assert self.task is not None
+        if answer is not None:
+            name = answer.split()[0]
+        else:
+            # Whoever defines a function in Try Again submits it.
+            found = _DEFINITION.match(self._action)
+            name = found[1] if found else ""
+        self._results = []
+        if not name:
+            return python_paper_reward({}, {})
+        tests = [test.code for test in self.task.tests if isinstance(test, CodeTest)]
+        gold = list(self.task.gold)
+        wanted = next((found[1] for found in map(_DEFINITION.search, gold) if found), name)
+        request = [name, wanted, self.task.test_setup, tests, gold]
+        answer_ = self._ask({"grade": request}, self.action_timeout * (1 + len(tests)))
+        if answer_ is None:
+            return Reward(0.0, {"tests": 0.0}, "the tests took too long")
+        self._results = [dict(zip(tests, results, strict=True)) for results in answer_]
+        return python_paper_reward(*map(texts_of, self._results))
+
+    def _ask(self, request: dict[str, Any], timeout: float) -> Any:
+        assert self._program is not None
+        _, answers = self._program.ask(request, timeout)
+        try:
+            return json.loads(answers[0])
+        except (KeyError, ValueError):  # it took too long, or ended the interpreter
+            return None
+
+    def end_state(self) -> dict[str, Any]:
+        """Return what each test did, as builtins."""
+        agent, gold = self._results or ({}, {})
+        return python_paper_state(agent, gold)

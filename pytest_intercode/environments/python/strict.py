@@ -1,0 +1,174 @@
+"""The python environment, strict profile: an interpreter that remembers, and hidden tests.
+
+An action is Python, run as in a REPL. What is graded is not the interpreter that the agent used:
+its actions are played again in a fresh sandbox, and hidden tests decide there
+(``python_grading.py``).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import replace
+from typing import Any
+
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.turn import Observation, Profile
+from pytest_intercode.environments.gold import Gold, GoldRun
+from pytest_intercode.environments.python.grading import (
+    Judge,
+    Played,
+    Submission,
+    answers_of,
+    grading_spec,
+    play_again,
+)
+from pytest_intercode.environments.shell import NAMES_LOST, ShellEnvironment
+from pytest_intercode.rewards.python_strict import python_strict_reward
+from pytest_intercode.sandboxes.protocol import Execution, Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.python_channel import InterpreterLost
+from pytest_intercode.suites.python_tests import entry_of
+
+__all__ = ["PythonEnvironment", "read_submission"]
+
+# `submit = 3` and `submit.x` are Python; `submit`, `submit name` and `submit def f(): ...` are not.
+_SUBMISSION = re.compile(r"submit(?:\s+(?![=.,:;)\]}+*/%&|^<>!@-])(.*))?", re.DOTALL)
+_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+# Sets of strings are in the same order in the session and when it is played again.
+_VARIABLES = (("PYTHONHASHSEED", "0"),)
+
+
+def read_submission(action: str) -> str | None:
+    """Return what an action submits: a name, code, or nothing; None if it is no submission."""
+    found = _SUBMISSION.fullmatch(action.strip())
+    return None if found is None else found[1] or ""
+
+
+class PythonEnvironment(ShellEnvironment):
+    """Python as it is: an action is what a person would type into a REPL."""
+
+    name = "python"
+    profile: Profile = "strict"
+    _reader = "interpreter"
+    _stopped = ""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._played: list[Played] = []
+        self._replaying: Sandbox | None = None
+        self._verdicts: list[str] = []
+
+    @classmethod
+    def spec(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
+        """Return the sandbox of the session."""
+        spec = super().spec(task, provider)
+        return replace(spec, worker="python", variables=(*spec.variables, *_VARIABLES))
+
+    @classmethod
+    def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
+        """Return the agent's sandbox, and the one that grades."""
+        spec = cls.spec(task, provider)
+        return [spec, grading_spec(spec)]
+
+    def close(self) -> None:
+        """End the episode's sandboxes, the one that is grading too; may be called twice."""
+        replaying = self._replaying
+        if replaying is not None:
+            replaying.interrupt()
+        super().close()
+
+    # -- an episode
+
+    def _start(self, task: Task) -> None:
+        self._last = None
+        self._played = []
+        self._verdicts = []
+        self._began = time.time()
+        self._judge()
+        spec, _ = self.sandboxes(task, self.provider)
+        mine = self.provider.order(spec)  # before gold's, which nobody waits for yet
+        self._make_grading(task)
+        self._sandbox = mine.wait()
+        self._prepare(self._sandbox, task)
+
+    def _judge(self) -> Judge:
+        return self.provider.share("python-judge", lambda: Judge(self.provider))
+
+    def _make_grading(self, task: Task) -> None:
+        def play(sandbox: Sandbox) -> Gold:
+            self._prepare(sandbox, task)
+            return Gold(sandbox)
+
+        spec = grading_spec(self.spec(task, self.provider))
+        # Not gold's, but also a sandbox that is made ready in the background: the next to grade.
+        self._gold = GoldRun(self.provider, spec, play)
+
+    def _submission(self, action: str) -> str | None:
+        return read_submission(action)
+
+    def _execute(self, action: str) -> Observation:
+        before = self._last
+        try:
+            observation = super()._execute(action)
+        except InterpreterLost:
+            # The agent's own doing, and so nothing that the infrastructure would be blamed for.
+            self._played.append(Played(action, self.action_timeout))
+            return Observation("[no interpreter starts here any more]\n", executed=False)
+        execution = self._last
+        if execution is not None and execution is not before:
+            limits = {"timeout": self.action_timeout, "cancelled": execution.seconds}
+            played = Played(action, execution.seconds, limits.get(execution.ended))
+            self._played.append(played)
+        return observation
+
+    def _what_is_left(self, execution: Execution) -> str:
+        if execution.restarted:
+            return NAMES_LOST
+        return "KeyboardInterrupt was raised, and the names are kept"
+
+    # -- grading
+
+    def _grade(self, answer: str | None) -> Reward:
+        assert self.task is not None
+        assert self._gold is not None
+        submission = self._submitted((answer or "").strip())
+        if not (submission.actions or submission.program):
+            return self._failed("nothing was run")
+        sandbox = self._replaying = self._gold.result().sandbox
+        try:
+            if not play_again(sandbox, submission.actions):
+                return self._failed("the actions took far longer when they were played again")
+            answers = answers_of(sandbox, self.task, submission, self.action_timeout)
+        except InterpreterLost:
+            return self._failed("the actions leave no interpreter that starts")
+        finally:
+            self._replaying = None
+            sandbox.close()
+            if self.feedback == "reward" and not self._over:
+                self._make_grading(self.task)  # the next grading has a fresh one, too
+        if answers is None:
+            called = f"called {submission.name}" if submission.name else "defined"
+            return self._failed(f"no function or class is {called}")
+        self._verdicts = self._judge().verdicts(self.task, answers, self.action_timeout)
+        return python_strict_reward(self._verdicts)
+
+    def _submitted(self, answer: str) -> Submission:
+        assert self.task is not None
+        actions = tuple(self._played)
+        program = actions[-1].action if actions else ""
+        if not answer or _NAME.fullmatch(answer):
+            return Submission(actions, answer, program)
+        if entry_of(self.task):
+            actions = (*actions, Played(answer, 0.0, self.action_timeout))
+        return Submission(actions, "", answer)
+
+    def _failed(self, reason: str) -> Reward:
+        assert self.task is not None
+        self._verdicts = ["failed"] * len(self.task.tests)
+        return Reward(0.0, {"tests": 0.0}, reason)
+
+    def end_state(self) -> dict[str, Any]:
+        """Return how each test went, as builtins; the reward can be worked out from it."""
+        return {"tests": list(self._verdicts)}

@@ -1,0 +1,1 @@
+"""SQL: an action is a statement, on SQLite or a real MySQL."""

@@ -1,0 +1,306 @@
+"""Gold of the sql environment: what it gives or changes, found before the agent begins.
+
+Gold runs in sessions that never run an agent's statements. A gold that only queries runs in one
+that is kept for the next episode; one that changes the database has a copy to itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from pytest_intercode.core.task import Database, Limits, Task
+from pytest_intercode.databases.ordering import Ordered, show_order
+from pytest_intercode.databases.protocol import Answer, Engine, ResultSet, Session, State
+from pytest_intercode.databases.scan import Statement, split
+from pytest_intercode.environments.sql.alike import STATELESS
+from pytest_intercode.errors import GoldError, GoldRefused, SandboxError
+from pytest_intercode.rewards.sql_cells import Row, canonical_rows
+from pytest_intercode.rewards.sql_changes import Changes, changes_between
+from pytest_intercode.rewards.sql_strict import Rows, Run, accepts
+
+__all__ = [
+    "MAX_BYTES",
+    "MAX_ROWS",
+    "Gold",
+    "KeptSessions",
+    "gold_statements",
+    "grouped_answer",
+    "play_gold",
+    "writes",
+]
+
+MAX_ROWS = 100_000
+"""Rows of one result that are fetched and compared."""
+
+MAX_BYTES = 64 * 1024**2
+"""Bytes of one result's cells that are fetched and compared."""
+
+_KEPT_SESSIONS = {"sqlite": 8, "mysql": 64}  # a process each, or a connection
+_KEPT_STATES = 8
+_KEPT_ROWS = 100_000  # of a database whose first state is kept
+_BEYOND = 200  # rows after gold's LIMIT that are looked at for ties, before all are
+
+
+@dataclass(frozen=True)
+class Gold:
+    """What gold did.
+
+    Attributes:
+        rows: its answer, where the task asks for one.
+        exact: the rows are compared one by one although gold orders them, because the ties in its
+            order could not be found.
+        before: the state that both sides start from, where the task changes the database.
+        changes: what gold changed in it.
+        last: the answer to its last statement.
+    """
+
+    rows: Rows | None = None
+    exact: bool = False
+    before: State | None = None
+    changes: Changes | None = None
+    last: Answer = field(default_factory=Answer)
+
+
+def gold_statements(task: Task) -> list[Statement]:
+    """Return the statements of a task's gold."""
+    assert task.database is not None
+    dialect = task.database.engine
+    return [statement for text in task.gold for statement in split(text, dialect)]
+
+
+def writes(task: Task) -> bool:
+    """Whether a task is there to change its database."""
+    assert task.database is not None
+    if task.database.writes is not None:
+        return task.database.writes
+    return not all(statement.queries for statement in gold_statements(task))
+
+
+class KeptSessions:
+    """What golds share: sessions that only query, and the states that databases begin with.
+
+    A session serves one gold at a time.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free: list[tuple[Database, Limits, Session]] = []  # the last used at the end
+        self._before: dict[Database, State] = {}
+        self._closed = False
+
+    @contextlib.contextmanager
+    def session(
+        self, engine: Engine, database: Database, limits: Limits, *, keep: bool
+    ) -> Iterator[Session]:
+        """Lend a session.
+
+        Args:
+            engine: the database's engine.
+            database: the database.
+            limits: the task's limits, as the agent's session has them.
+            keep: gold leaves nothing in the session, so it can be lent again.
+        """
+        session = self._take(database, limits)
+        if session is None:
+            session = engine.session(database, writes=False, limits=limits)
+        fit = False
+        try:
+            yield session
+            fit = keep
+        finally:
+            surplus: Session | None = session
+            with self._lock:
+                if fit and not self._closed:
+                    self._free.append((database, limits, session))
+                    alike = [
+                        n
+                        for n, (kept, *_) in enumerate(self._free)
+                        if kept.engine == database.engine
+                    ]
+                    too_many = len(alike) > _KEPT_SESSIONS[database.engine]
+                    surplus = self._free.pop(alike[0])[2] if too_many else None
+            if surplus is not None:
+                surplus.close()
+
+    def before(self, database: Database, session: Session) -> State:
+        """Return the state that a database begins with.
+
+        Args:
+            database: the database.
+            session: a session on it that has changed nothing yet.
+        """
+        with self._lock:
+            state = self._before.get(database)
+        if state is None:
+            state = session.state()
+            if sum(len(table.rows) for table in state.tables.values()) <= _KEPT_ROWS:
+                with self._lock:
+                    self._before[database] = state
+                    if len(self._before) > _KEPT_STATES:
+                        del self._before[next(iter(self._before))]
+        return state
+
+    def close(self) -> None:
+        """End every session."""
+        with self._lock:
+            self._closed = True
+            free, self._free = self._free, []
+        for _, _, session in free:
+            session.close()
+
+    def _take(self, database: Database, limits: Limits) -> Session | None:
+        with self._lock:
+            for at, (kept, theirs, session) in enumerate(self._free):
+                if (kept, theirs) == (database, limits):
+                    del self._free[at]
+                    return session
+        return None
+
+
+def play_gold(kept: KeptSessions, engine: Engine, task: Task, timeout: float) -> Gold:
+    """Run a task's gold.
+
+    Args:
+        kept: where sessions for queries come from.
+        engine: the engine of the task's database.
+        task: the task.
+        timeout: seconds for each statement.
+
+    Raises:
+        GoldRefused: the engine does not accept a statement of it.
+        GoldError: it did not end in time, gives no rows, or changes nothing.
+    """
+    assert task.database is not None
+    statements = gold_statements(task)
+    if not statements:
+        raise GoldError(f"{task.source}: task {task.id!r}: gold holds no statement")
+    if writes(task):
+        return _play_changes(kept, engine, task, statements, timeout)
+    keep = all(statement.keyword in STATELESS for statement in statements)
+    with kept.session(engine, task.database, task.limits, keep=keep) as session:
+        last = _run(session, task, statements, timeout, writing=False)
+        if last.result is None:
+            raise GoldError(
+                f"{task.source}: task {task.id!r}: gold's last statement gives no rows, and the "
+                "task does not say database.writes: true"
+            )
+        rows, exact = grouped_answer(session, task, statements[-1], last.result, timeout)
+        return Gold(rows, exact, last=last)
+
+
+def _run(
+    session: Session, task: Task, statements: list[Statement], timeout: float, *, writing: bool
+) -> Answer:
+    answer = Answer()
+    for statement in statements:
+        answer = session.execute(statement.text, timeout, max_rows=MAX_ROWS, max_bytes=MAX_BYTES)
+        where = f"{task.source}: task {task.id!r}"
+        said = f"{' '.join(statement.text.split())[:200]}"
+        if answer.lost and answer.ended == "itself":  # another session may have ended the server
+            raise SandboxError(f"{where}: gold's session was lost: {answer.error}: {said}")
+        if answer.ended != "itself" or answer.lost:
+            why = f"did not end within {timeout:g} s" if answer.ended == "timeout" else answer.error
+            raise GoldError(f"{where}: gold {why}: {said}")
+        if answer.error and not writing and not statement.queries:
+            raise GoldError(
+                f"{where}: gold may only query (database.writes): {answer.error}: {said}"
+            )
+        if answer.error:
+            raise GoldRefused(f"{where}: the engine refuses gold: {answer.error}")
+    return answer
+
+
+def _play_changes(
+    kept: KeptSessions, engine: Engine, task: Task, statements: list[Statement], timeout: float
+) -> Gold:
+    assert task.database is not None
+    session = engine.session(task.database, writes=True, limits=task.limits)
+    try:
+        before = kept.before(task.database, session)
+        last = _run(session, task, statements, timeout, writing=True)
+        after = session.state()
+    finally:
+        session.close()
+    changes = changes_between(before, after)
+    problem = ""
+    if after.uncommitted:
+        problem = "leaves a transaction open"
+    elif not (changes.added or changes.removed):
+        problem = "is to change the database (database.writes), but leaves it as it was"
+    elif changes.too_many or any(table.truncated for table in before.tables.values()):
+        problem = "changes more rows, or a larger database, than can be compared"
+    if problem:
+        raise GoldError(f"{task.source}: task {task.id!r}: gold {problem}")
+    return Gold(before=before, changes=changes, last=last)
+
+
+def grouped_answer(
+    session: Session, task: Task, statement: Statement, result: ResultSet, timeout: float
+) -> tuple[Rows, bool]:
+    """Return gold's rows, grouped as far as its order leaves them open.
+
+    Returns:
+        The rows, and whether the ties in gold's order could not be found.
+    """
+    width, rows = len(result.columns), canonical_rows(result.rows)
+    each = tuple(Run((row,)) for row in rows)
+    wanted = task.reward.rows
+    runs: tuple[Run, ...] | None = None
+    if wanted != "in-order" and statement.orders:
+        runs = _runs(session, statement, result, rows, timeout)
+    exact = wanted != "in-order" and statement.orders and runs is None
+    ordered = wanted == "in-order" or (wanted == "when-gold-orders" and statement.orders)
+    if runs is None:
+        runs = each if ordered else (Run(rows),)
+    return Rows(width, runs, ordered, result.truncated), exact
+
+
+def _runs(
+    session: Session,
+    statement: Statement,
+    result: ResultSet,
+    rows: tuple[Row, ...],
+    timeout: float,
+) -> tuple[Run, ...] | None:
+    """Return the runs of tied rows; None where they cannot be found."""
+    shown = show_order(statement, result.columns)
+    if shown is None or result.truncated:
+        return None
+    width = len(result.columns)
+    limits = [None] if shown.limit is None else [shown.start + shown.limit + _BEYOND, None]
+    for limit in limits:
+        text = shown.text if limit is None else f"{shown.text}\nLIMIT {limit}"
+        answer = session.execute(text, timeout, max_rows=MAX_ROWS, max_bytes=MAX_BYTES)
+        if answer.error or answer.result is None:
+            return None
+        fetched = canonical_rows(answer.result.rows)
+        complete = not answer.result.truncated and (limit is None or len(fetched) < limit)
+        runs = _grouped(shown, fetched, width, complete)
+        if runs is not None:
+            return runs if accepts(rows, Rows(width, runs, ordered=True)) else None
+    return None
+
+
+def _grouped(
+    shown: Ordered, rows: tuple[Row, ...], width: int, complete: bool
+) -> tuple[Run, ...] | None:
+    """Group rows by what they are ordered by; None where some that matter were not fetched."""
+    if shown.distinct and len({row[:width] for row in rows}) < len(rows):
+        return None  # the further columns have made more rows of some
+    stop = len(rows) if shown.limit is None else shown.start + shown.limit
+    runs = []
+    at = 0
+    for _, group in groupby(rows, key=lambda row: [row[key] for key in shown.keys]):
+        tied = [row[:width] for row in group]
+        first, last = max(shown.start - at, 0), max(stop - at, 0)
+        at += len(tied)
+        if at == len(rows) and last and not complete:
+            return None  # there may be more that are tied with these
+        if tied[first:last]:
+            others = (*tied[:first], *tied[last:])
+            runs.append(Run(tuple(tied[first:last]), others))
+    return tuple(runs)

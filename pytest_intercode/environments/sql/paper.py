@@ -1,0 +1,135 @@
+"""The sql environment, paper profile: InterCode 1.0.2 with its observations and its reward.
+
+An observation is the text of the driver's rows, and grading compares the text of each. What is
+left out of it: InterCode's one connection serves agent, gold and all episodes, so that ``use``
+redirects gold, and a table that is dropped is gone for good. Here gold has a session of its own,
+and nothing crosses from one episode to the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.turn import Observation, Profile
+from pytest_intercode.databases.protocol import Answer, Engine, Session
+from pytest_intercode.environments.skipping import SkippingEnvironment
+from pytest_intercode.environments.sql.gold import (
+    MAX_BYTES,
+    MAX_ROWS,
+    gold_statements,
+    grouped_answer,
+    writes,
+)
+from pytest_intercode.environments.sql.strict import SqlEnvironment, gold_problem, rows_of, texts_of
+from pytest_intercode.errors import SandboxError
+from pytest_intercode.rewards.options import options_state
+from pytest_intercode.rewards.sql_paper import paper_rows_state, sql_paper_reward
+from pytest_intercode.rewards.sql_strict import Rows, rows_state
+
+__all__ = ["PaperSqlEnvironment"]
+
+_SHOWN = 1024**2  # characters of an observation; InterCode has no limit
+_WRITES = "the task changes its database, which a paper run does not compare"
+
+
+@dataclass(frozen=True)
+class _Gold:
+    """Gold's rows, and those that the strict profile compares with or why they are not known."""
+
+    rows: list[str]
+    strict: Rows | None
+    problem: str
+
+
+class PaperSqlEnvironment(SkippingEnvironment, SqlEnvironment):
+    """SQL as InterCode sees it."""
+
+    name = "sql"
+    profile: Profile = "paper"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._rows: list[str] | None = None
+
+    def _submission(self, action: str) -> str | None:
+        return "" if action.startswith("submit") else None
+
+    def _start(self, task: Task) -> None:
+        self._rows = None
+        super()._start(task)
+
+    def _play_gold(self, engine: Engine, task: Task) -> _Gold:
+        """Return gold's rows; a gold that fails, or does not end, has none."""
+        assert task.database is not None
+        session = engine.session(task.database, writes=writes(task), limits=task.limits)
+        try:
+            answer = _NOTHING
+            for statement in task.gold:
+                answer = self._ask(session, statement)
+                if answer.lost and answer.ended == "itself":
+                    raise SandboxError("gold's session was lost")
+            return _Gold(_rows(answer) or [], *self._strict_gold(session, task, answer))
+        finally:
+            session.close()
+
+    def _strict_gold(self, session: Session, task: Task, last: Answer) -> tuple[Rows | None, str]:
+        """Return what the strict profile would compare with, or why that is not known."""
+        if writes(task):
+            return None, _WRITES
+        problem = gold_problem(task)
+        if problem or last.result is None:
+            return None, problem or "gold gives no rows"
+        statement = gold_statements(task)[-1]
+        rows, _ = grouped_answer(session, task, statement, last.result, self.action_timeout)
+        return rows, ""
+
+    def _ask(self, session: Session, statement: str) -> Answer:
+        if not statement.strip():
+            return _NOTHING
+        return session.execute(
+            statement, self.action_timeout, max_rows=MAX_ROWS, max_bytes=MAX_BYTES
+        )
+
+    def _execute(self, action: str) -> Observation:
+        assert self._session is not None
+        answer = self._ask(self._session, action)
+        self._rows = _rows(answer)
+        self._alike.note(action, answer)
+        text = str(None)
+        if answer.error:
+            text = f"Error executing query: {answer.error}"
+        elif self._rows is not None:
+            text = f"[{', '.join(self._rows)}]"
+        if len(text) > _SHOWN:
+            text = f"{text[:_SHOWN]}[... {len(text) - _SHOWN} more characters ...]"
+        return Observation(text, executed=not answer.error)
+
+    def _grade(self, answer: str | None) -> Reward:
+        assert self.task is not None
+        gold: _Gold = self._gold
+        rows, options, strict = self._rows, self.task.reward, gold.strict
+        problem = self._alike.unlike_for_good or self._alike.problem or gold.problem
+        last = self._alike.answer
+
+        def state() -> dict[str, Any]:
+            other: dict[str, Any] = {"problem": problem}
+            if strict is not None and not problem:
+                other = rows_state(rows_of(last), strict, options)
+                other["options"] = options_state(options)
+            return {**paper_rows_state(rows, gold.rows), "strict": other}
+
+        self._graded = state
+        return sql_paper_reward(rows, gold.rows)
+
+
+_NOTHING = Answer()
+
+
+def _rows(answer: Answer) -> list[str] | None:
+    """Return the text of an answer's rows; None if it has no result."""
+    if answer is _NOTHING:
+        return []  # InterCode's driver runs nothing, and finds no rows
+    return texts_of(answer)

@@ -1,0 +1,218 @@
+"""The sql environment, strict profile: statements run on a database of the episode's own.
+
+The task's database says which engine runs it; an engine is imported when a task first needs it, and
+shared by all episodes of the process. Gold runs in a session of its own before the agent begins;
+the agent's session never knows it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import Database, Task
+from pytest_intercode.core.turn import Observation, Profile
+from pytest_intercode.databases.protocol import Answer, Engine, Session
+from pytest_intercode.databases.scan import Dialect, split
+from pytest_intercode.environments.base import Environment
+from pytest_intercode.environments.sql.alike import LONGEST, LastAlike, compare_action
+from pytest_intercode.environments.sql.gold import (
+    MAX_BYTES,
+    MAX_ROWS,
+    Gold,
+    KeptSessions,
+    play_gold,
+    writes,
+)
+from pytest_intercode.environments.sql.text import NOTHING, not_run, show, translate
+from pytest_intercode.rewards.options import options_state
+from pytest_intercode.rewards.sql_cells import canonical_rows
+from pytest_intercode.rewards.sql_changes import changes_between, changes_state, sql_changes_reward
+from pytest_intercode.rewards.sql_paper import paper_rows_state
+from pytest_intercode.rewards.sql_strict import Rows, Run, rows_state, sql_rows_reward
+from pytest_intercode.sandboxes.protocol import SandboxSpec
+from pytest_intercode.sandboxes.provider import SandboxProvider
+
+__all__ = ["SqlEnvironment", "gold_problem", "rows_of", "texts_of"]
+
+_LEAST_ROOM = 200  # bytes that each of many statements in one action is shown with
+
+
+class SqlEnvironment(Environment):
+    """SQL as it is: an action is one or more statements, and the session remembers."""
+
+    name = "sql"
+    profile: Profile = "strict"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._session: Session | None = None
+        self._gold: Any = None
+        self._last: Answer | None = None
+        self._alike = LastAlike("sqlite")
+        self._graded: Callable[[], dict[str, Any]] = dict
+
+    @classmethod
+    def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
+        """Return nothing: engines start what they need themselves."""
+        return []
+
+    def _engine(self, database: Database) -> Engine:
+        """Return the engine of a database; one for the process."""
+        if database.engine == "sqlite":
+            from pytest_intercode.databases.sqlite.engine import SqliteEngine
+
+            return self.provider.share("sqlite", SqliteEngine)
+        from pytest_intercode.databases.mysql.engine import MySqlEngine
+
+        return self.provider.share("mysql", lambda: MySqlEngine(self.provider))
+
+    def interrupt(self) -> None:
+        """End the running action from another thread."""
+        session = self._session
+        if session is not None:
+            session.interrupt()
+
+    # -- an episode; a profile may do each step in its own way
+
+    def _start(self, task: Task) -> None:
+        assert task.database is not None
+        engine = self._engine(task.database)
+        self._last = None
+        self._alike = LastAlike(task.database.engine)
+        self._graded = dict
+        self._gold = self._play_gold(engine, task)
+        self._session = engine.session(task.database, writes=writes(task), limits=task.limits)
+
+    def _play_gold(self, engine: Engine, task: Task) -> Any:
+        """Run gold and return what ``_grade`` needs to know of it.
+
+        Raises:
+            GoldRefused: the engine does not accept gold.
+            GoldError: gold did not run to its end.
+        """
+        kept = self.provider.share("sql-gold", KeptSessions)
+        return play_gold(kept, engine, task, self.action_timeout)
+
+    def _submission(self, action: str) -> str | None:
+        """Return the answer if the action is a submission; ``submit;`` is one, too."""
+        return super()._submission("submit" if action.strip() == "submit;" else action)
+
+    def _execute(self, action: str) -> Observation:
+        """Run an action's statements until the first error, and show each."""
+        texts, executed = self._run(action)
+        self._alike.note(action, self._last)
+        return Observation("\n".join(texts), executed=executed)
+
+    def _run(self, action: str) -> tuple[list[str], bool]:
+        """Run an action's statements in the time that an action has, until the first error.
+
+        Returns:
+            What is shown of each, and whether all of them ran. The last answer alone is kept.
+        """
+        assert self._session is not None
+        assert self.task is not None
+        if len(action) > LONGEST:
+            self._last = Answer(error="the action is too long")
+            return [f"[not run: an action has at most {LONGEST} characters]"], False
+        statements = split(translate(action, self._dialect), self._dialect)
+        until = time.monotonic() + self.action_timeout
+        room = self.task.limits.output
+        texts: list[str] = []
+        for number, statement in enumerate(statements, 1):
+            left = until - time.monotonic()
+            answer = Answer(error="not begun", ended="timeout")
+            if left > 0:
+                answer = self._session.execute(
+                    statement.text, left, max_rows=MAX_ROWS, max_bytes=MAX_BYTES
+                )
+            self._last = answer
+            texts.append(show(statement, answer, self._dialect, room, self.action_timeout))
+            room = max(room - len(texts[-1]), _LEAST_ROOM)
+            if answer.error:
+                return texts + not_run(len(statements) - number), False
+        return texts or [NOTHING], bool(texts)
+
+    @property
+    def _dialect(self) -> Dialect:
+        assert self.task is not None
+        assert self.task.database is not None
+        return self.task.database.engine
+
+    def _grade(self, answer: str | None) -> Reward:
+        assert self._session is not None
+        assert self.task is not None
+        if answer is not None:
+            self._last = None
+            self._run(answer)
+        gold: Gold = self._gold
+        if gold.before is not None and gold.changes is not None:
+            changes = changes_between(gold.before, self._session.state())
+            self._graded = self._recorded(partial(changes_state, changes, gold.changes))
+            return sql_changes_reward(changes, gold.changes)
+        assert gold.rows is not None
+        mine = rows_of(self._last)
+        options = self.task.reward
+        self._graded = self._recorded(
+            partial(rows_state, mine, gold.rows, options, exact=gold.exact)
+        )
+        return sql_rows_reward(mine, gold.rows, options)
+
+    def _recorded(self, compared: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+        """Add to a record what the paper profile would have compared."""
+        assert self.task is not None
+        options, alike = self.task.reward, self._alike
+        # InterCode's driver finds no rows in nothing, where ours keeps the result before.
+        unlike = alike.unlike_for_good if alike.nothing else alike.problem
+        problem = unlike or gold_problem(self.task)
+        answer, nothing, last = alike.answer, alike.nothing, self._gold.last
+
+        def state() -> dict[str, Any]:
+            paper: dict[str, Any] = {"problem": problem}
+            if not problem:
+                paper = paper_rows_state([] if nothing else texts_of(answer), texts_of(last) or [])
+            return {**compared(), "options": options_state(options), "paper": paper}
+
+        return state
+
+    def end_state(self) -> dict[str, Any]:
+        """Return what was compared as builtins."""
+        return self._graded()
+
+    def _stop(self) -> None:
+        session, self._session = self._session, None
+        self._gold = None
+        if session is not None:
+            session.close()
+
+
+def rows_of(last: Answer | None) -> Rows:
+    """Return the last statement's result as it is compared."""
+    if last is None:
+        return Rows(problem="no statement was run")
+    if last.ended != "itself":
+        return Rows(problem="the last statement was stopped before it ended")
+    if last.error:
+        return Rows(problem=f"the last statement failed: {last.error}")
+    if last.result is None:
+        return Rows(problem="the last statement gives no rows")
+    rows = canonical_rows(last.result.rows)
+    return Rows(len(last.result.columns), (Run(rows),), truncated=last.result.truncated)
+
+
+def texts_of(answer: Answer | None) -> list[str] | None:
+    """Return the text of an answer's rows, as InterCode compares them; None if it has no result."""
+    if answer is None or answer.error or answer.result is None:
+        return None
+    return [str(row) for row in answer.result.rows]
+
+
+def gold_problem(task: Task) -> str:
+    """Say why the two profiles do not run a task's gold alike; return nothing if they do."""
+    assert task.database is not None
+    if all(compare_action(text, task.database.engine) == "alike" for text in task.gold):
+        return ""
+    return "a statement of gold is not the same in both profiles"

@@ -1,0 +1,96 @@
+"""In which order an environment takes its tasks, when nobody names one: shuffled, by a seed.
+
+Pure: it draws from a generator of its own and never from Python's global one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pytest_intercode.core.task import Task
+from pytest_intercode.errors import ConfigurationError, suggestion
+
+__all__ = ["TaskOrder"]
+
+
+class TaskOrder:
+    """A list of tasks that is gone through again and again, each time in another order.
+
+    Args:
+        tasks: the tasks, or what reads them when the first one is asked for.
+        env: the environment that all tasks are for; empty for any.
+    """
+
+    def __init__(self, tasks: Iterable[Task] | Callable[[], Iterable[Task]], env: str = "") -> None:
+        self._source = tasks
+        self._env = env
+        self._tasks: list[Task] | None = None
+        self._left: list[int] = []
+        self._random = random.Random()
+
+    @property
+    def tasks(self) -> list[Task]:
+        """The tasks, in the order of their suite.
+
+        Raises:
+            ConfigurationError: they cannot be read, or there are none.
+        """
+        if self._tasks is None:
+            self._tasks = list(self._source() if callable(self._source) else self._source)
+        if not self._tasks:
+            raise ConfigurationError("there is no list of tasks: name one, reset(task=...)")
+        return self._tasks
+
+    def choose(
+        self, task: Task | None, *, seed: int | None, options: Mapping[str, Any] | None
+    ) -> Task:
+        """Return the task that the arguments of ``reset`` ask for, or the next one.
+
+        Raises:
+            ConfigurationError: there is no such task, or no such option.
+        """
+        for name in options or ():
+            if name != "task":
+                raise ConfigurationError(f"reset() has no option {name!r}; allowed: task")
+        if seed is not None:
+            self.seed(seed)
+        wanted = (options or {}).get("task") if task is None else task
+        if wanted is None:
+            return self.next()
+        if isinstance(wanted, str):
+            return self.find(wanted)
+        if not isinstance(wanted, Task):
+            raise ConfigurationError(
+                f"reset(): a task is a Task or the id of one, not {type(wanted).__name__}"
+            )
+        if self._env not in ("", wanted.env):
+            raise ConfigurationError(
+                f"the task {wanted.id!r} is for the environment {wanted.env}, not for {self._env}"
+            )
+        return wanted
+
+    def seed(self, seed: int) -> None:
+        """Begin anew; equal seeds give equal sequences of tasks."""
+        self._random = random.Random(int(seed))  # numpy's are no int
+        self._left = []
+
+    def next(self) -> Task:
+        """Return the next task; each is taken once before any is taken again."""
+        tasks = self.tasks
+        if not self._left:
+            self._left = self._random.sample(range(len(tasks)), len(tasks))
+        return tasks[self._left.pop()]
+
+    def find(self, task_id: str) -> Task:
+        """Return the task with an id.
+
+        Raises:
+            ConfigurationError: there is none.
+        """
+        for task in self.tasks:
+            if task.id == task_id:
+                return task
+        near = suggestion(task_id, (task.id for task in self.tasks))
+        raise ConfigurationError(f"there is no task {task_id!r} among these.{near}")

@@ -1,0 +1,40 @@
+"""The test that every task becomes with ``--intercode-audit``. Collected once for each suite."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_intercode.auditing.auditor import Auditor
+from pytest_intercode.auditing.findings import Finding
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.text import harmless
+from pytest_intercode.errors import InfrastructureError
+from pytest_intercode.plugin.collection import Suite
+from pytest_intercode.plugin.session import session_of
+
+_AUDITORS = pytest.StashKey[Auditor]()
+
+
+@pytest.fixture
+def faults(request: pytest.FixtureRequest, intercode_task: Task) -> list[Finding]:
+    """What is wrong with the task; found in setup, so that a fault of the machine is an error."""
+    suite: Suite = request.node.getparent(Suite)
+    if _AUDITORS not in suite.stash:
+        provider = session_of(request.config).provider
+        suite.stash[_AUDITORS] = Auditor(suite.tasks(), provider)
+    spoiled = ""
+    try:
+        found, left_out = suite.stash[_AUDITORS].faults(intercode_task)
+    except InfrastructureError as error:
+        spoiled = harmless(str(error))
+    if spoiled:  # outside of the handler, or pytest would show the error twice
+        pytest.fail(spoiled, pytrace=False)
+    if left_out:
+        pytest.skip(harmless(left_out))
+    return found
+
+
+def test_is_sound(faults: list[Finding]) -> None:
+    """The audit finds no fault in the task."""
+    if faults:
+        pytest.fail(harmless("\n".join(map(str, faults))), pytrace=False)

@@ -1,0 +1,175 @@
+"""Suites as pytest modules: one packaged test function, parametrized with the suite's tasks.
+
+A suite is a module whose Python object is :mod:`pytest_intercode.plugin.items`, so that fixtures,
+marks, reruns, JUnit and every other plugin work on its items as on any others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from pytest_intercode.core.task import Task
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.plugin.session import IntercodeSession, session_of
+
+__all__ = ["BundledSuites", "Suite", "parametrize"]
+
+
+class Suite(pytest.Module):
+    """A suite of tasks: a file of the user's, or one of ours that has no file in the project."""
+
+    env: str | None = None
+
+    @classmethod
+    def of_file(cls, parent: pytest.Collector, path: Path) -> Suite:
+        """Return the suite of a YAML file."""
+        made: Suite = cls.from_parent(parent, path=path)
+        return made
+
+    @classmethod
+    def bundled(cls, session: pytest.Session, env: str) -> Suite:
+        """Return the suite of an environment, with the node id ``intercode/ENV``."""
+        path = session.config.rootpath / "intercode" / env
+        made: Suite = cls.from_parent(session, path=path, nodeid=f"intercode/{env}")
+        made.env = env
+        return made
+
+    def _getobj(self) -> ModuleType:
+        try:
+            audit = session_of(self.config).settings.audit
+        except ConfigurationError as error:
+            raise self.CollectError(str(error)) from None
+        if audit:
+            from pytest_intercode.plugin import audit_items
+
+            return audit_items
+        from pytest_intercode.plugin import items
+
+        return items
+
+    def funcnamefilter(self, name: str) -> bool:
+        """Take our function whatever the user's ``python_functions`` says."""
+        return name.startswith("test_")
+
+    def tasks(self) -> list[Task]:
+        """Return the suite's tasks.
+
+        Raises:
+            ConfigurationError: the file is not a suite.
+        """
+        tasks = session_of(self.config).tasks
+        return tasks.file(self.path) if self.env is None else tasks.bundled()[self.env]
+
+
+class BundledSuites:
+    """Adds the bundled suites that were asked for to what pytest collects."""
+
+    def __init__(self, session: IntercodeSession) -> None:
+        self._session = session
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+        """Append our suites to the session's own report."""
+        report = yield
+        if isinstance(collector, pytest.Session) and report.passed:
+            suites = [Suite.bundled(collector, env) for env in self._session.tasks.bundled()]
+            report.result = [*report.result, *suites]
+        return report
+
+
+class BundledFirst:
+    """Answers for bundled suites before others do.
+
+    ``--lf`` skips files that do not exist, and a bundled suite has no file in the project.
+    """
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_make_collect_report(
+        self, collector: pytest.Collector
+    ) -> pytest.CollectReport | None:
+        """Make the report as pytest's own runner does."""
+        if not (isinstance(collector, Suite) and collector.env):
+            return None
+        runner = collector.config.pluginmanager.get_plugin("runner")
+        assert runner is not None
+        report: pytest.CollectReport = runner.pytest_make_collect_report(collector)
+        return report
+
+
+def parametrize(metafunc: pytest.Metafunc) -> None:
+    """Give a function that takes a task one call for each task.
+
+    Raises:
+        CollectError: an option, the suite's file or the function's mark is wrong.
+    """
+    suite = metafunc.definition.getparent(Suite)
+    mark = metafunc.definition.get_closest_marker("intercode")
+    if suite is None and mark is None:
+        return  # the task is the user's own to give; if it is not, our fixture says so
+    try:
+        selection = session_of(metafunc.config).tasks
+        if suite is not None:
+            tasks = suite.tasks()
+        else:
+            where = f"{metafunc.definition.path}::{metafunc.definition.name}"
+            tasks = selection.marked(where, dict(mark.kwargs) if mark else {})
+    except ConfigurationError as error:
+        raise pytest.Collector.CollectError(str(error)) from None
+    made: dict[tuple[Any, ...], list[Any]] = {}
+    metafunc.parametrize(
+        "intercode_task",
+        [pytest.param(t, id=selection.item_id(t), marks=_marks(metafunc, t, made)) for t in tasks],
+        indirect=True,
+    )
+
+
+def _marks(
+    metafunc: pytest.Metafunc, task: Task, made: dict[tuple[Any, ...], list[Any]]
+) -> list[pytest.MarkDecorator]:
+    """Return the marks of a task; tasks that are alike share them."""
+    config = metafunc.config
+    session = session_of(config)
+    offline = "network" in task.tags and not session.settings.network
+    skip = task.skip or ("it needs the network: give --intercode-network" if offline else None)
+    baseline = session.baseline
+    before = baseline and baseline.may_fail(task, metafunc.definition.nodeid)
+    # What is wrong with a task's gold is acknowledged in its audit.
+    may_fail = None if session.settings.audit else task.xfail or before
+    key = (task.env, task.suite, task.dataset, task.hardness, task.tags, may_fail, skip)
+    if key not in made:
+        for name in (task.env, *task.tags):
+            _register(config, name)
+        marks = [
+            pytest.mark.intercode(
+                env=task.env,
+                suite=task.suite,
+                dataset=task.dataset,
+                hardness=task.hardness,
+                tags=task.tags,
+            ),
+            *(getattr(pytest.mark, name) for name in dict.fromkeys((task.env, *task.tags))),
+        ]
+        if skip:
+            marks.append(pytest.mark.skip(reason=skip))
+        if may_fail:
+            marks.append(pytest.mark.xfail(reason=may_fail, strict=False))
+        made[key] = marks
+    return made[key]
+
+
+_REGISTERED = pytest.StashKey[set[str]]()
+
+
+def _register(config: pytest.Config, name: str) -> None:
+    """Make a tag known, so that ``--strict-markers`` accepts it."""
+    known = config.stash.setdefault(_REGISTERED, set())
+    if name not in known:
+        known.add(name)
+        config.addinivalue_line("markers", f"{name}: tag of intercode tasks")

@@ -1,0 +1,65 @@
+"""The hooks that conftest files and other plugins may implement; docs/hooks.md uses each.
+
+An environment is not added by a hook, but by ``pytest_intercode.register_environment``, as it is
+there without pytest, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pytest_intercode.core.record import EpisodeRecord
+    from pytest_intercode.core.task import Task
+    from pytest_intercode.environments.base import Environment
+
+
+def pytest_intercode_modify_tasks(config: pytest.Config, tasks: list[Task]) -> None:
+    """Called when the tasks of a suite were read, before they become items.
+
+    Args:
+        config: pytest's configuration.
+        tasks: the tasks; edit the list in place to drop, add, reorder or replace some.
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_intercode_make_agent(config: pytest.Config, task: Task) -> Any:
+    """Called when an episode needs an agent; stops at the first result that is not None.
+
+    With ``--intercode-concurrency`` it is called on the episode's own thread.
+
+    Args:
+        config: pytest's configuration.
+        task: the task, gold included: hand on ``task.view()``, not the task.
+
+    Returns:
+        An object with ``act(observation)`` or ``run(task, env)``, or None to leave it to
+        ``--intercode-agent``.
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_intercode_make_environment(config: pytest.Config, task: Task) -> Environment | None:
+    """Called when an episode needs an environment; stops at the first result that is not None.
+
+    With ``--intercode-concurrency`` it is called on the episode's own thread.
+
+    Args:
+        config: pytest's configuration.
+        task: the task.
+
+    Returns:
+        An environment that was not reset yet, or None for the one that the task names.
+    """
+
+
+def pytest_intercode_log_episode(config: pytest.Config, episode: EpisodeRecord) -> None:
+    """Called in its item's turn when an episode has ended and was graded, where it ran.
+
+    Args:
+        config: pytest's configuration.
+        episode: the record of the episode.
+    """

@@ -1,0 +1,214 @@
+"""The reporter: the results file as episodes end, and what is told and written at the run's end."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_intercode.errors import IntercodeError, TornResultsWarning
+from pytest_intercode.plugin.settings import Settings
+from pytest_intercode.results.summary import summarise
+from pytest_intercode.results.tables import detailed_table, light, markdown, summaries, table
+from pytest_intercode.results.tries import Try, counted
+from pytest_intercode.results.writing import ResultsFile
+
+__all__ = ["Reporter", "reporter_of"]
+
+_KEY = pytest.StashKey["Reporter"]()
+_STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
+
+
+def reporter_of(config: pytest.Config) -> Reporter:
+    """Return the run's reporter, making it the first time."""
+    found = config.stash.get(_KEY, None)
+    if found is None:
+        found = config.stash[_KEY] = Reporter(config)
+        config.pluginmanager.register(found, "intercode-reporter")
+    return found
+
+
+class Reporter:
+    """Collects the episodes of a run where pytest reports them: here, or on xdist's controller."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        settings = self._settings = Settings.of(config)
+        self._config = config
+        # A page needs the trajectories, which are too much to keep in memory.
+        self._spool = _spool() if settings.html and not settings.results else None
+        path = settings.results or self._spool
+        self._file = ResultsFile(path, resume=settings.resume) if path else None
+        for line in self._file.mended if self._file else ():
+            config.issue_config_time_warning(TornResultsWarning(line), stacklevel=2)
+        self._episodes: dict[str, dict[str, Any]] = {}
+        self._early: set[str] = set()
+        self._lock = threading.Lock()
+        self._unreported = self._ended = self._resumed = 0
+
+    def tries(self) -> list[Try]:
+        """Return what was reported so far; the rows have no trajectories."""
+        return counted(self._episodes.values())
+
+    def take(self, report: pytest.TestReport) -> None:
+        """Write an episode down; of one that is rerun the last try is counted."""
+        row: dict[str, Any] = vars(report)["intercode"]
+        if str(report.outcome) == "rerun":
+            row["superseded"] = True
+        if hasattr(report, "intercode_resumed"):
+            self._resumed += 1
+        else:
+            self._write(row)
+        self._episodes[report.nodeid] = light(row)
+
+    def write_early(self, row: Mapping[str, Any]) -> None:
+        """Write an episode down that ran ahead, as soon as it is over; any thread may do so."""
+        with self._lock:
+            if self._file is not None:
+                self._file.write(row)
+            self._early.add(row["node_id"])
+
+    def take_unreported(self, rows: Iterable[Mapping[str, Any]], ended: int) -> None:
+        """Take what ran ahead of a run that has ended before its items' turn.
+
+        Args:
+            rows: the episodes that were over.
+            ended: how many were running, and have no result.
+        """
+        for row in rows:
+            self._write(row)
+            self._unreported += 1
+        self._ended += ended
+
+    def _write(self, row: Mapping[str, Any]) -> None:
+        with self._lock:
+            if row["node_id"] in self._early:
+                self._early.discard(row["node_id"])  # a second try has a row of its own
+            elif self._file is not None:
+                self._file.write(row)
+
+    # -- the end
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the tables, and write what is made of the whole run."""
+        self._say_what_ran_ahead(terminalreporter)
+        tries = self.tries()
+        if not tries:
+            return
+        terminalreporter.section("intercode")
+        for line in table(tries):
+            terminalreporter.write_line(line)
+        if self._settings.repeat > 1 or self._config.get_verbosity() > 0:
+            terminalreporter.write_line("")
+            for line in detailed_table(tries):
+                terminalreporter.write_line(line)
+        self._say_what_had_no_effect(terminalreporter, tries)
+        if self._resumed:
+            taken = f"{_episodes(self._resumed)} of them from the run that is resumed"
+            terminalreporter.write_line(f"{taken}, not run again")
+        if self._file is not None and self._settings.results is not None:
+            _write_summary(tries, self._file.path)
+            rows = self._file.rows + (self._resumed if self._settings.resume else 0)
+            terminalreporter.write_line(f"{rows} episodes in {self._file.path}")
+        self._write_step_summary(terminalreporter, tries)
+        self._write_page(terminalreporter)
+
+    def _say_what_had_no_effect(
+        self, terminalreporter: pytest.TerminalReporter, tries: list[Try]
+    ) -> None:
+        spent = summarise(tries)
+        budget, limits = self._settings.budget, self._settings.run_limits
+        for limited, what, option in (
+            (budget.tokens, "tokens", "max-tokens"),
+            (limits.tokens, "tokens", "run-max-tokens"),
+            (budget.cost, "cost", "max-cost"),
+            (limits.cost, "cost", "run-max-cost"),
+        ):
+            if limited and not getattr(spent, what):
+                terminalreporter.write_line(
+                    f"--intercode-{option} had no effect: the agent reported no {what} "
+                    "(pytest_intercode.spend does it)",
+                    yellow=True,
+                )
+
+    def _say_what_ran_ahead(self, terminalreporter: pytest.TerminalReporter) -> None:
+        said = []
+        if self._unreported:
+            kept = f", with results in {self._file.path}" if self._file is not None else ""
+            said.append(f"{_episodes(self._unreported)} had run ahead and not been reported{kept}")
+        if self._ended:
+            were = "were" if self._ended != 1 else "was"
+            said.append(f"{_episodes(self._ended)} {were} running and ended without a result")
+        if said:
+            terminalreporter.write_line(f"intercode: {'; '.join(said)}")
+
+    def _write_step_summary(
+        self, terminalreporter: pytest.TerminalReporter, tries: list[Try]
+    ) -> None:
+        """Add the table to the summary of GitHub's job, where the run is a step of one."""
+        target = os.environ.get(_STEP_SUMMARY)
+        if not target:
+            return
+        agent = self._settings.agent or "the agent"
+        gate: Any = self._config.pluginmanager.get_plugin("intercode-gate")
+        said = [f"- {line}" for line in gate.lines()] if gate is not None else []
+        text = "\n".join([f"### {agent}", "", *markdown(tries), "", *said, ""])
+        try:
+            with Path(target).open("a", encoding="utf-8") as file:
+                file.write(text + "\n")
+        except OSError as error:
+            terminalreporter.write_line(
+                f"${_STEP_SUMMARY}={target}: cannot be written: {error.strerror}", yellow=True
+            )
+
+    def _write_page(self, terminalreporter: pytest.TerminalReporter) -> None:
+        target = self._settings.html
+        if target is None or self._file is None:
+            return
+        from pytest_intercode.page import write
+
+        try:
+            write(self._file.path, target, self._settings.agent or "pytest-intercode")
+        except (IntercodeError, OSError) as error:
+            terminalreporter.write_line(f"--intercode-html={target}: {error}", red=True)
+        else:
+            terminalreporter.write_line(f"a page to look at: {target}")
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take what an xdist worker ran ahead, and has not reported."""
+        ahead = getattr(node, "workeroutput", {}).get("intercode_ahead")
+        if ahead:
+            self.take_unreported(ahead["rows"], ahead["ended"])
+
+    def pytest_unconfigure(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+        if self._spool is not None:
+            self._spool.unlink(missing_ok=True)
+
+
+def _spool() -> Path:
+    handle, name = tempfile.mkstemp(prefix="pytest-intercode-", suffix=".jsonl")
+    os.close(handle)
+    return Path(name)
+
+
+def _write_summary(tries: list[Try], results: Path) -> None:
+    """Write the run's statistics beside its results, for programs."""
+    found: dict[str, Any] = {"all": asdict(summarise(tries))}
+    for by, values in summaries(tries).items():
+        found[by] = {value: asdict(made) for value, made in values}
+    path = results.with_name(f"{results.name.removesuffix('.jsonl')}.summary.json")
+    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def _episodes(number: int) -> str:
+    return f"{number} episode{'s' if number != 1 else ''}"

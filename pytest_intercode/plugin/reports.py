@@ -1,0 +1,136 @@
+"""What goes on pytest's reports: outcome, properties, the trajectory's tail.
+
+Only builtins go there, so that a report survives the way from an xdist worker.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_intercode.core.record import EpisodeRecord, TaskRecord
+from pytest_intercode.core.text import harmless
+from pytest_intercode.errors import EngineUnavailable, InfrastructureError
+from pytest_intercode.plugin.session import session_of, task_of
+from pytest_intercode.results.writing import episode_row
+from pytest_intercode.suites.digest import digest
+
+__all__ = ["complete", "keep_episode"]
+
+_EPISODE = pytest.StashKey[EpisodeRecord]()
+_PROPERTIES = frozenset(
+    f"intercode_{name}"
+    for name in (
+        *("reward", "turns", "seconds", "outcome"),
+        *("requests", "input_tokens", "output_tokens", "cost"),
+    )
+)
+_TAIL_TURNS = 5
+_TAIL_CHARACTERS = 1500
+
+
+def keep_episode(item: pytest.Item, episode: EpisodeRecord) -> None:
+    """Remember an item's episode for its report, and set its JUnit properties."""
+    item.stash[_EPISODE] = episode
+    _set_properties(item, episode)
+
+
+def complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Put what we know on a report that pytest has just made."""
+    error = call.excinfo.value if call.excinfo is not None else None
+    if isinstance(error, InfrastructureError):
+        _complete_broken(report, item, error)
+        return
+    if report.when != "call":
+        return
+    episode = item.stash.get(_EPISODE, None)
+    if episode is None:
+        return
+    del item.stash[_EPISODE]  # a rerun must not find the last run's
+    report.intercode = episode_row(episode, node_id=item.nodeid)  # type: ignore[attr-defined]
+    if report.failed or hasattr(report, "wasxfail"):
+        results = session_of(item.config).settings.results
+        report.sections.append(("intercode trajectory", trajectory_tail(episode, results)))
+
+
+def _complete_broken(
+    report: pytest.TestReport, item: pytest.Item, error: InfrastructureError
+) -> None:
+    """Report a fault of the infrastructure as an ERROR with its reason, not as a failing agent."""
+    task = task_of(item)
+    if task is None:
+        return
+    session = session_of(item.config)
+    episode = EpisodeRecord(
+        task=TaskRecord.of(task, digest(task)),
+        outcome="infrastructure-error",
+        reward=0.0,
+        turns=(),
+        max_turns=session.settings.max_turns or task.max_turns,
+        seconds=0.0,
+        profile=session.settings.profile,
+        agent=session.settings.agent or "",
+        reason=str(error),
+    )
+    _set_properties(item, episode)
+    report.intercode = episode_row(episode, node_id=item.nodeid)  # type: ignore[attr-defined]
+    if hasattr(report, "wasxfail"):  # the agent may fail, but this was not the agent
+        del report.wasxfail
+        report.outcome = "failed"
+    report.longrepr = episode.headline
+    if report.when == "call":
+        report.when = "setup"  # pytest calls a fault outside of the test itself an error
+    if isinstance(error, EngineUnavailable):
+        item.session.shouldstop = str(error)
+
+
+def _set_properties(item: pytest.Item, episode: EpisodeRecord) -> None:
+    ours = {
+        "intercode_reward": f"{episode.reward:.4f}",
+        "intercode_turns": str(len(episode.turns)),
+        "intercode_seconds": f"{episode.seconds:.3f}",
+        "intercode_outcome": episode.outcome,
+    }
+    usage = episode.usage
+    if usage:
+        ours["intercode_requests"] = str(usage.requests)
+        ours["intercode_input_tokens"] = str(usage.input_tokens)
+        ours["intercode_output_tokens"] = str(usage.output_tokens)
+    if usage.cost is not None:
+        ours["intercode_cost"] = f"{usage.cost:.6f}"
+    kept = [pair for pair in item.user_properties if pair[0] not in _PROPERTIES]
+    item.user_properties[:] = [*kept, *ours.items()]
+
+
+def trajectory_tail(episode: EpisodeRecord, results: Any = None) -> str:
+    """Write the last turns of an episode for people."""
+    lines = [f"query: {episode.task.query}"]
+    skipped = len(episode.turns) - _TAIL_TURNS
+    if skipped > 0:
+        lines.append(f"[{skipped} earlier turns]")
+    for number, turn in list(enumerate(episode.turns, 1))[-_TAIL_TURNS:]:
+        if turn.thought:
+            lines.append(f"{number} thought: {_clipped(turn.thought.strip())}")
+        if turn.log:
+            lines.append(f"{number} printed: {_clipped(turn.log.rstrip())}")
+        lines.append(f"{number} > {_clipped(turn.action)}")
+        if turn.observation:
+            lines.append(_clipped(turn.observation.rstrip("\n")))
+    if episode.log:
+        lines.append(f"printed at the end: {_clipped(episode.log.rstrip())}")
+    lines.extend(f"left behind: {line}" for line in episode.left_behind)
+    parts = ", ".join(f"{name} {value:.2f}" for name, value in episode.parts.items())
+    lines.append(f"reward {episode.reward:.2f}" + (f" ({parts})" if parts else ""))
+    if episode.detail:
+        lines.append(episode.detail)
+    if results is not None:
+        lines.append(f"the whole trajectory is in {results}")
+    return harmless("\n".join(lines))
+
+
+def _clipped(text: str) -> str:
+    if len(text) <= _TAIL_CHARACTERS:
+        return text
+    half = _TAIL_CHARACTERS // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters ...]\n{text[-half:]}"

@@ -1,0 +1,209 @@
+"""Which tasks a run is about: bundled suites, datasets, files, pasted ids and users' marks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pytest_intercode.core.task import Task
+from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.plugin.settings import Settings
+from pytest_intercode.suites.catalogue import (
+    bundled_tasks,
+    dataset_names,
+    dataset_of,
+    dataset_tasks,
+    online,
+    suite_file,
+)
+from pytest_intercode.suites.loader import is_row_file, load_rows, load_suite
+
+__all__ = ["Selection"]
+
+
+class Selection:
+    """Reads the tasks that the settings name.
+
+    Args:
+        settings: the run's options.
+        modify: edits a list of tasks in place (``pytest_intercode_modify_tasks``).
+    """
+
+    def __init__(self, settings: Settings, modify: Callable[[list[Task]], None]) -> None:
+        self.settings = settings
+        self._modify = modify
+        self._pasted: dict[str, set[str] | None] = {}
+        self._suites: dict[str, list[Task]] | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether bundled suites or datasets are asked for at all."""
+        return bool(self._pasted) or self.settings.selects
+
+    def paste(self, env: str, task_id: str | None) -> None:
+        """Ask for one task by its id, or for the whole suite of an environment."""
+        if task_id is None:
+            self._pasted[env] = None
+            return
+        ids = self._pasted.setdefault(env, set())
+        if ids is not None:
+            ids.add(task_id)
+
+    def bundled(self) -> dict[str, list[Task]]:
+        """Return the selected tasks of bundled suites and datasets, by environment.
+
+        Raises:
+            ConfigurationError: a suite or dataset is not there, or wrong.
+        """
+        if self._suites is None:
+            self._suites = self._select()
+        return self._suites
+
+    def _select(self) -> dict[str, list[Task]]:
+        chosen: dict[str, list[Task]] = {}
+        settings = self.settings
+        seen: dict[tuple[str, str, int], Task] = {}
+        for dataset in settings.datasets:
+            for task in self.dataset(dataset):
+                if settings.environments and task.env not in settings.environments:
+                    continue
+                first = seen.setdefault((task.env, task.id, task.repeat), task)
+                if first is task:
+                    chosen.setdefault(task.env, []).append(task)
+                elif first.source != task.source:  # else: a dataset and a part of it
+                    raise ConfigurationError(
+                        f"--intercode-dataset={','.join(settings.datasets)}: the id {task.id!r} is "
+                        f"used twice, at {first.source} and at {task.source}"
+                    )
+        if settings.datasets and not chosen:
+            raise ConfigurationError(
+                f"--intercode-dataset={','.join(settings.datasets)} has no task of "
+                f"--intercode-env={','.join(settings.environments)}"
+            )
+        if not settings.datasets:
+            for env in settings.environments:
+                if settings.everything and not suite_file(env).is_file():
+                    continue  # `all` is what there is
+                chosen[env] = self.suite(env)
+        for env, ids in self._pasted.items():
+            chosen[env] = self._pasted_tasks(env, ids, chosen.get(env, []))
+        return chosen
+
+    def _pasted_tasks(self, env: str, ids: set[str] | None, chosen: list[Task]) -> list[Task]:
+        if ids is None:
+            return chosen or self.suite(env)
+        known: dict[str, list[Task]] = {}
+
+        def know(tasks: Iterable[Task]) -> None:
+            for task in tasks:
+                for name in {task.id, self.item_id(task)}:
+                    known.setdefault(name, []).append(task)
+
+        know(chosen or self.suite(env))
+        for name in dataset_names():
+            if any(task_id.startswith(f"{name}-") for task_id in ids - known.keys()):
+                know(self.dataset(name))
+        for task_id in sorted(ids):
+            if task_id not in known:
+                raise ConfigurationError(
+                    f"intercode/{env}::test_solves[{task_id}]: no bundled suite or dataset has "
+                    f"this task.{suggestion(task_id, known)}"
+                )
+        wanted = {(task.id, task.repeat) for task_id in ids for task in known[task_id]}
+        return [
+            task
+            for name, tasks in known.items()
+            for task in tasks
+            if name == task.id and (task.id, task.repeat) in wanted
+        ]
+
+    def suite(self, env: str) -> list[Task]:
+        """Return the tasks of our own suite for an environment."""
+        return self.finished(bundled_tasks(env, f"--intercode-env={env}"))
+
+    def dataset(self, name: str, folder: Path | None = None) -> list[Task]:
+        """Return the tasks of a dataset, by its name, its part's name, or its path."""
+        path = (folder or self.settings.dataset_folder) / Path(name).expanduser()
+        if is_row_file(path) or path.suffix in (".yaml", ".yml"):
+            return self.file(path)
+        data = self.settings.data
+        if data is not None and dataset_of(name) and not data.is_dir():
+            raise ConfigurationError(f"--intercode-data={data}: there is no such folder")
+        return self.finished(dataset_tasks(name, data, f"--intercode-dataset={name}"))
+
+    def file(self, path: Path) -> list[Task]:
+        """Return the tasks of a suite file or a file of rows."""
+        if not is_row_file(path):
+            return self.finished(load_suite(path).tasks)
+        if len(self.settings.environments) != 1:
+            raise ConfigurationError(
+                f"{path}: a file of rows does not say what its gold is written in; give one "
+                "--intercode-env, or name the file in a suite (rows: in a .yaml)"
+            )
+        return self.finished(load_rows(path, self.settings.environments[0]).tasks)
+
+    def finished(self, tasks: Iterable[Task]) -> list[Task]:
+        """Let hooks edit the tasks, then apply the options that limit and repeat them."""
+        edited = list(tasks)
+        self._modify(edited)
+        if self.settings.network:
+            edited = [online(task) for task in edited]
+        part, parts = self.settings.shard or (1, 1)
+        chosen = edited[: self.settings.limit][part - 1 :: parts]
+        repeats = range(1, self.settings.repeat + 1)
+        return [replace(task, repeat=n) if n > 1 else task for task in chosen for n in repeats]
+
+    def item_id(self, task: Task) -> str:
+        """Return what pytest calls a try at a task: its id, and its number where there are more."""
+        return task.id if self.settings.repeat == 1 else f"{task.id}-{task.repeat}"
+
+    def marked(self, where: str, wanted: Mapping[str, Any]) -> list[Task]:
+        """Return the tasks that a user's ``@pytest.mark.intercode(...)`` asks for.
+
+        Raises:
+            ConfigurationError: the mark names something that is not there.
+        """
+        allowed = ("env", "suite", "dataset", "hardness", "tags", "ids")
+        for name in wanted:
+            if name not in allowed:
+                raise ConfigurationError(
+                    f"{where}: @pytest.mark.intercode has no argument {name!r}."
+                    f"{suggestion(name, allowed)} Allowed: {', '.join(allowed)}"
+                )
+        folder = Path(where.split("::")[0]).parent
+        if "suite" in wanted:
+            tasks = self.file(folder / str(wanted["suite"]))
+        elif "dataset" in wanted:
+            tasks = self.dataset(str(wanted["dataset"]), folder)
+        elif "env" in wanted:
+            tasks = self.suite(str(wanted["env"]))
+        else:
+            raise ConfigurationError(
+                f"{where}: takes an intercode fixture, so it needs to know the tasks: "
+                "@pytest.mark.intercode(env=...), (dataset=...) or (suite='FILE.yaml')"
+            )
+        needed, ids = _words(wanted.get("tags", ())), _words(wanted.get("ids", ()))
+        known = {task.id for task in tasks}
+        for task_id in sorted(ids - known):
+            raise ConfigurationError(
+                f"{where}: @pytest.mark.intercode(ids=...): there is no task {task_id!r}."
+                + suggestion(task_id, known)
+            )
+        chosen = [
+            task
+            for task in tasks
+            if needed <= set(task.tags)
+            and wanted.get("env", task.env) == task.env
+            and wanted.get("hardness", task.hardness) == task.hardness
+            and ("ids" not in wanted or task.id in ids)
+        ]
+        if not chosen:
+            given = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
+            raise ConfigurationError(f"{where}: no task fits @pytest.mark.intercode({given})")
+        return chosen
+
+
+def _words(value: Any) -> set[str]:
+    return {value} if isinstance(value, str) else set(value)

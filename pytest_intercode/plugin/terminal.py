@@ -1,0 +1,179 @@
+"""Lends the user's terminal to an agent that talks to them, and takes it back as it was.
+
+Imported only for such an agent. pytest captures the streams of what it runs, the standard input
+included; while an episode is played they are the user's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+import pytest
+
+from pytest_intercode.core.text import harmless
+from pytest_intercode.errors import AgentLoadError
+from pytest_intercode.plugin.xdist import is_worker
+
+if TYPE_CHECKING:
+    from pytest_intercode.core.record import EpisodeRecord
+    from pytest_intercode.core.task import Task
+    from pytest_intercode.plugin.session import IntercodeSession
+
+__all__ = ["check_terminal", "lent_terminal", "play"]
+
+_TWICE = 2.0  # seconds in which a second Ctrl-C ends the run
+
+
+def check_terminal(config: pytest.Config, name: str) -> None:
+    """Refuse a run in which an agent cannot talk to the user.
+
+    Raises:
+        AgentLoadError: there is no terminal.
+    """
+    if is_worker(config) or getattr(config.option, "dist", "no") != "no":
+        raise AgentLoadError(
+            f"--intercode-agent={name}: it talks to your terminal, which the processes of "
+            "pytest-xdist have not; run without -n (or with -n 0)"
+        )
+    with _uncaptured(config):
+        for stream, what in ((sys.__stdin__, "input"), (sys.__stdout__, "output")):
+            if not _is_terminal(stream):
+                raise AgentLoadError(
+                    f"--intercode-agent={name}: it talks to your terminal, and the standard "
+                    f"{what} is not one; run pytest in a terminal, and neither piped nor in CI"
+                )
+
+
+@contextlib.contextmanager
+def lent_terminal(config: pytest.Config, action_timeout: float) -> Iterator[Callable[[str], None]]:
+    """Give the terminal to an agent, from the main thread.
+
+    Args:
+        config: pytest's.
+        action_timeout: seconds that an action of the agent may take.
+
+    Returns:
+        What writes a line to the terminal.
+    """
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    with _uncaptured(config), _modes_kept():
+        if reporter is not None:
+            reporter.ensure_newline()
+            reporter.flush()
+        with _patient_with_interrupts(action_timeout):
+            yield _say
+
+
+def play(session: IntercodeSession, task: Task) -> EpisodeRecord:
+    """Let the user play a task on a fresh sandbox, and tell them how it ended.
+
+    Raises:
+        AgentLoadError: there is no terminal, or no line editor.
+        QuitRun: they left it.
+    """
+    from pytest_intercode.agents.human import make_factory
+    from pytest_intercode.agents.protocol import QuitRun
+    from pytest_intercode.rollouts.episode import run_episode
+
+    check_terminal(session.config, "human")
+    settings = session.settings
+    arguments = settings.agent_arguments if settings.agent == "human" else {}
+    agent = make_factory("human", "", arguments, Path.cwd()).make(task)
+    environment = session.environment(task)
+    try:
+        environment.reset(task=task)
+        with lent_terminal(session.config, environment.action_timeout) as tell:
+            episode = run_episode(agent, environment, environment.first)
+            tell(f"{episode.headline} (your own; the test's result stays)")
+    except QuitRun:
+        raise QuitRun("you left it; nothing was graded") from None
+    finally:
+        environment.close()
+    return replace(episode, agent="human")
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def _say(line: str) -> None:
+    """Write a line to the terminal; it is somebody's words, so nothing in it may drive that."""
+    if sys.__stdout__ is not None:
+        sys.__stdout__.write(f"{harmless(line)}\n")
+        sys.__stdout__.flush()
+
+
+@contextlib.contextmanager
+def _uncaptured(config: pytest.Config) -> Iterator[None]:
+    """Suspend all capturing, that of the standard input too."""
+    manager: Any = config.pluginmanager.get_plugin("capturemanager")
+    if manager is None:
+        yield
+        return
+    with manager.global_and_fixture_disabled():
+        manager.suspend_global_capture(in_=True)
+        yield
+
+
+@contextlib.contextmanager
+def _modes_kept() -> Iterator[None]:
+    """Leave the terminal in the modes it was in, even if the agent does not put it right."""
+    handle = sys.__stdin__.fileno() if sys.__stdin__ is not None else -1
+    try:
+        modes = termios.tcgetattr(handle)
+    except (termios.error, ValueError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(handle, termios.TCSADRAIN, modes)
+
+
+@contextlib.contextmanager
+def _patient_with_interrupts(action_timeout: float) -> Iterator[None]:
+    """Let one Ctrl-C pass while an action runs; who is used to a shell means the action by it.
+
+    At the prompt Ctrl-C is a key like others. A signal that comes then was sent by somebody else,
+    and ends the run.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    last = -_TWICE
+
+    def hear(number: int, frame: Any) -> None:
+        nonlocal last
+        before, last = last, time.monotonic()
+        if last - before < _TWICE or _at_prompt():
+            signal.default_int_handler(number, frame)
+        _say(f"\n[an action ends by itself, after {action_timeout:g} s; Ctrl-C twice ends the run]")
+
+    replaced = signal.signal(signal.SIGINT, hear)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, replaced)
+
+
+def _at_prompt() -> bool:
+    """Whether the line editor reads keys; the terminal then makes no signals of them."""
+    try:
+        assert sys.__stdin__ is not None
+        modes = termios.tcgetattr(sys.__stdin__.fileno())
+    except (termios.error, ValueError):
+        return False
+    return not modes[3] & termios.ISIG

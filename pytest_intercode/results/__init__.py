@@ -1,0 +1,1 @@
+"""Reading and writing episode records, tries, tables, baselines, comparisons."""

@@ -1,0 +1,177 @@
+"""A comparison in lines for the terminal. Pure: nothing is read or written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_intercode.core.text import aligned, harmless
+from pytest_intercode.results.changes import KINDS, Change, Parting
+from pytest_intercode.results.comparison import Compared, Run
+from pytest_intercode.results.summary import Summary, summarise
+
+__all__ = ["lines"]
+
+_SHOWN = 10  # tasks of each kind of change
+_NAMED = 5  # tasks that only one run has
+_WIDTH = 88  # of an action
+_MEANINGS = {
+    "broke": "solved before, in no try now",
+    "less often": "solved in fewer tries",
+    "mended": "in no try before, solved now",
+    "more often": "solved in more tries",
+}
+
+
+def lines(compared: Compared, *, everything: bool = False) -> list[str]:
+    """Return what changed, the tables and the verdict.
+
+    Args:
+        compared: the comparison.
+        everything: name every task that changed.
+    """
+    found = [f"before: {_run(compared.before)}", f"after:  {_run(compared.after)}"]
+    found += _changes(compared.changes, everything)
+    spoiled = compared.before.spoiled, compared.after.spoiled
+    if any(spoiled):
+        found += [
+            "",
+            f"left out, as the infrastructure spoiled them: {spoiled[0]} {_tries(spoiled[0])} "
+            f"before, {spoiled[1]} after",
+        ]
+    if compared.verdict.tasks:
+        found += ["", *_tables(compared)]
+    return [*found, "", compared.verdict.sentence]
+
+
+def _run(run: Run) -> str:
+    made = summarise(run.tries)
+    told = [
+        f"{made.tasks} {'task' if made.tasks == 1 else 'tasks'}",
+        f"{made.tries} {_tries(made.tries)}",
+    ]
+    settings = run.settings()
+    told += [f"{name} {settings[name]}" for name in ("agent", "profile") if settings[name]]
+    return harmless(f"{run.path}: {', '.join(told)}")
+
+
+def _tries(count: int) -> str:
+    return "try" if count == 1 else "tries"
+
+
+# -- the tasks that changed
+
+
+def _changes(changes: Sequence[Change], everything: bool) -> list[str]:
+    found = []
+    for kind in KINDS:
+        those = [each for each in changes if each.kind == kind]
+        if not those:
+            continue
+        if kind in _MEANINGS:
+            found += ["", f"{kind} ({_MEANINGS[kind]}): {len(those)}"]
+            shown = those if everything else those[:_SHOWN]
+            for each in shown:
+                found += _task(each)
+            if len(those) > len(shown):
+                found.append(f"  ... and {len(those) - len(shown)} more; --all names them")
+        elif kind == "as before":
+            found += ["", f"as before: {len(those)}"]
+        else:
+            shown = those if everything else those[:_NAMED]
+            named = ", ".join(harmless(str(each.key)) for each in shown)
+            more = f", and {len(those) - len(shown)} more" if len(those) > len(shown) else ""
+            found += ["", f"{kind}: {len(those)} ({named}{more})"]
+    return found
+
+
+def _task(change: Change) -> list[str]:
+    name = harmless(f"{change.key.env} {change.key}".strip())
+    told = f"  {name}  {change.before} -> {change.after}"
+    parting = change.parting
+    if parting is None:
+        return [told]
+    return [f"{told}  {_where(parting)}", *(f"      {line}" for line in _sides(parting))]
+
+
+def _where(parting: Parting) -> str:
+    if parting.what == "action":
+        return f"turn {parting.turn}: another action"
+    if parting.what == "observation":
+        return f"turn {parting.turn}: the same action, another observation (not deterministic)"
+    if parting.what == "end":
+        return f"turn {parting.turn}: only one went on"
+    return "the same actions and observations, graded otherwise"
+
+
+def _sides(parting: Parting) -> list[str]:
+    if parting.what == "nothing":
+        return []
+    same = []
+    if parting.what == "observation":
+        same.append(f"action: {_short(_one_line(parting.action))}")
+    if parting.before is None or parting.after is None:
+        sides = [text and _one_line(text) for text in (parting.before, parting.after)]
+    else:
+        sides = [*_from_difference(parting.before, parting.after)]
+    before, after = ("(over)" if text is None else _short(text) for text in sides)
+    return [*same, f"before: {before}", f"after:  {after}"]
+
+
+def _from_difference(before: str, after: str) -> tuple[str, str]:
+    """Return two texts on one line each, without a beginning that would hide the difference."""
+    old, new = _one_line(before), _one_line(after)
+    if old == new:  # only blanks differ: show them
+        return repr(before), repr(after)
+    same = next(
+        (at for at, (x, y) in enumerate(zip(old, new, strict=False)) if x != y),
+        min(len(old), len(new)),
+    )
+    if same < _WIDTH - 20 or max(len(old), len(new)) <= _WIDTH:
+        return old, new
+    cut = same - _WIDTH // 3
+    return f"... {old[cut:]}", f"... {new[cut:]}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _short(line: str) -> str:
+    line = harmless(line) or "(nothing)"
+    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 4]} ..."
+
+
+# -- the tables
+
+
+def _tables(compared: Compared) -> list[str]:
+    rows = [["by", "value", "tasks", "rate before", "after", "points", "reward before", "after"]]
+    for group in compared.groups():
+        was, now = group.before, group.after
+        points = "-"
+        if was.rate is not None and now.rate is not None:
+            points = f"{100 * (now.rate - was.rate):+.1f}"
+        rows.append(
+            [
+                group.by,
+                harmless(group.value),
+                str(was.tasks),
+                _rate(was),
+                _rate(now),
+                points,
+                _reward(was),
+                _reward(now),
+            ]
+        )
+    return aligned(rows, labels=2)
+
+
+def _rate(summary: Summary) -> str:
+    if summary.rate is None or summary.rate_interval is None:
+        return "-"
+    low, high = summary.rate_interval
+    return f"{summary.rate:.1%} ({100 * low:.0f}-{100 * high:.0f})"
+
+
+def _reward(summary: Summary) -> str:
+    return "-" if summary.reward is None else f"{summary.reward:.3f}"

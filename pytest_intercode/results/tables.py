@@ -1,0 +1,193 @@
+"""The tables at the end of a run, in lines of text and in Markdown. Pure: rows in, lines out."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from pytest_intercode.core.text import aligned
+from pytest_intercode.results.summary import Summary, groups, rank_of_hardness, summarise
+from pytest_intercode.results.tries import Try
+from pytest_intercode.statistics.rates import Interval
+
+__all__ = ["KEPT", "detailed_table", "light", "markdown", "summaries", "table"]
+
+KEPT = (
+    *("environment", "dataset", "suite", "task_id", "node_id", "hardness", "tags", "repeat"),
+    *("outcome", "reward", "seconds", "usage", "summary", "profile", "agent"),
+)
+"""What of a row the tables and the statistics need."""
+
+_LABELS = ("env", "dataset", "hardness")
+_NUMBERS = (
+    *(
+        "tasks",
+        "tries",
+        "solved",
+        "rate",
+        "95% interval",
+        "reward",
+        "turns",
+        "failed actions",
+        "seconds",
+    ),
+)
+_SPENT = ("tokens", "cost")  # shown where an agent reports any
+_BY: tuple[Literal["env", "dataset", "hardness", "tag"], ...]
+_BY = ("env", "dataset", "hardness", "tag")
+
+
+def light(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row without its trajectory and end states, which are most of it."""
+    kept = {name: row[name] for name in KEPT if name in row}
+    return {**kept, "turn_history": {"valid_action": row["turn_history"]["valid_action"]}}
+
+
+def table(tries: Iterable[Try]) -> list[str]:
+    """Return the table's lines: one for each environment, dataset and hardness, and a total.
+
+    Rates and means leave out episodes that the infrastructure spoiled; they are named below.
+    """
+    tries = list(tries)
+    lines = aligned(_rows(tries), labels=len(_LABELS))
+    outcomes = Counter(each.outcome for each in tries)
+    lines.append("outcomes: " + ", ".join(f"{n} {name}" for name, n in outcomes.most_common()))
+    if any(_spent(tries)):
+        lines.append(_bill(tries))
+    return lines
+
+
+def markdown(tries: Iterable[Try]) -> list[str]:
+    """Return the same table in Markdown, as GitHub shows it in a job's summary."""
+    heading, *rows = _rows(list(tries))
+    rule = ["---"] * len(_LABELS) + ["---:"] * (len(heading) - len(_LABELS))
+    return [f"| {' | '.join(map(_escaped, row))} |" for row in (heading, rule, *rows)]
+
+
+def detailed_table(tries: Iterable[Try]) -> list[str]:
+    """Return all statistics, one line for each environment, dataset, hardness and tag.
+
+    With several tries at each task, ``pass@k`` is how likely one of k solves it, and ``pass^k`` how
+    likely all of k do.
+    """
+    tries = list(tries)
+    found = [("all", "", summarise(tries))]
+    for by, values in summaries(tries).items():
+        found += [(by, value, made) for value, made in values]
+    most = max((max(made.pass_at, default=1) for *_, made in found), default=1)
+    shown = sorted({1, most}) if most > 1 else []
+    heading = ["by", "value", "tasks", "tries", "rate", "95% interval"]
+    heading += [f"pass@{k}" for k in shown] + [f"pass^{k}" for k in shown if k > 1]
+    heading += ["reward", "95% interval"]
+    rows: list[Sequence[str]] = [heading]
+    for by, value, made in found:
+        row = [by, value, str(made.tasks), str(made.graded), _percent(made.rate)]
+        row.append(_range(made.rate_interval))
+        row += [_percent(made.pass_at.get(k)) for k in shown]
+        row += [_percent(made.pass_hat.get(k)) for k in shown if k > 1]
+        row += [_number(made.reward, 3), _range(made.reward_interval, percent=False)]
+        rows.append(row)
+    return aligned(rows, labels=2)
+
+
+def summaries(tries: Iterable[Try]) -> dict[str, list[tuple[str, Summary]]]:
+    """Return the statistics by environment, dataset, hardness and tag, where there are several."""
+    tries = list(tries)
+    found: dict[str, list[tuple[str, Summary]]] = {}
+    for by in _BY:
+        parts = groups(tries, by)
+        if len(parts) > 1:
+            values = sorted(parts, key=rank_of_hardness)
+            found[by] = [(value, summarise(parts[value])) for value in values]
+    return found
+
+
+def _rows(tries: list[Try]) -> list[Sequence[str]]:
+    parts: dict[tuple[str, ...], list[Try]] = defaultdict(list)
+    for each in tries:
+        row = each.row
+        parts[each.key.env, str(row.get("dataset") or ""), row.get("hardness") or "-"].append(each)
+    rows = [_row(labels, parts[labels]) for labels in sorted(parts, key=_order)]
+    if len(rows) > 1:
+        rows.append(_row(("all", "", ""), tries))
+    tokens, cost = _spent(tries)
+    shown = len(_LABELS) + len(_NUMBERS) + (2 if cost else 1 if tokens else 0)
+    again = any(each.repeat > 1 for each in tries)
+    at = len(_LABELS) + 1  # of the number of tries, which tells nothing where there is one each
+    return [
+        (*row[: at + again], *row[at + 1 : shown])
+        for row in [(*_LABELS, *_NUMBERS, *_SPENT), *rows]
+    ]
+
+
+def _row(labels: tuple[str, ...], tries: list[Try]) -> tuple[str, ...]:
+    made = summarise(tries)
+    graded = [each for each in tries if each.graded]
+    actions = [executed for each in graded for executed in _executed(each)]
+    n = len(graded)
+    return (
+        *labels,
+        str(made.tasks),
+        str(made.tries),
+        str(made.solved),
+        _percent(made.rate),
+        _range(made.rate_interval),
+        _number(made.reward, 3),
+        f"{len(actions) / n:.1f}" if n else "-",
+        f"{actions.count(False) / len(actions):.1%}" if actions else "-",
+        _number(made.seconds, 2),
+        f"{sum(map(_tokens, graded)) / n:,.0f}" if n else "-",
+        f"{sum(_cost(each) or 0.0 for each in graded) / n:.4f}" if n else "-",
+    )
+
+
+def _order(labels: tuple[str, ...]) -> tuple[Any, ...]:
+    env, dataset, hardness = labels
+    return env, dataset, *rank_of_hardness(hardness)
+
+
+def _executed(each: Try) -> list[bool]:
+    executed: list[bool] = each.row["turn_history"].get("valid_action") or []
+    return executed
+
+
+def _tokens(each: Try) -> int:
+    usage = each.row.get("usage") or {}
+    return int(usage.get("input_tokens", 0) + usage.get("output_tokens", 0))
+
+
+def _cost(each: Try) -> float | None:
+    cost: float | None = (each.row.get("usage") or {}).get("cost")
+    return cost
+
+
+def _spent(tries: list[Try]) -> tuple[bool, bool]:
+    return any(map(_tokens, tries)), any(map(_cost, tries))
+
+
+def _bill(tries: list[Try]) -> str:
+    requests = sum((each.row.get("usage") or {}).get("requests", 0) for each in tries)
+    costs = [cost for cost in map(_cost, tries) if cost is not None]
+    cost = f", cost {sum(costs):.4f}" if costs else ""
+    return f"spent: {requests:,} requests, {sum(map(_tokens, tries)):,} tokens{cost}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _range(interval: Interval | None, *, percent: bool = True) -> str:
+    if interval is None:
+        return "-"
+    if percent:
+        return f"{100 * interval.low:.0f}-{100 * interval.high:.0f}%"
+    return f"{interval.low:.3f}-{interval.high:.3f}"
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", "\\|")

@@ -1,0 +1,269 @@
+"""One agent at work on a thread of its own, and the ways to make it stop.
+
+The turn loop (``episode.py``) starts it and watches it from another thread. Python cannot end a
+thread, so an agent is asked in turn: its environment refuses, its own ``abort`` is called, its
+event loop is cancelled, an exception is raised in its thread. One that is deaf to all of that
+waits in code that is not Python, and is left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import inspect
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, NoReturn
+
+from pytest_intercode.agents.facade import AgentEnvironment
+from pytest_intercode.agents.ledger import Ledger
+from pytest_intercode.agents.protocol import Agent
+from pytest_intercode.core.turn import Observation, StepResult
+from pytest_intercode.environments.base import Environment
+from pytest_intercode.errors import AgentError, BudgetExhausted, InfrastructureError
+from pytest_intercode.rollouts.budgets import RunBudget
+
+__all__ = ["AgentRun"]
+
+_REFUSALS = 5
+_DEAF = 10_000  # times after which an agent that is sent off is not taken for one that goes
+
+
+class _CalledOff(BaseException):
+    """Leaves an agent whose time is up, past its own ``except Exception``."""
+
+
+class AgentRun:
+    """One agent at work; lives on the agent's thread, and is watched from another.
+
+    Attributes:
+        failure: what the agent raised, if it did.
+        spoiled: what broke under an action, whatever the agent has made of it.
+        done: set when the agent has ended.
+        in_environment: whether an action of it runs.
+        parked: it swallowed whatever it was refused with, and waits for ever.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        environment: Environment,
+        first: Observation,
+        ledger: Ledger,
+        run_budget: RunBudget,
+    ) -> None:
+        self.failure: BaseException | None = None
+        self.spoiled: InfrastructureError | None = None
+        self.done = threading.Event()
+        self.in_environment = False
+        self.parked = False
+        self._agent = agent
+        self._environment = environment
+        self._first = first
+        self._ledger = ledger
+        self._run_budget = run_budget
+        self._called_off = False
+        self._gate = threading.Lock()  # nothing is raised in the thread while an action runs
+        self._turnstile = threading.RLock()  # an agent's threads take turns
+        self._thread_id = 0
+        self._deaf = False
+        self._refused = self._sent_off = 0
+        self._since = time.monotonic()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._awaited: asyncio.Task[Any] | None = None
+
+    def __call__(self) -> None:
+        """Play the episode, to its end or to the agent's."""
+        self._thread_id = threading.get_ident()
+        try:
+            try:
+                self._play()
+            except _CalledOff:
+                pass
+            except BaseException as error:  # an agent's sys.exit must not end our thread unseen
+                ended_well = self._environment.over and _only_of_the_end(error)
+                if not (ended_well or self._called_off):
+                    self.failure = error
+            finally:
+                self._close_loop()
+        except _CalledOff:  # it may come anywhere
+            pass
+        except BaseException as error:
+            if not self._called_off:
+                self.failure = self.failure or error
+        finally:
+            self._deaf = True
+            self.done.set()
+
+    # -- what the watching thread calls
+
+    def call_off(self, reason: str) -> None:
+        """Let no further action run, stop the one that runs, and ask the agent to end."""
+        self._called_off = True
+        self._environment.call_off(reason)
+        with contextlib.suppress(Exception):
+            self._agent.abort()
+        loop, awaited = self._loop, self._awaited
+        if loop is not None and awaited is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has just been closed
+                loop.call_soon_threadsafe(awaited.cancel)
+
+    def send_away(self, patience: float) -> bool:
+        """Raise an exception in the agent's thread; return whether it has ended.
+
+        It is heard at the next instruction of Python, so not by whoever waits in C.
+
+        Args:
+            patience: seconds to wait for the end.
+        """
+        with self._gate:
+            if not self.in_environment and not self._deaf:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(self._thread_id), ctypes.py_object(_CalledOff)
+                )
+        return self.done.wait(patience)
+
+    def rest(self) -> str:
+        """Return what the agent said after its last action."""
+        note = self._ledger.take()
+        return "\n".join(part for part in (note.thought, note.log) if part)
+
+    # -- the agent's thread
+
+    def _play(self) -> None:
+        task = self._environment.task
+        assert task is not None
+        agent, environment = self._agent, self._environment
+        view = task.view(environment.max_turns)
+        try:
+            self._since = time.monotonic()
+            if agent.style == "loop":
+                self._await(
+                    agent.run(
+                        view,
+                        AgentEnvironment(
+                            view, self._step, self._submit, self._pass_turn, self._ledger
+                        ),
+                    )
+                )
+                return
+            self._await(agent.reset(view))
+            observation = self._first
+            while not environment.over and not self._called_off:
+                action = self._await(agent.act(observation))
+                if not isinstance(action, str):
+                    raise AgentError(
+                        f"act() returned {_named(action)} on turn {len(environment.turns) + 1}; "
+                        "an action is a str, and 'submit' ends the episode"
+                    )
+                observation = self._step(action)[0]
+        finally:
+            self._await(agent.close())
+
+    def _await(self, value: Any) -> Any:
+        """Finish what an async agent returned, on one event loop for the whole episode."""
+        if not inspect.isawaitable(value):
+            return value
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        self._awaited = self._loop.create_task(_finish(value))
+        try:
+            return self._loop.run_until_complete(self._awaited)
+        finally:
+            self._awaited = None
+
+    def _close_loop(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is None:
+            return
+        try:
+            tasks = asyncio.all_tasks(loop)
+            for task in tasks:
+                task.cancel()
+            if tasks:  # gathering nothing would ask for a loop that this thread has not
+                loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            if not self._called_off:  # waits for what runs in its threads
+                loop.run_until_complete(loop.shutdown_default_executor())
+        finally:
+            loop.close()
+
+    def _step(self, action: str) -> StepResult:
+        if not isinstance(action, str):
+            raise AgentError(f"env.step() was called with {_named(action)}; an action is a str")
+        return self._counted(lambda: self._environment.step(action))
+
+    def _submit(self, answer: str = "") -> StepResult:
+        if not isinstance(answer, str):
+            raise AgentError(f"env.submit() was called with {_named(answer)}; an answer is a str")
+        return self._counted(lambda: self._environment.submit(answer))
+
+    def _pass_turn(self, action: str, observation: str) -> StepResult:
+        for given in (action, observation):
+            if not isinstance(given, str):
+                raise AgentError(f"env.pass_turn() was called with {_named(given)}; it takes texts")
+        return self._counted(lambda: self._environment.pass_turn(action, observation))
+
+    def _counted(self, act: Callable[[], StepResult]) -> StepResult:
+        with self._turnstile:
+            with self._gate:
+                called_off = self._called_off
+                self.in_environment = not called_off
+            if called_off:
+                self._send_off()
+            before = len(self._environment.turns)
+            took = time.monotonic() - self._since
+            try:
+                return act()
+            except BudgetExhausted:
+                if self._refused >= _REFUSALS:  # it swallows that, and would go on for ever
+                    self.in_environment = False
+                    self._send_off()
+                self._refused += 1
+                raise
+            except InfrastructureError as error:
+                if not self._called_off:
+                    self.spoiled = error
+                raise
+            finally:
+                self._write_down(before, took)
+                self._since = time.monotonic()
+                self.in_environment = False
+
+    def _send_off(self) -> NoReturn:
+        """Take the agent out of its loop; one that does not let itself be taken is held there."""
+        self._sent_off += threading.get_ident() == self._thread_id
+        if self._sent_off > _DEAF:
+            self.parked = self._deaf = True
+            self.done.set()
+            threading.Event().wait()
+        raise _CalledOff from None
+
+    def _write_down(self, before: int, took: float) -> None:
+        """Put on the turn that was just taken what belongs to it, and count it."""
+        if len(self._environment.turns) > before:
+            note = self._ledger.take()
+            self._environment.amend_turn(
+                before, thought=note.thought, log=note.log, usage=note.usage, agent_seconds=took
+            )
+            spent = self._run_budget.charge(turns=1)
+            if spent:
+                self._ledger.exhaust(spent)
+
+
+def _only_of_the_end(error: BaseException) -> bool:
+    """Whether an agent raised nothing but that its episode is over, be it from several tasks."""
+    inner = getattr(error, "exceptions", None)
+    if isinstance(inner, tuple) and inner:  # an exception group, which Python 3.10 has not
+        return all(map(_only_of_the_end, inner))
+    return isinstance(error, (BudgetExhausted, _CalledOff))
+
+
+async def _finish(value: Awaitable[Any]) -> Any:
+    return await value
+
+
+def _named(value: object) -> str:
+    return "None" if value is None else f"{value!r:.60} ({type(value).__name__})"

@@ -1,0 +1,282 @@
+"""Keeps an agent's hands off the next one's process: what it changed is set back and named.
+
+Agents of one run live in one process. Directory, environment variables, import path, standard
+streams, umask and the root logger are as they were when an episode ends; when several run side by
+side, as soon as none does. Threads that it leaves cannot be ended, and are named. Memory, open
+files and the modules it patched are not looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from pytest_intercode.rollouts.owners import threads_of
+
+__all__ = ["OUR_THREADS", "Commons", "kept_apart"]
+
+OUR_THREADS = "intercode-"
+"""How the names of our own threads begin."""
+
+_MOST_NAMES = 5
+
+
+@contextlib.contextmanager
+def kept_apart() -> Iterator[list[str]]:
+    """Run an episode that has the process to itself; set back what the agent changed in it.
+
+    Returns:
+        A list, filled when the episode is over: a line for each thing that the agent left.
+    """
+    left: list[str] = []
+    keepers = (_Directory(), _Variables(), _ImportPath(), _Streams(), _Umask(), _Logging())
+    threads = set(threading.enumerate())
+    try:
+        yield left
+    finally:
+        for keeper in keepers:
+            said = keeper.changed()
+            if said:
+                keeper.set_back()
+                left.append(f"{said} (set back)")
+            keeper.close()
+        left += _still_running(set(threading.enumerate()) - threads)
+
+
+class Commons:
+    """What episodes that run side by side have in common, and what becomes of it.
+
+    Whose doing a change is cannot be told. It is named with the episode that ends first after it,
+    and set back when no episode runs: until then somebody may rely on it. Threads are told apart
+    by their owners (:mod:`pytest_intercode.rollouts.owners`). The standard streams and the root
+    logger's level are pytest's to change meanwhile, and are left to it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running = 0
+        self._keepers: list[_Keeper] = []
+        self._told: set[str] = set()
+
+    @contextlib.contextmanager
+    def episode(self, owner: object) -> Iterator[list[str]]:
+        """Run one of the episodes.
+
+        Args:
+            owner: what its threads belong to.
+
+        Returns:
+            A list, filled when the episode is over: a line for each thing that was left.
+        """
+        left: list[str] = []
+        with self._lock:
+            if not self._running:
+                self._keepers = [_Directory(), _Variables(), _ImportPath(), _Umask(), _Handlers()]
+                self._told.clear()
+            self._running += 1
+        try:
+            yield left
+        finally:
+            with self._lock:
+                self._running -= 1
+                for keeper in self._keepers:
+                    left += self._look(keeper)
+            left += _still_running(set(threads_of(owner)))
+
+    def _look(self, keeper: _Keeper) -> Iterator[str]:
+        said = keeper.changed()
+        if said and said not in self._told:
+            self._told.add(said)
+            beside = f"{self._running} other episode{'s' if self._running > 1 else ''} running"
+            yield f"{said} ({f'seen with {beside}' if self._running else 'set back'})"
+        if not self._running:
+            if said:
+                keeper.set_back()
+            keeper.close()
+
+
+class _Keeper(Protocol):
+    """Remembers one thing of the process as it is when this is made."""
+
+    def changed(self) -> str:
+        """Say what is different now, or nothing."""
+
+    def set_back(self) -> None:
+        """Make it as it was."""
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+
+
+def _still_running(threads: set[threading.Thread]) -> list[str]:
+    names = [each.name for each in threads if not each.name.startswith(OUR_THREADS)]
+    return [f"threads that still run: {_names(names)}"] if names else []
+
+
+def _names(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(sorted(names)[:_MOST_NAMES]) + more
+
+
+class _Directory:
+    def __init__(self) -> None:
+        self._name = Path.cwd()
+        self._folder = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def changed(self) -> str:
+        try:
+            now: Path | str = Path.cwd()
+        except OSError:
+            now = "a folder that is gone"
+        return "" if now == self._name else f"the working directory {now}"
+
+    def set_back(self) -> None:
+        os.fchdir(self._folder)
+
+    def close(self) -> None:
+        os.close(self._folder)
+
+
+class _Variables:
+    def __init__(self) -> None:
+        self._before = _variables()
+
+    def _different(self) -> list[str]:
+        before, now = self._before, _variables()
+        return [
+            name
+            for name in {**before, **now}
+            if before.get(name) != now.get(name) and name != "PYTEST_CURRENT_TEST"
+        ]
+
+    def changed(self) -> str:
+        different = self._different()
+        return f"environment variables: {_names(different)}" if different else ""
+
+    def set_back(self) -> None:
+        for name in self._different():
+            if name in self._before:
+                os.environ[name] = self._before[name]
+            else:
+                os.environ.pop(name, None)
+
+    def close(self) -> None:
+        pass
+
+
+def _variables() -> dict[str, str]:
+    """Copy the environment; in contrast to ``dict(os.environ)`` while others change it."""
+    pairs = ((name, os.environ.get(name)) for name in list(os.environ))
+    return {name: value for name, value in pairs if value is not None}
+
+
+class _ImportPath:
+    def __init__(self) -> None:
+        self._path, self._words = list(sys.path), list(sys.argv)
+
+    def changed(self) -> str:
+        same = sys.path == self._path and sys.argv == self._words
+        return "" if same else "another sys.path or sys.argv"
+
+    def set_back(self) -> None:
+        sys.path[:], sys.argv[:] = self._path, self._words
+
+    def close(self) -> None:
+        pass
+
+
+class _Streams:
+    def __init__(self) -> None:
+        self._before = {name: getattr(sys, name) for name in ("stdin", "stdout", "stderr")}
+
+    def changed(self) -> str:
+        other = [name for name, stream in self._before.items() if getattr(sys, name) is not stream]
+        return f"another {' and '.join(f'sys.{name}' for name in other)}" if other else ""
+
+    def set_back(self) -> None:
+        for name, stream in self._before.items():
+            setattr(sys, name, stream)
+
+    def close(self) -> None:
+        pass
+
+
+class _Umask:
+    def __init__(self) -> None:
+        self._before = _present_umask()
+
+    def changed(self) -> str:
+        now = _present_umask()
+        known = self._before is not None and now is not None
+        return f"the umask {now:04o}" if known and now != self._before else ""
+
+    def set_back(self) -> None:
+        if self._before is not None:
+            os.umask(self._before)
+
+    def close(self) -> None:
+        pass
+
+
+def _present_umask() -> int | None:
+    """Return the umask without changing it, as ``os.umask`` would; None where nobody says."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("Umask:"):
+                return int(line.split()[1], 8)
+    return None
+
+
+class _Logging:
+    """The root logger of a process with one episode."""
+
+    def __init__(self) -> None:
+        root = self._root = logging.getLogger()
+        self._level, self._disabled = root.level, root.manager.disable
+        self._handlers = list(root.handlers)
+
+    def changed(self) -> str:
+        root = self._root
+        same = (root.level, root.manager.disable) == (self._level, self._disabled)
+        return "" if same and self._same_handlers() else "another set-up of the root logger"
+
+    def _same_handlers(self) -> bool:
+        return self._root.handlers == self._handlers
+
+    def set_back(self) -> None:
+        self._root.setLevel(self._level)
+        logging.disable(self._disabled)
+        self._root.handlers[:] = self._handlers
+
+    def close(self) -> None:
+        pass
+
+
+class _Handlers(_Logging):
+    """The same, but for pytest's own handlers and level, which change from item to item."""
+
+    def changed(self) -> str:
+        same = self._root.manager.disable == self._disabled and self._same_handlers()
+        return "" if same else "another set-up of the root logger"
+
+    def _same_handlers(self) -> bool:
+        return _foreign(self._root.handlers) == _foreign(self._handlers)
+
+    def set_back(self) -> None:
+        logging.disable(self._disabled)
+        kept = _foreign(self._handlers)
+        for handler in _foreign(self._root.handlers):
+            if handler not in kept:
+                self._root.removeHandler(handler)
+        for handler in kept:
+            self._root.addHandler(handler)  # does nothing for one that is there
+
+
+def _foreign(handlers: list[logging.Handler]) -> list[logging.Handler]:
+    return [each for each in handlers if not type(each).__module__.startswith("_pytest.")]

@@ -1,0 +1,261 @@
+"""Agents that mean harm to SQLite: each is refused or stopped, and the next episode is as ever."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_intercode.core.task import Limits
+from pytest_intercode.databases.sqlite.session import SqliteSession
+from tests.support.sql_shop import (
+    CHEAPEST,
+    ENDLESS,
+    RAISE,
+    STUBBORN,
+    Start,
+    reason_of,
+    reward_of,
+)
+
+READING = [
+    ("DROP TABLE item", "read-only"),
+    ("DELETE FROM item", "read-only"),
+    ("UPDATE item SET price = 0", "read-only"),
+    ("CREATE TABLE x (a)", "read-only"),
+    ("ALTER TABLE item RENAME TO thing", "read-only"),
+    ("PRAGMA user_version = 5", "PRAGMA"),
+    ("INSERT INTO sqlite_master VALUES (1, 2, 3, 4, 5)", "may not be modified"),
+]
+ANYWHERE = [
+    ("ATTACH '/tmp/intercode-test.db' AS x", "ATTACH"),
+    ("ATTACH ':memory:' AS x", "ATTACH"),
+    ("DETACH main", "ATTACH"),
+    ("VACUUM", "VACUUM"),
+    ("VACUUM INTO '/tmp/intercode-test.db'", "VACUUM"),
+    ("SELECT load_extension('/lib/x86_64-linux-gnu/libc.so.6')", "load_extension"),
+    ("SELECT writefile('/tmp/intercode-test.db', 'x')", "writefile"),
+    ("SELECT readfile('/etc/passwd')", "readfile"),
+    ("SELECT fts3_tokenizer('simple')", "fts3_tokenizer"),
+    ("PRAGMA writable_schema = 1", "PRAGMA"),
+    ("PRAGMA journal_mode = WAL", "PRAGMA"),
+    ("PRAGMA temp_store_directory = '/tmp'", "PRAGMA"),
+    ("PRAGMA mmap_size = 1000000000", "PRAGMA"),
+    ("PRAGMA cache_size = 1000000000", "PRAGMA"),
+    ("CREATE VIRTUAL TABLE temp.x USING csv(filename='/etc/passwd')", "module"),
+    ("SELECT " + "(" * 5000 + "1" + ")" * 5000, "Error"),
+    ("SELECT '" + "x" * 2_000_000 + "'", "not run"),
+    ("SELECT \ud800", "not SQL"),
+    ("SELECT '\0'", "null character"),
+    ("SELECT ?", "bindings"),
+    ("SELECT " + "a LIKE " * 2000 + "b", "Error"),
+]
+
+
+TOO_LONG = [
+    ("SELECT randomblob(1000000000)", "too big"),
+    ("SELECT zeroblob(1000000000)", "too big"),
+    ("SELECT hex(zeroblob(16000000))", "too big"),
+    ("SELECT '" + "é" * 700_000 + "'", "too large"),
+]
+
+
+@pytest.mark.parametrize(("action", "said"), READING + ANYWHERE)
+def test_what_a_reading_session_refuses(start: Start, action: str, said: str) -> None:
+    environment = start(CHEAPEST)
+    observation = environment.step(action)[0]
+    assert not observation.executed
+    assert said in observation
+    assert environment.step("SELECT count(*) FROM item")[0] == "count(*)\n5\n(1 row)"
+    assert reward_of(start(CHEAPEST), CHEAPEST) == 1.0
+
+
+@pytest.mark.parametrize(("action", "said"), ANYWHERE)
+def test_what_a_writing_session_refuses(start: Start, action: str, said: str) -> None:
+    environment = start(RAISE)
+    observation = environment.step(action)[0]
+    assert not observation.executed
+    assert said in observation
+    assert reward_of(environment, RAISE) == 1.0
+    assert not Path("/tmp/intercode-test.db").exists()
+
+
+@pytest.mark.parametrize(("action", "said"), TOO_LONG)
+def test_long_values(start: Start, action: str, said: str) -> None:
+    """Python 3.10 cannot set SQLite's limits; what the process may take is limited all the same."""
+    environment = start(CHEAPEST, limits=Limits(memory=64 * 1024**2))
+    observation = environment.step(action)[0]
+    if sys.version_info >= (3, 11):
+        assert not observation.executed
+        assert said in observation
+    assert len(observation) < 70_000
+    assert reward_of(environment, CHEAPEST) == 1.0
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "DROP TABLE item",
+        "DELETE FROM item",
+        "DROP VIEW cheap; CREATE VIEW cheap AS " + ENDLESS,
+        "CREATE TABLE x AS WITH RECURSIVE r(n) AS (VALUES(1) UNION ALL SELECT n + 1 FROM r LIMIT "
+        "300000) SELECT n, hex(n) FROM r",
+        "PRAGMA foreign_keys = 0; DELETE FROM item; INSERT INTO sale VALUES (77, 'x', 1)",
+    ],
+)
+def test_what_one_episode_breaks_the_next_does_not_see(
+    start: Start, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    monkeypatch.setattr("pytest_intercode.databases.sqlite.session._TABLE_TIMEOUT", 2.0)
+    environment = start(RAISE, timeout=10.0)
+    assert environment.step(action)[0].executed
+    assert environment.submit()[1] < 1.0
+    assert reward_of(start(RAISE), RAISE) == 1.0
+    assert reward_of(start(CHEAPEST), CHEAPEST) == 1.0
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        ENDLESS,
+        "SELECT count(*) FROM " + ", ".join(["item"] * 30),
+        "SELECT count(*) FROM " + ", ".join(["sqlite_master"] * 60),
+        "CREATE TEMP TABLE x AS " + ENDLESS.replace("count(*)", "n"),
+    ],
+)
+def test_what_never_ends_is_stopped(start: Start, action: str) -> None:
+    environment = start(CHEAPEST, timeout=0.5)
+    environment.step("CREATE TEMP TABLE kept (a)")
+    began = time.monotonic()
+    observation = environment.step(action)[0]
+    assert time.monotonic() - began < 3.0
+    assert observation == "Error: stopped after 0.5 s (interrupted)"
+    assert not observation.executed
+    assert environment.step("SELECT count(*) FROM kept")[0].executed
+    assert reward_of(environment, CHEAPEST) == 1.0
+
+
+def test_what_cannot_be_interrupted_is_killed(start: Start) -> None:
+    environment = start(CHEAPEST, timeout=0.5)
+    environment.step("CREATE TEMP TABLE kept (a)")
+    began = time.monotonic()
+    observation = environment.step(STUBBORN)[0]
+    assert time.monotonic() - began < 5.0
+    assert "was killed; a new session has no temporary tables" in observation
+    assert not environment.step("SELECT * FROM kept")[0].executed
+    assert reward_of(environment, CHEAPEST) == 1.0
+
+
+def test_what_was_committed_survives_the_kill(start: Start) -> None:
+    environment = start(RAISE, timeout=0.5)
+    environment.step("CREATE TEMP TABLE kept AS SELECT 1 AS a; BEGIN; DELETE FROM sale; ROLLBACK")
+    environment.step(RAISE)
+    environment.step("SAVEPOINT s; DELETE FROM sale; ROLLBACK TO s; RELEASE s")
+    environment.step("BEGIN; DELETE FROM item")
+    observation = environment.step(STUBBORN)[0]
+    assert "a new session has the database as it was last committed" in observation
+    assert environment.step("SELECT a, (SELECT count(*) FROM item) FROM kept")[0].split()[
+        -3:-1
+    ] == [
+        "5",
+        "(1",
+    ]
+    assert environment.submit()[1] == 1.0
+
+
+def test_a_long_result_is_cut_and_is_not_right(start: Start) -> None:
+    environment = start("SELECT 1", timeout=20.0)
+    endless = "WITH RECURSIVE r(n) AS (VALUES(1) UNION ALL SELECT n + 1 FROM r) SELECT n FROM r"
+    observation = environment.step(endless)[0]
+    assert observation.endswith("the result has more than 100000 rows ...]")
+    assert environment.submit()[1] == 0.0
+    assert reason_of(environment) == "the answer has more rows than can be right"
+    environment = start("SELECT 1", timeout=20.0)
+    large = "WITH RECURSIVE r(n) AS (VALUES(1) UNION ALL SELECT n + 1 FROM r LIMIT 1000) "
+    observation = environment.step(large + "SELECT zeroblob(1000000) FROM r")[0]
+    assert "the result has more than 67 rows" in observation
+    assert len(observation) < 70_000
+
+
+def test_many_statements_have_the_time_and_the_room_of_one_action(start: Start) -> None:
+    environment = start(CHEAPEST, timeout=0.5)
+    began = time.monotonic()
+    some = ENDLESS.replace("FROM r)", "FROM r LIMIT 9)")
+    observation = environment.step(";".join([some] * 10_000))
+    assert time.monotonic() - began < 8.0
+    assert "statements after it were not run]" in observation[0]
+    observation = environment.step(";".join([some] * 20_000))
+    assert observation[0] == "[not run: an action has at most 1048576 characters]"
+    assert environment.submit()[1] == 0.0
+    environment = start(CHEAPEST, timeout=20.0)
+    wide = "WITH RECURSIVE r(n) AS (VALUES(1) UNION ALL SELECT n + 1 FROM r LIMIT 30) "
+    observation = environment.step(f"{wide} SELECT hex(zeroblob(100000)) FROM r;" * 20)
+    assert observation[0].executed
+    assert len(observation[0]) < 100_000
+
+
+def test_memory_is_limited(start: Start) -> None:
+    environment = start(CHEAPEST, limits=Limits(memory=64 * 1024**2), timeout=20.0)
+    many = "WITH RECURSIVE r(n) AS (VALUES(1) UNION ALL SELECT n + 1 FROM r LIMIT 200) "
+    observation = environment.step(many + "SELECT group_concat(n), max(hex(randomblob(n))) FROM r")
+    assert observation[0].executed
+    hungry = "CREATE TEMP TABLE x AS " + many + "SELECT randomblob(1000000) AS b FROM r"
+    observation = environment.step(hungry)
+    assert "out of memory" in observation[0]
+    assert reward_of(environment, CHEAPEST) == 1.0
+
+
+@pytest.mark.parametrize("query", [ENDLESS, STUBBORN])
+def test_calling_off_ends_an_action(start: Start, query: str) -> None:
+    environment = start(RAISE, timeout=60.0)
+    environment.step(RAISE)
+    done: list[Any] = []
+    thread = threading.Thread(target=lambda: done.append(environment.step(query)))
+    began = time.monotonic()
+    thread.start()
+    time.sleep(0.3)
+    environment.call_off("timed out")
+    thread.join(10)
+    assert done
+    assert environment.end("stopped").value == 1.0  # what was done before still counts
+    assert time.monotonic() - began < 8.0
+
+
+def test_closing_ends_an_action(start: Start) -> None:
+    environment = start(CHEAPEST, timeout=60.0)
+    thread = threading.Thread(target=lambda: environment.step(ENDLESS))
+    thread.start()
+    time.sleep(0.3)
+    began = time.monotonic()
+    environment.close()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert time.monotonic() - began < 5.0
+
+
+def test_gold_is_not_in_the_agents_process(start: Start) -> None:
+    """Neither its text nor its result; its memory is searched, as no query could."""
+    secret = "found_in_no_agents_process"
+    environment = start(f"SELECT '{secret}' || count(*) FROM item")
+    environment.step("SELECT sqlite_version()")
+    session = environment._session
+    assert isinstance(session, SqliteSession)
+    pid = session._live().pid
+    found = b""
+    with Path(f"/proc/{pid}/mem").open("rb", 0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            area, mode = line.split()[:2]
+            first, last = (int(part, 16) for part in area.split("-"))
+            if "r" not in mode or "[v" in line:
+                continue
+            memory.seek(first)
+            try:
+                found += memory.read(last - first)
+            except OSError:
+                continue
+    assert b"CREATE TABLE item" in found
+    assert secret.encode() not in found

@@ -1,0 +1,289 @@
+"""What is bubblewrap's own: what of the host can be seen, who may use it, and what it leaves."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import sysconfig
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_intercode.core.task import Limits
+from pytest_intercode.sandboxes.bubblewrap.box import Box
+from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap, disk_size
+from pytest_intercode.sandboxes.bubblewrap.hosttree import _ETC
+from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
+from pytest_intercode.suites.loader import bundled_folder
+
+SOON = 30.0
+MIB = 1024**2
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def box(bubblewrap: Bubblewrap) -> Iterator[Box]:
+    started = bubblewrap.launch(SandboxSpec(HOST, workdir="/work", limits=Limits(pids=64)))
+    yield started
+    started.close()
+
+
+def said(box: Box, action: str) -> str:
+    execution = box.run(action, SOON)
+    assert execution.ended == "itself", execution
+    return execution.output.decode()
+
+
+def python(box: Box, text: str) -> str:
+    return said(box, f"python3 - <<'EOF'\n{textwrap.dedent(text)}\nEOF")
+
+
+# -- what of the host can be seen
+
+
+def test_only_what_is_on_the_list(box: Box, tmp_path: Path) -> None:
+    Path(tmp_path, "secret").write_text("the host's")
+    private = [tmp_path, Path.home() / ".ssh", ROOT, bundled_folder("tasks") / "bash.yaml"]
+    private += [Path("/var/run/docker.sock"), Path("/run/user"), Path("/sys/kernel")]
+    for path in private:
+        assert box.run(f"stat '{path}'", SOON).status == 1, path
+    assert said(box, "ls -A /home /root /srv /mnt /media /opt /boot /sys /tmp | grep -v :") == (
+        "\n" * 8
+    )
+    ours = {"passwd", "group", "shadow", "gshadow", "hostname", "hosts", "resolv.conf", "default"}
+    etc = set(said(box, "ls -A /etc").split())
+    assert etc <= {name.partition("/")[0] for name in _ETC} | ours
+    assert said(box, "ls -A /usr/src /usr/local/src | grep -v :") == "\n"
+    users = {line.partition(":")[0] for line in Path("/etc/passwd").read_text().splitlines()}
+    ordinary = {name for name in users if Path("/home", name).is_dir()}
+    assert not ordinary & set(said(box, "cut -d: -f1 /etc/passwd").split())
+
+
+def test_variables_are_not_inherited(box: Box) -> None:
+    names = {line.partition("=")[0] for line in said(box, "env").splitlines()}
+    assert names <= {"PATH", "HOME", "HOSTNAME", "PWD", "OLDPWD", "SHLVL", "_"}
+
+
+def test_hidden_folders_are_empty() -> None:
+    engine = Bubblewrap(hidden=["/usr/share/doc"])
+    try:
+        box = engine.launch(SandboxSpec(HOST))
+        assert said(box, "ls -A /usr/share/doc") == ""
+        assert box.run("touch /usr/share/doc/x", SOON).status == 1
+    finally:
+        engine.close()
+
+
+def test_no_way_out(box: Box) -> None:
+    """Processes, sockets, descriptors and mounts of the host."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("\0pytest-intercode-test")
+        listener.listen()
+        shown = python(
+            box,
+            f"""
+            import os, socket
+            try:
+                socket.socket(socket.AF_UNIX).connect("\\0pytest-intercode-test")
+            except OSError as error:
+                print(error.strerror)
+            try:
+                os.kill({os.getpid()}, 0)
+            except ProcessLookupError:
+                print("no such process")
+            print(sorted(os.listdir("/proc/self/fd")), os.readlink("/proc/self/ns/net") != "")
+            """,
+        )
+    assert shown == "Connection refused\nno such process\n['0', '1', '2', '3'] True\n"
+    numbers = [int(pid) for pid in said(box, "cd /proc; echo [0-9]*; cd /work").split()]
+    assert max(numbers) < 1000
+    mounts = said(box, "cat /proc/self/mountinfo")
+    assert str(ROOT) not in mounts
+    for name in ("uts", "ipc", "pid", "mnt", "user", "net", "cgroup"):
+        assert said(box, f"readlink /proc/self/ns/{name}").strip() != str(
+            Path(f"/proc/self/ns/{name}").readlink()
+        )
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "libc.ptrace(16, 1, 0, 0)",
+        "libc.unshare(0x10000000)",
+        "libc.setns(os.open('/proc/self/ns/mnt', 0), 0)",
+        "libc.mount(b'x', b'/mnt', b'tmpfs', 0, None)",
+        "libc.umount2(b'/proc/sys', 2)",
+        "libc.pivot_root(b'/', b'/mnt')",
+        "libc.syscall(442, -1, b'/', 0, 0, 0)",
+        "libc.syscall(425, 8, 0)",
+        "libc.clone(0, 0, 0x10000000, 0)",
+        "libc.ioctl(os.openpty()[1], 0x5412, b'x')",
+        "libc.sethostname(b'x', 1)",
+        "libc.setrlimit(7, (ctypes.c_ulong * 2)(1 << 40, 1 << 40))",
+    ],
+)
+def test_refused_calls(box: Box, call: str) -> None:
+    shown = python(
+        box,
+        f"""
+        import ctypes, errno, os
+        libc = ctypes.CDLL(None, use_errno=True)
+        print({call}, errno.errorcode.get(ctypes.get_errno()))
+        """,
+    )
+    assert shown in ("-1 EPERM\n", "-1 EINVAL\n"), call
+    assert shown == "-1 EPERM\n" or "clone" in call
+
+
+def test_system_is_read_only(box: Box) -> None:
+    for path in ("/usr/x", "/usr/bin/x", "/proc/sys/kernel/x", "/dev/x"):
+        assert box.run(f": >{path}", SOON).status == 1, path
+    assert box.run("echo 1 >/proc/sys/kernel/panic", SOON).status == 1
+    assert said(box, "echo x >/etc/x && cat /etc/x; rm /etc/x") == "x\n"
+
+
+# -- limits
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make control groups for sure")
+def test_control_groups(bubblewrap: Bubblewrap) -> None:
+    if not bubblewrap.grouped:
+        pytest.skip("no control groups here")
+    limits = Limits(memory=100 * MIB, pids=40, cpus=0.5)
+    box = bubblewrap.launch(SandboxSpec(HOST, limits=limits))
+    folders = bubblewrap._group_of[box].folders
+    values = {
+        path.name: path.read_text().strip()
+        for folder in folders.values()
+        for name in ("memory.limit_in_bytes", "memory.max", "pids.max", "cpu.cfs_quota_us")
+        if (path := folder / name).exists()
+    }
+    memory = str(limits.memory + disk_size(limits))
+    assert values.pop("memory.limit_in_bytes", memory) == memory
+    assert values.pop("memory.max", memory) == memory
+    assert values.pop("pids.max") == "41"
+    assert values.pop("cpu.cfs_quota_us", "50000") == "50000"
+    box.close()
+    bubblewrap.launch(SandboxSpec(HOST)).close()  # removes what has ended meanwhile
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")
+@pytest.mark.usefixtures("bubblewrap")
+def test_root_without_control_groups_becomes_nobody() -> None:
+    """Nothing else would limit how many processes root starts."""
+    engine = Bubblewrap(root=False)
+    try:
+        box = engine.launch(SandboxSpec(HOST, limits=Limits(pids=32)))
+        assert not engine.grouped
+        assert Path(f"/proc/{box.pid}").stat().st_uid == engine.owner == 65534
+        bomb = box.run("for n in {1..60}; do sleep 100 & done 2>&1; sleep 100", 2)
+        assert b"fork: retry: Resource temporarily unavailable" in bomb.output
+        assert said(box, "touch /etc/x; stat -c %U /etc/x") == "root\n"
+    finally:
+        engine.close()
+
+
+def test_disk_is_limited(bubblewrap: Bubblewrap) -> None:
+    box = bubblewrap.launch(SandboxSpec(HOST, limits=Limits(file_size=10 * MIB)))
+    fill = "for n in {1..10}; do head -c 9000000 /dev/zero >/tmp/$n || break; done 2>&1"
+    assert "No space left on device" in said(box, fill)
+    assert said(box, "rm /tmp/*; echo x >/tmp/x; cat /tmp/x") == "x\n"
+    box.close()
+
+
+def test_nothing_is_left(bubblewrap: Bubblewrap) -> None:
+    def mounts() -> list[str]:
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+        return [line for line in lines if "/docker/" not in line]  # other tests' containers
+
+    before = mounts()
+    engine = Bubblewrap()
+    started = engine._starter._process.pid
+    groups = engine._groups.patterns(os.getpid())
+    boxes = [engine.launch(SandboxSpec(HOST)) for _ in range(3)]
+    boxes[0].close()
+    engine.close()
+    assert mounts() == before
+    assert not any(Path(f"/proc/{pid}").exists() for pid in (started, *(b.pid for b in boxes)))
+    for pattern in groups:
+        assert not list(Path("/").glob(pattern.lstrip("/")))
+
+
+# -- ordinary users
+
+USER = """
+    import sys
+    from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
+    from pytest_intercode.sandboxes.protocol import SandboxSpec
+    from pytest_intercode.core.task import Limits
+    engine = Bubblewrap()
+    box = engine.launch(SandboxSpec("host", workdir="/work", limits=Limits(pids=32)))
+    for action in (
+        "id -u; touch x; ulimit -f; stat -c %U x",
+        "for n in {1..60}; do sleep 100 & done 2>&1 | grep -c Resource",
+        "exec 5</proc/1/fd/0",
+        "unshare -r true",
+        "touch /usr/x",
+    ):
+        execution = box.run(action, 2)
+        print(execution.status, execution.ended, execution.output.decode().split())
+    box.close()
+    box = engine.launch(SandboxSpec("host", workdir="/work"))
+    box.mark()
+    box.run("echo new >new; mkdir -p d/e; rm /etc/issue; head -c 999000000 /dev/zero >/tmp/x", 20)
+    print(sorted(box.changes().entries))
+    print(box.run("python3 -c 'bytes(900 << 20)' 2>&1 | tail -n 1", 20).output.decode().strip())
+    engine.close()
+"""
+
+
+def python_of(user: int) -> str:
+    """Return a Python that another user may run."""
+    for program in (sys.executable, "/usr/bin/python3"):
+        try:
+            done = subprocess.run(
+                [program, "-c", "import sys; sys.exit(sys.version_info < (3, 10))"],
+                user=user,
+                group=user,
+                extra_groups=[],
+                cwd="/",
+                check=False,
+            )
+        except OSError:
+            continue
+        if done.returncode == 0:
+            return program
+    pytest.skip("no Python here that another user may run")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.usefixtures("bubblewrap")
+def test_an_ordinary_user() -> None:
+    nobody = 65534
+    path = f"{ROOT}:{sysconfig.get_path('purelib')}"
+    done = subprocess.run(
+        [python_of(nobody), "-c", textwrap.dedent(USER)],
+        user=nobody,
+        group=nobody,
+        extra_groups=[],
+        cwd="/",
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    if "bubblewrap makes no sandboxes here" in done.stderr:
+        pytest.skip(done.stderr.splitlines()[-1])
+    if "Permission denied" in done.stderr and str(ROOT) in done.stderr:
+        pytest.skip("the project lies where only root can read")
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert lines[0] == "0 itself ['0', '262144', 'root']"
+    assert lines[1].startswith("0 itself") or "timeout" in lines[1]
+    assert all(line.startswith("1 itself") for line in lines[2:5]), lines
+    assert lines[5] == "['/etc/issue', '/tmp/x', '/work/d', '/work/d/e', '/work/new']"
+    assert lines[6] == "MemoryError"

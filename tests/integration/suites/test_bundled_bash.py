@@ -1,0 +1,75 @@
+"""Our own bash suite: gold solves it, nothing does not, and both ways of reading the disk agree."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from pytest_intercode.environments.bash.strict import BashEnvironment
+from pytest_intercode.environments.shell import prepare
+from pytest_intercode.sandboxes.docker.container import Container
+from pytest_intercode.sandboxes.listing import ListingProbe
+from pytest_intercode.sandboxes.overlay import OUTSIDE, OverlayProbe
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.loader import bundled_folder, load_suite
+from tests.support.bundled import lacking, play
+
+SUITE = load_suite(bundled_folder("tasks") / "bash.yaml")
+
+
+def tasks_of(rows: dict[str, Any], backend: str) -> set[str]:
+    """Return the tasks that can be played, all of which have to be among the rows."""
+    played = {task.id for task in SUITE.tasks} - lacking(SUITE.tasks, backend)
+    assert rows.keys() == played
+    return played
+
+
+def test_oracle_solves_every_task(pytester: pytest.Pytester, suite_backend: str) -> None:
+    rows, result = play(pytester, "bash", "oracle", suite_backend)
+    played = tasks_of(rows, suite_backend)
+    assert result.parseoutcomes()["passed"] == len(played)
+    assert {row["reward"] for row in rows.values()} == {1.0}
+    changing = [row for row in rows.values() if row["end_state"]["gold"]["touched"]]
+    assert len(rows) >= 40
+    assert len(changing) >= len(rows) / 2
+
+
+@pytest.mark.usefixtures("bubblewrap")
+def test_doing_nothing_earns_nothing(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(lazy="def act(observation):\n    return 'true'\n")
+    options = ["--intercode-max-turns=3"]
+    rows, result = play(pytester, "bash", "lazy:act", "bubblewrap", *options)
+    assert result.parseoutcomes()["failed"] == len(tasks_of(rows, "bubblewrap"))
+    assert {row["reward"] for row in rows.values()} == {0.0}
+
+
+@pytest.mark.usefixtures("docker_engine")
+def test_both_probes_see_the_same_effects() -> None:
+    """The walk over the layers from outside, and the listings from inside.
+
+    Of all tasks with INTERCODE_ALL=1, else of every third.
+    """
+    tasks = SUITE.tasks[:: 1 if os.environ.get("INTERCODE_ALL") else 3]
+    provider = SandboxProvider(sandbox="docker")
+    try:
+        for at, task in enumerate(tasks):
+            provider.expect(BashEnvironment.spec(each, provider) for each in tasks[at : at + 3])
+            sandbox = provider.acquire(BashEnvironment.spec(task, provider))
+            assert isinstance(sandbox, Container)
+            inside = ListingProbe(sandbox.admin, OUTSIDE)
+            try:
+                prepare(sandbox, task, 1_700_000_000.0)
+                sandbox.mark()
+                if not isinstance(sandbox.probe, OverlayProbe):
+                    pytest.skip("the layers can only be read by root on the engine's machine")
+                inside.mark()
+                for command in task.gold:
+                    sandbox.run(command, task.action_timeout)
+                sandbox.settle(2.0)
+                assert inside.changes().entries == sandbox.changes().entries, task.id
+            finally:
+                sandbox.close()
+    finally:
+        provider.close()

@@ -1,0 +1,163 @@
+"""The backends that the tests of the sandbox's contract run on, each with what is its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from docker.errors import NotFound
+
+from pytest_intercode.core.task import ImageSource
+from pytest_intercode.sandboxes.attached import AttachedSandbox
+from pytest_intercode.sandboxes.bubblewrap.box import Box
+from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
+from pytest_intercode.sandboxes.docker.container import Container
+from pytest_intercode.sandboxes.docker.engine import RUN_LABEL, DockerEngine
+from pytest_intercode.sandboxes.docker.images import Images
+from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
+from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
+from pytest_intercode.suites.loader import bundled_folder
+
+SOURCE = ImageSource(dockerfile=bundled_folder("dockerfiles") / "bash.Dockerfile")
+
+
+class Engine(Protocol):
+    """A launcher that can be swept."""
+
+    starters: int
+
+    def launch(self, spec: SandboxSpec) -> AttachedSandbox: ...
+    def sweep(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class Backend(Protocol):
+    """A backend to be tested.
+
+    Attributes:
+        name: what ``--intercode-sandbox`` calls it.
+        engine: one for all tests.
+        image: the bash image.
+        bad_image: an image that there is not.
+        client: the beginning of a script that is a process with an engine of its own; its first
+            line names the process that ends or removes what is left.
+    """
+
+    name: str
+    engine: Engine
+    image: str
+    bad_image: str
+    client: str
+
+    def new_engine(self) -> Engine: ...
+    def image_of(self, source: ImageSource) -> str:
+        """Return the name of an image."""
+
+    def exists(self, name: str) -> bool:
+        """Whether anything of a sandbox is there."""
+
+    def running(self, engine: Engine) -> list[str]:
+        """Name what an engine of ours has started and is still there."""
+
+    def kill(self, sandbox: AttachedSandbox) -> None:
+        """End a sandbox from outside, all at once."""
+
+    def layers(self, sandbox: AttachedSandbox) -> OverlayProbe:
+        """Return the probe that reads its disk from outside, or raise ``Unreadable``."""
+
+
+class DockerBackend:
+    name = "docker"
+    bad_image = "no-such-image"
+    client = """
+        import sys, threading
+        from pytest_intercode.sandboxes.docker.engine import DockerEngine
+        from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
+        engine = DockerEngine()
+        print(engine._reaper._process.pid)
+    """
+
+    def __init__(self, engine: DockerEngine) -> None:
+        self.engine: Engine = engine
+        self.api = engine.api
+        self.image = self.image_of(SOURCE)
+
+    def new_engine(self) -> Engine:
+        return DockerEngine()
+
+    def image_of(self, source: ImageSource) -> str:
+        return Images(self.api).resolve(source)
+
+    def exists(self, name: str) -> bool:
+        try:
+            state: dict[str, str] = self.api.inspect_container(name)["State"]
+        except NotFound:
+            return False
+        return state["Status"] != "removing"
+
+    def running(self, engine: Engine) -> list[str]:
+        assert isinstance(engine, DockerEngine)
+        rows = self.api.containers(all=True, filters={"label": f"{RUN_LABEL}={engine.run}"})
+        return sorted(row["Id"][:12] for row in rows if row["State"] != "removing")
+
+    def kill(self, sandbox: AttachedSandbox) -> None:
+        self.api.kill(sandbox.name)
+
+    def layers(self, sandbox: AttachedSandbox) -> OverlayProbe:
+        assert isinstance(sandbox, Container)
+        driver = self.api.inspect_container(sandbox.name)["GraphDriver"]
+        if driver["Name"] != "overlay2":
+            raise Unreadable(f"the engine stores images with {driver['Name']}")
+        data = driver["Data"]
+        return OverlayProbe(data["UpperDir"], data["LowerDir"].split(":"), data["MergedDir"])
+
+
+class BubblewrapBackend:
+    name = "bubblewrap"
+    image = HOST
+    bad_image = "/no-such-image"
+    client = """
+        import sys, threading
+        from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
+        from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
+        engine = Bubblewrap()
+        print(engine._starter._process.pid)
+    """
+
+    def __init__(self, engine: Bubblewrap) -> None:
+        self.engine: Engine = engine
+
+    def new_engine(self) -> Engine:
+        return Bubblewrap()
+
+    def image_of(self, source: ImageSource) -> str:
+        return HOST
+
+    def exists(self, name: str) -> bool:
+        return bool(processes_with(name))
+
+    def running(self, engine: Engine) -> list[str]:
+        assert isinstance(engine, Bubblewrap)
+        return sorted(box.name for box in engine.boxes() if self.exists(box.name))
+
+    def kill(self, sandbox: AttachedSandbox) -> None:
+        assert isinstance(sandbox, Box)
+        sandbox.kill()
+
+    def layers(self, sandbox: AttachedSandbox) -> OverlayProbe:
+        assert isinstance(sandbox, Box)
+        return sandbox.layers()
+
+
+def processes_with(word: str) -> list[int]:
+    """Return the processes that have a word among their arguments or variables."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                told = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
+            except OSError:
+                continue
+            if word.encode() in told:
+                found.append(int(folder.name))
+    return found

@@ -1,0 +1,104 @@
+"""A server beside us with a small repository, which now and then does not answer as it should."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from urllib.parse import unquote
+
+from pytest_intercode.suites.upstream import RemoteFile
+
+CONTENT = {
+    "data/python/mbpp/ic_mbpp.json": b'[{"query": "q"}]\n' * 20_000,
+    "data/ctf/ic_ctf.json": b"[]\n",
+    "data/ctf/task_assets/11/run me.sh": b"#!/bin/sh\n",
+    "data/ctf/task_assets/12/.placeholder": b"",
+}
+"""A small repository; what the table of the package says of the real one is not needed here."""
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves a repository, and now and then does not.
+
+    Attributes:
+        asked: the paths of all requests.
+        faults: called instead of an answer, first come first served.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, content: Mapping[str, bytes]) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.content = content
+        self.asked: list[str] = []
+        self.faults: list[Callable[[Handler, bytes], None]] = []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        content = self.server.content.get(unquote(self.path).lstrip("/"), b"")
+        if self.server.faults:
+            self.server.faults.pop(0)(self, content)
+        elif not content:
+            self.send_error(404)
+        else:
+            self.answer(content)
+
+    def answer(self, content: bytes, size: int | None = None) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content) if size is None else size))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def broken_off(handler: Handler, content: bytes) -> None:
+    """Send half and hang up."""
+    handler.answer(content[: len(content) // 2], len(content))
+
+
+def hung_up(handler: Handler, content: bytes) -> None:
+    """Close the connection without a word."""
+    handler.connection.shutdown(socket.SHUT_RDWR)
+
+
+def busy(handler: Handler, content: bytes) -> None:
+    handler.send_error(503)
+
+
+def other(handler: Handler, content: bytes) -> None:
+    """Send a page, as a network does that wants a login."""
+    handler.answer(b"<html>please log in</html>")
+
+
+@contextmanager
+def serving(content: Mapping[str, bytes]) -> Iterator[Server]:
+    """Run a server on a thread."""
+    with Server(content) as made:
+        thread = threading.Thread(target=made.serve_forever, args=(0.02,))
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
+
+
+def table_of(content: Mapping[str, bytes]) -> tuple[RemoteFile, ...]:
+    """Return what the package's table would say of a repository."""
+    return tuple(
+        RemoteFile(
+            path,
+            hashlib.sha256(data).hexdigest(),
+            len(data),
+            0o755 if path.endswith(".sh") else 0o644,
+        )
+        for path, data in content.items()
+    )

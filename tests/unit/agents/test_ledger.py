@@ -1,0 +1,190 @@
+"""What an agent uses up and says beside its actions, and what the whole run has left."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pytest_intercode
+from pytest_intercode.agents.ledger import Ledger, Note
+from pytest_intercode.core.usage import UNSPENT, Budget, RunLimits, Usage
+from pytest_intercode.errors import AgentError, BudgetExhausted
+from pytest_intercode.rollouts.budgets import RunBudget
+
+
+def test_usage_adds() -> None:
+    assert Usage(1, 10, 2) + Usage(2, 5, 1, 0.5) == Usage(3, 15, 3, 0.5)
+    assert (Usage(1, 1, 1, 0.25) + Usage(1, 1, 1, 0.5)).cost == 0.75
+    assert (UNSPENT + UNSPENT) == UNSPENT
+    assert not UNSPENT
+    assert Usage(cost=0.0)
+
+
+def test_notes_go_with_the_next_action() -> None:
+    ledger = Ledger()
+    ledger.think("first")
+    ledger.think("second")
+    ledger.log("a\n")
+    ledger.log("b\n")
+    ledger.spend(input_tokens=3, output_tokens=4)
+    assert ledger.take() == Note("first\nsecond", "a\nb\n", Usage(1, 3, 4))
+    assert ledger.take() == Note()
+    assert ledger.usage == Usage(1, 3, 4)
+
+
+def test_notes_are_bounded() -> None:
+    ledger = Ledger()
+    for _ in range(100):
+        ledger.log("x" * 10_000)
+    note = ledger.take()
+    assert len(note.log) < 70_000
+    assert note.log.endswith("[... more was not kept ...]\n")
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        (Budget(tokens=10), "12 of 10 tokens used"),
+        (Budget(tokens=12), "12 of 12 tokens used"),
+        (Budget(cost=0.5), "0.6 of 0.5 in cost used"),
+    ],
+)
+def test_a_budget_ends_the_episode(budget: Budget, said: str) -> None:
+    stopped: list[bool] = []
+    ledger = Ledger(budget, stop=lambda: stopped.append(True))
+    ledger.spend(input_tokens=4, output_tokens=2, cost=0.3)
+    assert not stopped
+    with pytest.raises(BudgetExhausted, match=f"^the episode is over: {said}$"):
+        ledger.spend(input_tokens=4, output_tokens=2, cost=0.3)
+    assert stopped == [True]
+    assert ledger.exhausted == said
+    assert ledger.usage == Usage(2, 8, 4, 0.6)
+
+
+def test_the_run_pays_for_what_comes_too_late() -> None:
+    charged: list[Usage] = []
+
+    def charge(usage: Usage) -> str:
+        charged.append(usage)
+        return ""
+
+    ledger = Ledger(charge=charge)
+    ledger.close()
+    with pytest.raises(BudgetExhausted, match="the episode is over"):
+        ledger.spend(output_tokens=5)
+    assert ledger.usage == UNSPENT
+    assert charged == [Usage(1, 0, 5)]
+
+
+def test_money_is_limited_and_its_price_not_known() -> None:
+    with pytest.raises(AgentError, match="tokens without their cost, so --intercode-max-cost"):
+        Ledger(Budget(cost=1.0)).spend(input_tokens=1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"input_tokens": -1},
+        {"output_tokens": 1.5},
+        {"requests": True},
+        {"input_tokens": None},
+        {"cost": -0.1},
+        {"cost": float("nan")},
+        {"cost": float("inf")},
+        {"cost": "1"},
+        {"cost": True},
+    ],
+)
+def test_wrong_numbers(wrong: dict[str, Any]) -> None:
+    ledger = Ledger()
+    [name] = wrong
+    with pytest.raises(AgentError, match=rf"^spend\({name}=.*from 0 up is needed"):
+        ledger.spend(**wrong)
+    assert ledger.usage == UNSPENT
+
+
+def test_outside_of_an_episode_nothing_happens() -> None:
+    pytest_intercode.spend(input_tokens=1)
+    pytest_intercode.think("nobody hears it")
+    pytest_intercode.log("nor this")
+
+
+def test_threads_share_a_ledger() -> None:
+    ledger = Ledger()
+
+    def spend() -> None:
+        for _ in range(1000):
+            ledger.spend(input_tokens=1, output_tokens=1, cost=0.5)
+
+    threads = [threading.Thread(target=spend) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ledger.usage == Usage(4000, 4000, 4000, 2000.0)
+
+
+def test_costs_are_added_up_but_for_rounding() -> None:
+    ledger = Ledger(Budget(cost=1.0))  # ten times 0.1 are 0.9999999999999999
+    budget = RunBudget(RunLimits(cost=1.0))
+    for _ in range(9):
+        ledger.spend(cost=0.1)
+        assert budget.charge(Usage(1, 0, 0, 0.1)) == ""
+    with pytest.raises(BudgetExhausted):
+        ledger.spend(cost=0.1)
+    assert budget.charge(Usage(1, 0, 0, 0.1))
+
+
+# -- the run
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        (RunLimits(turns=3), "the run's 3 turns are used up"),
+        (RunLimits(tokens=20), "the run's 20 tokens are used up"),
+        (RunLimits(cost=0.4), "the run's budget of 0.4 in cost is used up"),
+    ],
+)
+def test_the_budget_of_a_run(limits: RunLimits, said: str) -> None:
+    budget = RunBudget(limits)
+    said_so = [budget.charge(Usage(1, 5, 5, 0.2), turns=2) for _ in range(3)]
+    assert said_so == ["", said, said]
+    assert budget.charge() == said
+
+
+def test_the_time_of_a_run() -> None:
+    budget = RunBudget(RunLimits(seconds=60))
+    assert 59 < (budget.seconds_left or 0) <= 60
+    assert budget.charge() == ""
+    late = RunBudget(RunLimits(seconds=60), began=time.time() - 61)
+    assert late.seconds_left == 0
+    assert late.charge() == "the run's 60 seconds are used up"
+    assert RunBudget(RunLimits()).seconds_left is None
+
+
+def _draw(path: str, times: int) -> None:
+    budget = RunBudget(RunLimits(tokens=10**9), path=Path(path))
+    for _ in range(times):
+        budget.charge(Usage(1, 1, 1, 0.5), turns=1)
+
+
+def test_processes_draw_on_one_budget(tmp_path: Path) -> None:
+    path = tmp_path / "budget"
+    path.touch()
+    spawn = multiprocessing.get_context("spawn")
+    others = [spawn.Process(target=_draw, args=(str(path), 200)) for _ in range(3)]
+    for other in others:
+        other.start()
+    for other in others:
+        other.join()
+        assert other.exitcode == 0
+    assert RunBudget(RunLimits(turns=601), path=path).charge() == ""
+    assert "600 turns" in RunBudget(RunLimits(turns=600), path=path).charge()
+    assert "1,200 tokens" in RunBudget(RunLimits(tokens=1200), path=path).charge()
+    assert "300 in cost" in RunBudget(RunLimits(cost=300), path=path).charge()

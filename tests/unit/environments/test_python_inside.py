@@ -1,0 +1,96 @@
+"""The texts that are sent into sandboxes, and the part of them that needs no sandbox."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+
+import pytest
+
+from pytest_intercode.sandboxes.inside import text_of
+
+WORKER = ("pytest_intercode.sandboxes", "python_worker")
+INSIDE = "pytest_intercode.environments.python.inside"
+CANDIDATE = (INSIDE, "encoding", "one_by_one", "candidate")
+JUDGE = (INSIDE, "decoding", "one_by_one", "judge")
+
+
+@pytest.mark.parametrize("modules", [WORKER, CANDIDATE, JUDGE, (INSIDE, "paper")])
+def test_texts_stand_alone(modules: tuple[str, ...]) -> None:
+    text = text_of(*modules)
+    assert text.startswith("from __future__ import annotations\n")
+    tree = ast.parse(text)
+    imported = {
+        name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for name in (
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in node.names]
+        )
+    }
+    assert imported <= set(sys.stdlib_module_names)
+    assert "typing" not in imported
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            assert ast.get_docstring(node) is None
+    # Run by itself, it defines what it should, and prints nothing.
+    check = (
+        f"exec(compile({text!a}, 'text', 'exec'), scope := {{}}); assert callable(scope['main'])"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def one_by_one(work: str, count: int = 4, seconds: float = 5.0) -> list[str]:
+    """Run it in a process of its own; ``work`` is the body of a function of ``n``."""
+    body = "\n".join(f"    {line}" for line in work.splitlines())
+    text = text_of(INSIDE, "one_by_one")
+    code = f"{text}\nimport sys\ndef work(n):\n{body}\n"
+    code += f"for answer in one_by_one({count}, work, {seconds}):\n    print(answer)\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_pieces_are_done_in_order() -> None:
+    assert one_by_one("return str(n * n)") == ["0", "1", "4", "9"]
+    assert one_by_one("return 'x' * 200_000", 2) == ["x" * 200_000] * 2
+    assert one_by_one("return ''", 0) == []
+
+
+@pytest.mark.parametrize(
+    ("end", "word"),
+    [
+        ("os._exit(0)", '"died"'),
+        ("os.kill(os.getpid(), 9)", '"died"'),
+        ("sys.exit(3)", '"died"'),
+        ("raise ValueError", '"died"'),
+        ("return 'x' * 9_000_000", '"too long"'),
+        # Someone else holds on to the pipe.
+        ("os.fork() or time.sleep(60)\n    os._exit(0)", '"died"'),
+    ],
+)
+def test_one_that_ends_the_process_is_passed_over(end: str, word: str) -> None:
+    assert one_by_one(f"if n == 1:\n    {end}\nreturn str(n)") == ["0", word, "2", "3"]
+
+
+def test_one_that_takes_too_long_is_passed_over() -> None:
+    hang = "if n in (0, 2):\n    while True:\n        pass\nreturn str(n)"
+    assert one_by_one(hang, seconds=0.3) == ['"timed out"', "1", '"timed out"', "3"]
+    trickle = "while True:\n    os.write(4, b'x')\n    time.sleep(0.01)"
+    assert one_by_one(trickle, 1, seconds=0.3) == ['"timed out"']
+
+
+def test_the_state_before_is_that_of_every_piece_after_an_end() -> None:
+    count = "global c\nc = globals().get('c', 0) + 1\nif n == 1:\n    os._exit(0)\nreturn str(c)"
+    assert one_by_one(count) == ["1", '"died"', "1", "2"]
+
+
+def test_what_a_piece_started_ends_with_it() -> None:
+    leave = (
+        "if os.fork() == 0:\n    time.sleep(0.5)\n    print('left')\n    os._exit(0)\nreturn '1'"
+    )
+    assert one_by_one(leave, 2) == ["1", "1"]

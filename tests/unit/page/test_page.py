@@ -1,0 +1,435 @@
+"""What the page is made of: charts, end states, changes; the file; the command's words."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_intercode.cli import view as command
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.page import charts, write
+from pytest_intercode.page.blocks import Blocks
+from pytest_intercode.page.comparison import changes, verdict
+from pytest_intercode.page.endstates import compared
+from pytest_intercode.page.episodes import episode
+from pytest_intercode.page.figures import (
+    Bin,
+    failing_actions,
+    rewards,
+    solved_by_turn,
+    turns,
+)
+from pytest_intercode.page.run import Run, facts
+from pytest_intercode.results.tries import Try, counted
+from tests.support import page_rows
+
+
+def row(*actions: str, reward: float = 0.0, **more: Any) -> dict[str, Any]:
+    made = page_rows.run(1)[0]
+    history = made["turn_history"]
+    history["actions"] = list(actions or ("ls", "submit"))
+    count = len(history["actions"])
+    history["observations"] = [""] * count
+    history["rewards"] = [*[0.0] * (count - 1), reward]
+    history["valid_action"] = [True] * count
+    made |= {"turn_parts": [*[{}] * (count - 1), {"output": reward}], "reward": reward}
+    return {**made, "outcome": "solved" if reward >= 1 else "failed", **more}
+
+
+def tries(*rows: dict[str, Any]) -> list[Try]:
+    return counted(
+        {**each, "repeat": each.get("repeat") if "repeat" in each else at, "task_id": f"t{at}"}
+        for at, each in enumerate(rows, 1)
+    )
+
+
+# -- figures
+
+
+def test_solved_by_turn_counts_from_the_turn_of_the_reward() -> None:
+    early = row("a", "b", "c", reward=1.0)
+    early["turn_history"]["rewards"] = [0.5, 1.0, 1.0]
+    late = row("a", "b", "submit", reward=1.0)
+    spoiled = row("a", outcome="infrastructure-error")
+    shares = solved_by_turn(tries(early, late, row("a", "b"), row(), spoiled))
+    assert shares == [0.0, 0.25, 0.5]
+
+
+def test_no_graded_try() -> None:
+    spoiled = tries(row(outcome="infrastructure-error"))
+    assert solved_by_turn(spoiled) == [0.0]
+    assert sum(each.tries for each in [*rewards(spoiled), *turns(spoiled)]) == 0
+
+
+def test_rewards_at_the_ends_stand_alone() -> None:
+    found = rewards(tries(*(row(reward=each) for each in (0.0, 0.05, 0.3, 0.999, 1.0, 1.0))))
+    counts = {name: count for name, count in found if count}
+    assert counts == {"0": 1, ">0": 1, "0.3": 1, "0.9": 1, "1": 2}
+    tenths = [f"0.{tenth}" for tenth in range(1, 10)]
+    assert [each.name for each in found] == ["0", ">0", *tenths, "1"]
+    assert rewards(tries(row(reward=-0.5)))[0] == Bin("<0", 1)
+
+
+def test_turns_end_with_whatever_is_longer() -> None:
+    found = turns(tries(row(*["ls"] * 50), row("ls")))
+    assert found[0] == Bin("1", 1)
+    assert found[-1] == Bin("30+", 1)
+    assert turns(tries(row("ls") | {"turn_history": {"actions": []}}))[0] == Bin("0", 1)
+
+
+def test_failing_actions_by_their_first_word() -> None:
+    one = row("grep a b", "grep c", "", "ls", "x" * 30, "not run")
+    one["turn_history"]["valid_action"] = [False, True, False, True, False, False]
+    one["turn_passed"] = [False] * 5 + [True]
+    found = failing_actions(tries(one))
+    assert [each[:3] for each in found] == [
+        ("(nothing)", 1, 1),
+        ("grep", 1, 2),
+        ("x" * 23 + "…", 1, 1),
+    ]
+    assert {each.share for each in found} == {1 / 3}
+
+
+# -- charts
+
+
+def test_steps_hold_what_was_reached() -> None:
+    chart = charts.steps("Solved", "", ("old", "new"), [[0.5, 1.0], [0.0, 0.25, 0.25]])
+    assert chart.rows == [
+        ["1", "50.0%", "0.0%"],
+        ["2", "100.0%", "25.0%"],
+        ["3", "100.0%", "25.0%"],
+    ]
+    first = [float(each.split(",")[1]) for each in chart.lines[0].points.split()]
+    assert first[0] == pytest.approx((chart.top + chart.bottom) / 2)
+    assert first[2:] == [chart.top] * 4
+    assert chart.says == "Solved: 100.0% by turn 2 (old), 25.0% by turn 3 (new)."
+
+
+def test_bars_of_two_runs_share_their_labels_and_an_axis() -> None:
+    before = [Bin("1", 1), Bin("2", 3)]
+    after = [Bin("0", 5), Bin("1", 5), Bin("2", 0), Bin("3", 10)]
+    chart = charts.bars("Turns", "", "turns", ("old", "new"), [before, after])
+    assert [each[0] for each in chart.rows] == ["0", "1", "2", "3"]
+    assert chart.rows[3] == ["3", "0", "10"]
+    tallest = max(chart.bars, key=lambda bar: bar.height)
+    assert tallest.says == "2: 3 tries (75.0%) (old)"
+    assert all(chart.top <= bar.y <= chart.bottom for bar in chart.bars)
+    assert chart.y_ticks[-1].text == "80%"
+
+
+# -- end states
+
+
+def marks(section: dict[str, Any]) -> str:
+    return "".join(line[0] or " " for line in section["lines"])
+
+
+@pytest.mark.parametrize(
+    ("number", "solved", "title", "found"),
+    [
+        (0, True, "Output", "="),
+        (0, False, "Output", "-++"),
+        (1, True, "Result", "=="),
+        (1, False, "Result", "-+="),
+        (2, True, "Hidden tests", "==="),
+        (2, False, "Hidden tests", "!=="),
+        (3, True, "Flags submitted", "+="),
+        (3, False, "Flags submitted", "+-"),
+    ],
+)
+def test_end_states_of_each_env(number: int, solved: bool, title: str, found: str) -> None:
+    env = ("bash", "sql", "python", "ctf")[number]
+    state = page_rows.end_state(env, solved, number)
+    given = row(reward=float(solved), environment=f"ic_{env}", end_state=state)
+    given["reward_parts"] = {"output": float(solved)}
+    section = compared(given)[0]
+    assert (section["title"], section["same"], marks(section)) == (title, solved, found)
+
+
+def bash(agent: dict[str, Any], gold: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
+    empty = {"output": "", "digest": "", "entries": {}, "before": {}, "touched": []}
+    sides = {"agent": {**empty, **agent}, "gold": {**empty, **gold}, "workdir": "/work"}
+    parts = more.pop("parts", {"files": 0.5})
+    return compared(row(end_state={**sides, **more}, reward_parts=parts))
+
+
+def test_bash_says_what_does_not_count() -> None:
+    file = {"type": "f", "mode": 0o600, "uid": 0, "gid": 7, "content": "ab" * 32}
+    link = {**file, "type": "l", "content": "../there"}
+    output, disk = bash(
+        {"output": "chatter", "entries": {"/a": file, "/s/x": file}, "touched": ["/a", "/s/x"]},
+        {"entries": {"/a": link, "/gone": None}, "touched": ["/a", "/gone"]},
+        options={"scratch": ["/s"]},
+    )
+    assert (output["same"], output["note"]) == (
+        None,
+        "It does not count: gold's effects are on disk.",
+    )
+    assert disk["note"] == "Left out: 1 of the agent's in folders for scratch."
+    assert disk["lines"] == [
+        ["!", "/a", "file 0600 0:7 sha256 abababababab", "link 0600 0:7 -> ../there"],
+        ["=", "/gone", "untouched", "nothing"],
+    ]
+
+
+def test_bash_output_that_normalisers_make_equal() -> None:
+    output, _ = bash({"output": "3 \n"}, {"output": "3\n"}, parts={"output": 1.0})
+    assert (output["same"], output["note"]) == (True, "Equal as the task's normalisers write it.")
+    output, _ = bash({"output": "3"}, {"output": "3\n"}, parts={"output": 0.99})
+    assert (output["same"], output["note"]) == (False, "Only the ends of lines differ.")
+
+
+def test_bash_where_paths_are_only_counted() -> None:
+    sides = {"agent": {"output": "", "digest": ""}, "gold": {"output": "", "digest": ""}}
+    counted = {"effects": 4000, "equal": 17, "by_gold": True}
+    _, disk = compared(row(end_state={**sides, "counted": counted}))
+    assert disk["note"].startswith("17 of 4000 are gold's")
+
+
+def test_the_paper_profiles() -> None:
+    side = {"output": "1\n", "status": [["a.txt", "??"]], "sums": {"a.txt": "12  a.txt\n"}}
+    gold = {**side, "sums": {"a.txt": "34  a.txt\n"}}
+    _, status, sums = compared(row(end_state={"agent": side, "gold": gold, "cut": False}))
+    assert (status["same"], status["lines"]) == (True, [["=", "?? a.txt"]])
+    assert sums["lines"] == [["!", "a.txt", "12  a.txt", "34  a.txt"]]
+    ordered = {"agent": {"rows": ["b", "a"]}, "gold": {"rows": ["a", "b"]}, "ranked": False}
+    (rows,) = compared(row(environment="ic_sql", end_state=ordered))
+    assert (rows["same"], sorted(marks(rows))) == (False, ["+", "-", "="])
+    none = {"agent": {"rows": None}, "gold": {"rows": ["a"]}, "ranked": False}
+    (rows,) = compared(row(environment="ic_sql", end_state=none))
+    assert rows["note"] == "The agent's last action gives no rows."
+    tests = {"agent": {"f(1)": {"error": "no"}}, "gold": {"f(1)": {"error": ""}, "f(2)": 3}}
+    (table,) = compared(row(environment="ic_python", end_state=tests))
+    assert marks(table) == "!!"
+
+
+def test_changes_to_a_database() -> None:
+    agent = {"added": {"row of t: [1]": 2}, "removed": {}, "uncommitted": True}
+    gold = {"added": {"row of t: [1]": 1}, "removed": {"row of t: [2]": 1}, "uncommitted": False}
+    state = {"agent": agent, "gold": gold, "digested": False}
+    added, removed = compared(row(environment="ic_sql", end_state=state))
+    assert added["lines"] == [["+", "row of t: [1]"], ["=", "row of t: [1]"]]
+    assert "left a transaction open" in added["note"]
+    assert removed["lines"] == [["-", "row of t: [2]"]]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [{"agent": 3, "gold": {}}, {"what": [1, 2]}, {"agent": ["x"], "gold": []}],
+)
+@pytest.mark.parametrize("env", ["bash", "sql", "python", "ctf", "else"])
+def test_a_state_of_another_version_is_shown_as_it_is(env: str, state: dict[str, Any]) -> None:
+    (section,) = compared(row(environment=f"ic_{env}", end_state=state))
+    assert section["title"] == "End state"
+    assert section["lines"]
+
+
+def test_much_is_cut() -> None:
+    many = "\n".join(f"line {number}" for number in range(5000))
+    output, _ = bash({"output": many}, {"output": "x" * 3000}, parts={"output": 0.0})
+    assert len(output["lines"]) == 300
+    assert output["more"] == 4701
+    assert len(output["lines"][0][1]) < 600
+    assert "Too long for a diff" in output["note"]
+
+
+def test_rewards_that_were_not_given_are_not_shown() -> None:
+    (one,) = tries(row("a", "b", "c", reward=0.5))
+    assert [turn.get("reward") for turn in episode(one)["turns"]] == [None, None, 0.5]
+    fewer = row("a", "b") | {"turn_history": {"actions": ["a", "b"], "rewards": [0.5]}}
+    (one,) = tries({**fewer, "turn_parts": None})
+    assert [turn.get("reward") for turn in episode(one)["turns"]] == [0.5, None]
+
+
+# -- two runs
+
+
+def test_what_became_of_tasks() -> None:
+    def run(*outcomes: str) -> Run:
+        rows = [{**row(), "task_id": f"t{at}", "outcome": o} for at, o in enumerate(outcomes)]
+        return Run.of([each for each in rows if each["outcome"]], "a run")
+
+    spoiled = "infrastructure-error"
+    before = run("solved", "failed", "solved", "solved", "failed", "")
+    after = run("timed-out", "solved", "solved", spoiled, "", "solved")
+    kinds = [each.kind for each in changes(before, after)]
+    assert kinds == ["broke", "mended", "same", "not graded", "only before", "only after"]
+    said = verdict(before, after)
+    assert said is not None
+    assert said.tasks == 3
+    assert verdict(run("solved"), run(spoiled)) is None
+
+
+def test_facts_are_what_all_tries_share() -> None:
+    rows = [row(agent_arguments={"model": name}, task_id=name) for name in "abcdef"]
+    again = {**rows[0], "superseded": True}
+    found = dict(facts(Run.of([again, *rows], "a run")))
+    assert found["arguments"] == "model=a, model=b, model=c, model=d and 2 more"
+    assert found["sandbox"] == "bubblewrap"
+    assert found["run again"] == "1 try that the infrastructure had spoiled"
+    assert "image" not in found
+    assert "feedback" not in found
+    rows[0]["turn_parts"] = [{"output": 0.0}, {"output": 1.0}]
+    assert dict(facts(Run.of(rows, "a run")))["feedback"] == "reward after every action"
+
+
+# -- the file
+
+
+def test_blocks_hold_what_was_put_into_them() -> None:
+    blocks = Blocks()
+    given = [{"n": number, "text": "</script>" * 4000} for number in range(20)]
+    places = [blocks.add(each) for each in given]
+    blocks.close()
+    assert len(blocks.texts) > 2
+    assert all(re.fullmatch(r"[A-Za-z0-9+/=]+", text) for text in blocks.texts)
+    read = [json.loads(gzip.decompress(base64.b64decode(text))) for text in blocks.texts]
+    assert [read[place.block][place.at] for place in places] == given
+
+
+def test_numbers_that_json_does_not_have() -> None:
+    given = {"reward": float("nan"), "parts": [float("inf"), 0.5, "NaN"], "turn": (1, None)}
+    blocks = Blocks()
+    blocks.add(given)
+    blocks.close()
+    (read,) = json.loads(gzip.decompress(base64.b64decode(blocks.texts[0])))
+    assert read == {"reward": None, "parts": [None, 0.5, "NaN"], "turn": [1, None]}
+
+
+def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
+    results = tmp_path / "run.jsonl"
+    results.write_text("".join(json.dumps(each) + "\n" for each in page_rows.run(20)))
+    for name in ("a", "b"):
+        write(results, tmp_path / name / "page.html", "A run")
+    first = (tmp_path / "a" / "page.html").read_bytes()
+    assert first == (tmp_path / "b" / "page.html").read_bytes()
+    assert [each.name for each in (tmp_path / "a").iterdir()] == ["page.html"]
+    assert b"http://" not in first.replace(b"http://www.w3.org", b"")
+    assert b"https://" not in first
+
+
+def test_rows_of_intercode(tmp_path: Path) -> None:
+    rows = {
+        str(number): {
+            "environment": "ic_sql",
+            "dataset": "spider.json",
+            "task_id": number,
+            "query": "q",
+            "turn_history": {
+                "actions": ["SELECT 1", "submit"],
+                "observations": ["1", None],
+                "rewards": [None, 1.0],
+                "valid_action": [True, True],
+            },
+            "summary": {"max_reward": 1.0, "turns_max": 10},
+        }
+        for number in range(3)
+    }
+    results = tmp_path / "theirs.json"
+    results.write_text(json.dumps(rows))
+    write(results, tmp_path / "page.html", "Theirs")
+    assert "100.0%" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_missing_extra_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'pytest-intercode\[html\]'"):
+        write(page_rows.run(1), tmp_path / "page.html", "A run")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match=r"page\.html: the page cannot be written: "):
+        write(page_rows.run(1), tmp_path / "file" / "page.html", "A run")
+    with pytest.raises(ConfigurationError, match="holds no recorded episode, so there is no page"):
+        write([], tmp_path / "page.html", "A run")
+
+
+def test_nothing_heavy_is_imported_for_the_command() -> None:
+    code = "import sys, pytest_intercode.cli.view, pytest_intercode.page; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"jinja2", "markupsafe", "webbrowser", "pytest_intercode.page.rendering"} & set(
+        done.stdout.split()
+    )
+
+
+# -- the command
+
+
+def view(*words: str) -> int:
+    import argparse
+
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(words))
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "run.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in page_rows.run(4)))
+    return path
+
+
+def test_view_writes_beside_the_results(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert view("run.jsonl") == 0
+    assert capsys.readouterr().out == "written: run.html\n"
+    assert "<h1>run</h1>" in Path("run.html").read_text(encoding="utf-8")
+    assert view("run.jsonl", "-o", "a/b.html", "--title", "Of <today>") == 0
+    assert "<h1>Of &lt;today&gt;</h1>" in Path("a/b.html").read_text(encoding="utf-8")
+
+
+def test_view_of_two_runs(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("later").mkdir()
+    for name in ("other.jsonl", "later/run.jsonl"):
+        Path(name).write_text(results.read_text())
+    assert view("run.jsonl", "other.jsonl") == 0
+    assert "<h1>run and other</h1>" in Path("other.html").read_text(encoding="utf-8")
+    assert view("run.jsonl", "later/run.jsonl") == 0
+    folder = results.parent.name
+    title = f"<h1>{folder}/run and later/run</h1>"
+    assert title in Path("later/run.html").read_text(encoding="utf-8")
+    assert view("run.jsonl", "run.jsonl") == 0
+    assert "<h1>run (1) and run (2)</h1>" in Path("run.html").read_text(encoding="utf-8")
+    assert capsys.readouterr().err == ""
+
+
+def test_view_of_a_torn_file(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with results.open("a") as file:
+        file.write('{"environment": "ic_ba')
+    assert view("run.jsonl") == 0
+    assert "the last line is torn" in capsys.readouterr().err
+
+
+def test_view_does_not_write_over_the_run(results: Path) -> None:
+    before = results.read_text()
+    with pytest.raises(ConfigurationError, match="this is the run itself"):
+        view("run.jsonl", "--output", "./run.jsonl")
+    with pytest.raises(ConfigurationError, match="there is no such results file"):
+        view("absent.jsonl")
+    assert results.read_text() == before
+
+
+def test_view_opens_the_page(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def open_page(address: str) -> bool:
+        opened.append(address)
+        return True
+
+    monkeypatch.setattr("webbrowser.open", open_page)
+    assert view("run.jsonl", "--open") == 0
+    assert opened == [results.with_suffix(".html").as_uri()]
+    monkeypatch.setattr("webbrowser.open", lambda address: False)
+    assert view("run.jsonl", "--open") == 1

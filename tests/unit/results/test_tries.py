@@ -1,0 +1,205 @@
+"""Which tries of a run count, whether a task is as it was, and files that end in a torn line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_intercode.core.task import CodeTest, Database, FileSpec, Limits, RewardOptions, Task
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.results.reading import read_results
+from pytest_intercode.results.tries import by_task, counted
+from pytest_intercode.suites.digest import digest
+
+
+def _row(task: str = "t", outcome: str = "solved", **more: Any) -> dict[str, Any]:
+    return {
+        "environment": "ic_bash",
+        "suite": "s",
+        "task_id": task,
+        "query": "q",
+        "turn_history": {"actions": []},
+        "outcome": outcome,
+        "reward": float(outcome == "solved"),
+        **more,
+    }
+
+
+# -- tries
+
+
+def test_the_last_row_of_a_try_counts() -> None:
+    rows = [
+        _row("a", "failed", superseded=True),
+        _row("b"),
+        _row("a", repeat=1),
+        _row("a", "failed", repeat=2),
+    ]
+    tries = counted(rows)
+    assert [(each.key.task, each.repeat, each.outcome) for each in tries] == [
+        ("b", 1, "solved"),
+        ("a", 1, "solved"),
+        ("a", 2, "failed"),
+    ]
+    assert {str(key): len(found) for key, found in by_task(tries).items()} == {"s/b": 1, "s/a": 2}
+
+
+def test_tries_are_in_order_of_their_numbers() -> None:
+    tries = counted([_row(repeat=3), _row(repeat=1), _row(repeat=2)])
+    assert [each.repeat for each in next(iter(by_task(tries).values()))] == [1, 2, 3]
+
+
+def test_a_test_of_ones_own_is_another_try() -> None:
+    rows = [
+        _row(node_id="s.yaml::test_solves[t]"),
+        _row(node_id="intercode/bash::test_solves[t-2]"),
+        _row(node_id="test_mine.py::test_mine[t]"),
+    ]
+    assert [each.key.task for each in counted(rows)] == ["t", "t (test_mine.py::test_mine)"]
+
+
+def test_rows_of_intercode() -> None:
+    rows = [
+        {"task_id": n, "dataset": "d", "environment": "ic_sql", "summary": {"max_reward": reward}}
+        for n, reward in ((0, 1.0), (1, 0.5), (2, None))
+    ]
+    tries = counted(rows)
+    assert [(each.key.suite, each.key.task, each.outcome, each.reward) for each in tries] == [
+        ("d", "0", "solved", 1.0),
+        ("d", "1", "failed", 0.5),
+        ("d", "2", "failed", 0.0),
+    ]
+    assert all(each.graded for each in tries)
+    assert not counted([_row(outcome="infrastructure-error")])[0].graded
+
+
+# -- tasks
+
+TASK = Task("t", "q", ("g",), "bash", "s", "d", files={"a": FileSpec("file", b"1")})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"query": "r"},
+        {"gold": ("h",)},
+        {"gold": ("g", "h")},
+        {"files": {"a": FileSpec("file", b"2")}},
+        {"files": {"b": FileSpec("file", b"1")}},
+        {"files": {"a": FileSpec("file", b"1", mode=0o600)}},
+        {"setup": ("true",)},
+        {"workdir": "/work"},
+        {"reward": RewardOptions(output="never")},
+        {"database": Database("sqlite", "x")},
+        {"tests": (CodeTest("assert True"),)},
+        {"test_setup": "import x"},
+        {"entry": "f"},
+    ],
+)
+def test_another_task_has_another_digest(change: dict[str, Any]) -> None:
+    assert digest(replace(TASK, **change)) != digest(TASK)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"source": "x"}, {"hardness": "easy"}, {"tags": ("a",)}, {"repeat": 2}, {"limits": Limits(1)}],
+)
+def test_labels_and_limits_are_no_part_of_it(change: dict[str, Any]) -> None:
+    assert digest(replace(TASK, **change)) == digest(TASK)
+    assert len(digest(TASK)) == 16
+
+
+def test_the_order_of_files_is_no_part_of_it() -> None:
+    files = {"a": FileSpec("file", b"1"), "b": FileSpec("file", b"2")}
+    turned = dict(reversed(files.items()))
+    assert digest(replace(TASK, files=files)) == digest(replace(TASK, files=turned))
+
+
+# -- torn lines
+
+LINE = json.dumps(_row()).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "rows", "number"),
+    [
+        (LINE + b"\n" + LINE + b"\n", 2, None),
+        (LINE + b"\n" + LINE, 2, None),
+        (LINE + b"\n" + LINE[:40], 1, 2),
+        (LINE + b"\n" + LINE[:1], 1, 2),
+        (LINE + b"\n\n" + LINE[:-1], 1, 3),
+        (LINE[:40], 0, 1),
+        (LINE + b"\n" + '{"environment": "ü'.encode()[:-1], 1, 2),
+    ],
+)
+def test_a_torn_line_is_left_out(
+    tmp_path: Path, content: bytes, rows: int, number: int | None
+) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(content)
+    said: list[str] = []
+    assert len(read_results(path, torn=said.append)) == rows
+    expected = f"{path}:{number}: the last line is torn, as its run was killed; it is left out"
+    assert said == ([expected] if number else [])
+    if number:
+        with pytest.raises(ConfigurationError):
+            read_results(path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"{\n" + LINE[1:],  # another program's
+        LINE + b"\n{broken}\n" + LINE + b"\n",  # in the middle
+        b"notes\nof mine",
+    ],
+)
+def test_what_is_not_torn(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(content)
+    said: list[str] = []
+    try:
+        read_results(path, torn=said.append)
+    except ConfigurationError as error:
+        said.append(str(error).partition("not JSON")[1])
+    assert said in ([], ["not JSON"])
+
+
+def test_intercodes_own_file_is_not_torn(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps({"0": _row(), "1": _row()}, indent=1))
+    said: list[str] = []
+    assert len(read_results(path, torn=said.append)) == 2
+    assert said == []
+
+
+# -- rows that somebody has edited
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"repeat": "x"}, "repeat is not a whole number"),
+        ({"repeat": True}, "repeat is not a whole number"),
+        ({"reward": "1"}, "reward is not a number"),
+        ({"agent_arguments": [1]}, "agent_arguments is not an object"),
+        ({"tags": "a"}, "tags is not a list"),
+        ({"usage": 3}, "usage is not an object"),
+    ],
+)
+def test_a_value_of_the_wrong_kind(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(json.dumps({**_row(), **change}) + "\n")
+    with pytest.raises(ConfigurationError, match=f"row 0: not a recorded episode: {said}$"):
+        read_results(path)
+
+
+def test_an_outcome_without_its_reward(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(json.dumps({k: v for k, v in _row().items() if k != "reward"}))
+    with pytest.raises(ConfigurationError, match="it has an outcome and no reward"):
+        read_results(path)

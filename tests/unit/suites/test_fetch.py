@@ -1,0 +1,331 @@
+"""Fetching from a server beside us: what is there is whole and right, whatever goes wrong."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_intercode import cli
+from pytest_intercode.cli import fetch as command
+from pytest_intercode.errors import FetchError
+from pytest_intercode.suites import download, upstream
+from pytest_intercode.suites.catalogue import dataset_names, default_data, fetch_command
+from pytest_intercode.suites.upstream import BASE_URL, COMMIT, DATASETS, files_of
+from tests.support.mirror import (
+    CONTENT,
+    Handler,
+    Server,
+    broken_off,
+    busy,
+    hung_up,
+    other,
+    serving,
+    table_of,
+)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving(CONTENT) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our small repository's table, no waits, and no mirror of whoever runs the tests."""
+    monkeypatch.setattr(upstream, "_table", lambda: table_of(CONTENT))
+    monkeypatch.setattr(download, "_WAITS", (0.0, 0.0))
+    monkeypatch.delenv("INTERCODE_URL", raising=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "new" / "data"
+
+
+def fetch(server: Server, folder: Path, *names: str) -> int:
+    return cli.main(["fetch", *names, "--to", str(folder), "--url", server.url])
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {
+        f"data/{path.relative_to(folder)}": path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_gets_what_is_missing(
+    server: Server, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fetch(server, folder, "mbpp", "ic-ctf", "mbpp") == 0
+    assert tree(folder) == CONTENT
+    assert (folder / "ctf/task_assets/11/run me.sh").stat().st_mode & 0o777 == 0o755
+    assert (folder / "ctf/ic_ctf.json").stat().st_mode & 0o777 == 0o644
+    assert not (folder / ".unfinished").exists()
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert said.out.splitlines() == [
+        f"mbpp: 1 file in {folder} (1 new)",
+        f"ic-ctf: 3 files in {folder} (3 new)",
+        f"ic-ctf: {DATASETS['ic-ctf'].note}",
+        f"run: pytest --intercode-dataset=mbpp,ic-ctf --intercode-data={folder} "
+        "--intercode-agent=...",
+    ]
+    assert len(server.asked) == 3  # what is empty needs no request
+    assert "/data/ctf/task_assets/11/run%20me.sh" in server.asked
+    (folder / "ctf/ic_ctf.json").write_text("edited")
+    (folder / "ctf/task_assets/11/run me.sh").unlink()
+    (folder / "own.txt").write_text("kept")
+    assert fetch(server, folder, "mbpp", "ic-ctf") == 0
+    assert len(server.asked) == 5
+    assert tree(folder) == {**CONTENT, "data/own.txt": b"kept"}
+
+
+@pytest.mark.parametrize("fault", [broken_off, hung_up, busy])
+def test_tries_again(server: Server, folder: Path, fault: Callable[[Handler, bytes], None]) -> None:
+    server.faults = [fault, fault]
+    assert fetch(server, folder, "mbpp") == 0
+    assert tree(folder) == {path: CONTENT[path] for path in CONTENT if "mbpp" in path}
+    assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("fault", "tries", "why"),
+    [
+        (broken_off, 3, "the connection broke off"),
+        (hung_up, 3, "cannot be reached"),
+        (busy, 3, "the server says 503 Service Unavailable"),
+        (lambda handler, _: handler.send_error(404), 1, "the server says 404 Not Found"),
+        (other, 1, "this is not the file that is known (its SHA-256 is not "),
+    ],
+    ids=["broken-off", "hung-up", "busy", "missing", "other"],
+)
+def test_gives_up_and_goes_on_later(
+    server: Server,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    fault: Callable[[Handler, bytes], None],
+    tries: int,
+    why: str,
+) -> None:
+    (folder / "ctf").mkdir(parents=True)
+    (folder / "ctf/ic_ctf.json").write_bytes(CONTENT["data/ctf/ic_ctf.json"])
+    server.faults = [fault] * tries
+    assert fetch(server, folder, "ic-ctf", "mbpp") == 1
+    assert len(server.asked) == tries
+    assert set(tree(folder)) == {"data/ctf/ic_ctf.json"}
+    assert list(folder.glob("*")) == [folder / "ctf"]  # nothing unfinished
+    said = capsys.readouterr()
+    assert said.out == ""
+    [line] = said.err.splitlines()
+    url = f"{server.url}/data/ctf/task_assets/11/run%20me.sh"
+    assert line.startswith(f"pytest-intercode: ic-ctf: {url}: ")
+    assert why in line
+    assert line.endswith(" 1 of 3 files are there; the same command goes on with the rest")
+    assert fetch(server, folder, "ic-ctf", "mbpp") == 0
+    assert tree(folder) == CONTENT
+
+
+def test_nobody_there(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    assert cli.main(["fetch", "mbpp", f"--to={folder}", f"--url=http://127.0.0.1:{port}"]) == 1
+    assert f"127.0.0.1:{port} cannot be reached: Connection refused. 0 of 1 " in (
+        capsys.readouterr().err
+    )
+    assert tree(folder) == {}
+
+
+def test_the_environment_names_a_mirror(
+    server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERCODE_URL", f"{server.url}/")
+    assert cli.main(["fetch", "mbpp", "--to", str(folder)]) == 0
+    assert server.asked == ["/data/python/mbpp/ic_mbpp.json"]
+
+
+def test_the_usual_folder(
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cli.main(["fetch", "mbpp", "--url", server.url]) == 0
+    assert tree(tmp_path / "pytest-intercode/data")
+    assert "run: pytest --intercode-dataset=mbpp --intercode-agent=..." in capsys.readouterr().out
+    monkeypatch.setenv("INTERCODE_DATA", "/elsewhere")
+    assert cli.main(["fetch", "mbpp", "--url", server.url]) == 0
+    assert f" --intercode-data={default_data()} " in capsys.readouterr().out
+    for value in ("", "relative"):
+        monkeypatch.setenv("XDG_CACHE_HOME", value)
+        assert default_data() == Path.home() / ".cache/pytest-intercode/data"
+
+
+def test_what_a_killed_run_left_goes(server: Server, folder: Path) -> None:
+    (folder / ".unfinished").mkdir(parents=True)
+    (folder / ".unfinished/half").write_text("x")
+    assert fetch(server, folder, "mbpp") == 0
+    assert not (folder / ".unfinished").exists()
+
+
+def test_one_fetch_at_a_time(
+    server: Server, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.mkdir(parents=True)
+    held = os.open(folder, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    assert fetch(server, folder, "mbpp") == 1
+    assert "another fetch is at work there; wait for it, or" in capsys.readouterr().err
+    os.close(held)
+    assert fetch(server, folder, "mbpp") == 0
+
+
+def test_a_folder_that_cannot_be(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert fetch(server, tmp_path / "file" / "data", "mbpp") == 1
+    assert "file/data: cannot be written to: Not a directory" in capsys.readouterr().err
+
+
+def test_a_target_that_cannot_be(
+    server: Server, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.mkdir(parents=True)
+    (folder / "python").touch()
+    assert fetch(server, folder, "mbpp") == 1
+    assert f"pytest-intercode: {folder}: cannot be written to: " in capsys.readouterr().err
+    assert [path.name for path in folder.iterdir()] == ["python"]
+
+
+def test_interrupted(server: Server, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(handler: Handler, content: bytes) -> None:
+        handler.answer(content[:1000], len(content))
+        import _thread
+
+        _thread.interrupt_main()
+        handler.server.faults.append(interrupt)
+
+    server.faults = [interrupt]
+    assert fetch(server, folder, "mbpp") == 130
+    assert capsys.readouterr().err == "pytest-intercode: interrupted\n"
+    assert tree(folder) == {}
+    assert list(folder.iterdir()) == []
+
+
+def test_without_pooch(
+    server: Server,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    assert fetch(server, folder, "mbpp") == 1
+    assert "fetching needs pooch: pip install 'pytest-intercode[fetch]'" in capsys.readouterr().err
+
+
+def test_progress_on_a_terminal(
+    server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        assert fetch(server, folder, "mbpp") == 0
+        monkeypatch.undo()
+    shown = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert "[1/1] 332 KB data/python/mbpp/ic_mbpp.json" in shown
+    assert shown.endswith("\r\x1b[K")
+
+
+# -- the command line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fetch"], "the following arguments are required: NAME"),
+        (["fetch", "spidr"], "spidr: known are nl2bash, *. Did you mean 'spider'?"),
+        (["fetch", "apps"], "apps: InterCode's repository holds no rows of APPS"),
+        (["fetch", "mbpp", "--url", "ftp://x"], "an address with http:// or https:// is needed"),
+        (["fetch", "mbpp", "--base-image", "x"], "the form NAME=REPLACEMENT is needed"),
+        (["fitch"], "invalid choice: 'fitch'"),
+    ],
+)
+def test_usage(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert all(part in said for part in message.split("*"))
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 0
+    assert f"fetch     {command.HELP}" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("pytest-intercode 0.")
+
+
+def test_the_command_is_light() -> None:
+    code = (
+        "import sys\nfrom pytest_intercode.cli import main\nmain([])\n"
+        "print({'docker', 'pooch', 'requests', 'yaml', 'pydantic', 'pytest'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("set()\n")
+
+
+# -- the table of the package
+
+
+@pytest.fixture
+def real_table(monkeypatch: pytest.MonkeyPatch, table: None) -> None:
+    monkeypatch.undo()
+
+
+@pytest.mark.usefixtures("real_table")
+def test_the_table() -> None:
+    files = files_of("")
+    assert len({file.path for file in files}) == len(files) > 100
+    for file in files:
+        assert len(bytes.fromhex(file.sha256)) == 32
+        assert (file.size == 0) == (file.sha256 == hashlib.sha256().hexdigest())
+        assert file.mode in (0o644, 0o755)
+        assert not file.target.is_absolute()
+        assert ".." not in file.target.parts
+    assert COMMIT in BASE_URL
+    taken = {
+        file.path
+        for dataset in DATASETS.values()
+        for file in files_of(*dataset.paths, *(path for path, _ in dataset.filesystems))
+    }
+    assert taken == {file.path for file in files}
+    assert not [file.path for file in files if "solution" in file.path]
+
+
+def test_what_can_be_fetched_can_be_run() -> None:
+    assert set(DATASETS) <= set(dataset_names())
+
+
+def test_the_command_that_gets_a_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fetch_command("spider", None) == "pytest-intercode fetch spider"
+    assert fetch_command("spider", default_data()) == "pytest-intercode fetch spider"
+    assert fetch_command("spider", Path("/a b")) == "pytest-intercode fetch spider --to '/a b'"
+
+
+def test_errors_are_ours() -> None:
+    with pytest.raises(FetchError), download.workplace(Path("/proc/nowhere")):
+        pass

@@ -1,0 +1,787 @@
+"""Suites: what the YAML format means, and what is said when something in it is wrong."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_intercode.core.task import (
+    FileSpec,
+    Limits,
+    Normaliser,
+    RewardOptions,
+    Task,
+    TaskView,
+)
+from pytest_intercode.errors import SuiteError
+from pytest_intercode.suites.loader import (
+    Suite,
+    bundled_folder,
+    is_row_file,
+    load_rows,
+    load_suite,
+)
+from pytest_intercode.suites.rows import read_rows
+
+Load = Callable[[str], Suite]
+
+_TASK = """\
+env: bash
+tasks:
+  - id: a
+    query: Do it.
+    gold: echo done
+"""
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """Write a suite to ``suite.yaml`` and load it."""
+
+    def write_and_load(text: str) -> Suite:
+        path = tmp_path / "suite.yaml"
+        path.write_text(text, encoding="utf-8")
+        return load_suite(path)
+
+    return write_and_load
+
+
+# -- the format
+
+
+def test_smallest_suite(load: Load, tmp_path: Path) -> None:
+    suite = load(_TASK)
+    assert suite == Suite("suite", "bash", suite.tasks, tmp_path / "suite.yaml")
+    assert suite.tasks == (
+        Task(
+            id="a",
+            query="Do it.",
+            gold=("echo done",),
+            env="bash",
+            suite="suite",
+            dataset="suite",
+            source=f"{tmp_path / 'suite.yaml'}:3",
+        ),
+    )
+
+
+def test_every_field(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "tree.tar").touch()
+    (tmp_path / "Own.Dockerfile").touch()
+    (task,) = load(
+        """\
+suite: named
+env: bash
+description: Nobody reads this.
+tasks:
+  - id: A.b_c-1
+    query: q
+    gold: [one, two]
+    hardness: hard
+    tags: [text, _x, y-1]
+    files: {a.txt: hello}
+    archive: {path: tree.tar, at: /srv, keep_times_before: 2024-01-02}
+    setup: [make, make install]
+    dockerfile: Own.Dockerfile
+    workdir: /work
+    limits:
+      memory: 1g
+      cpus: 0.5
+      pids: 64
+      file_size: 512m
+      network: true
+      output: 4096
+    reward:
+      output: never
+      normalise: [numbers, {pattern: 'a+', replace: b}, {pattern: c}]
+      scratch: [/tmp, cache]
+    max_turns: 3
+    action_timeout: 2.5
+    timeout: 60
+    xfail: it is broken
+"""
+    ).tasks
+    assert task == Task(
+        id="A.b_c-1",
+        query="q",
+        gold=("one", "two"),
+        env="bash",
+        suite="named",
+        dataset="named",
+        hardness="hard",
+        tags=("text", "_x", "y-1"),
+        files={"a.txt": FileSpec("file", b"hello")},
+        archive=task.archive,
+        setup=("make", "make install"),
+        image=task.image,
+        workdir="/work",
+        limits=Limits(1024**3, 0.5, 64, 512 * 1024**2, True, 4096),
+        reward=RewardOptions(
+            "never",
+            (Normaliser("numbers"), Normaliser("pattern", "a+", "b"), Normaliser("pattern", "c")),
+            ("/tmp", "cache"),
+        ),
+        max_turns=3,
+        action_timeout=2.5,
+        timeout=60.0,
+        xfail="it is broken",
+        source=task.source,
+    )
+    assert task.archive is not None
+    assert (task.archive.path, task.archive.at) == (tmp_path / "tree.tar", "/srv")
+    assert task.archive.keep_times_before == 1704153600.0  # midnight UTC
+    assert task.image is not None
+    assert task.image.dockerfile == tmp_path / "Own.Dockerfile"
+
+
+def test_defaults_are_laid_under_tasks(load: Load) -> None:
+    first, second = load(
+        """\
+env: bash
+defaults:
+  workdir: /work
+  tags: [all]
+  hardness: easy
+  limits: {memory: 1g, pids: 32}
+  reward: {output: always, scratch: [/tmp]}
+  files: {common.txt: one, mine.txt: one}
+tasks:
+  - {id: a, query: q, gold: g}
+  - id: b
+    query: q
+    gold: g
+    tags: [own]
+    limits: {pids: 64}
+    reward: {output: never}
+    files: {mine.txt: two}
+"""
+    ).tasks
+    assert (first.workdir, first.tags, first.hardness) == ("/work", ("all",), "easy")
+    assert first.limits == Limits(memory=1024**3, pids=32)
+    assert (second.workdir, second.tags, second.hardness) == ("/work", ("own",), "easy")
+    assert second.limits == Limits(memory=1024**3, pids=64)
+    assert second.reward == RewardOptions("never", (), ("/tmp",))
+    assert {path: spec.content for path, spec in second.files.items()} == {
+        "common.txt": b"one",
+        "mine.txt": b"two",
+    }
+
+
+def test_overrides_are_laid_over_tasks(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"query": "q", "gold": "g", "hardness": "easy"}\n' * 2)
+    tasks = load(
+        """\
+env: bash
+rows: {path: rows.jsonl}
+tasks:
+  - {id: a, query: q, gold: g, max_turns: 3}
+overrides:
+  a: {max_turns: 4, xfail: known}
+  rows-00001: {hardness: hard}
+"""
+    ).tasks
+    assert [(t.id, t.max_turns, t.xfail, t.hardness) for t in tasks] == [
+        ("a", 4, "known", ""),
+        ("rows-00000", 10, None, "easy"),
+        ("rows-00001", 10, None, "hard"),
+    ]
+
+
+def test_forms_of_files(load: Load) -> None:
+    (task,) = load(
+        _TASK
+        + """\
+    files:
+      plain.txt: "ünï\\n"
+      empty.txt: ""
+      also-empty.txt: {}
+      script.sh: {text: "#!/bin/sh\\n", mode: "0755"}
+      setgid: {text: "", mode: "2644"}
+      raw.bin: {base64: AP8K, mode: "600"}
+      link: {link: ../there}
+      folder/: {}
+      closed/: {mode: "0700"}
+      /etc/absolute: x
+"""
+    ).tasks
+    assert task.files == {
+        "plain.txt": FileSpec("file", "ünï\n".encode()),
+        "empty.txt": FileSpec("file"),
+        "also-empty.txt": FileSpec("file"),
+        "script.sh": FileSpec("file", b"#!/bin/sh\n", mode=0o755),
+        "setgid": FileSpec("file", mode=0o2644),
+        "raw.bin": FileSpec("file", b"\0\xff\n", mode=0o600),
+        "link": FileSpec("link", target="../there"),
+        "folder/": FileSpec("directory"),
+        "closed/": FileSpec("directory", mode=0o700),
+        "/etc/absolute": FileSpec("file", b"x"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [
+        ("4096", 4096),
+        ("512k", 512 * 1024),
+        ("512m", 512 * 1024**2),
+        ("1g", 1024**3),
+        ("1G", 1024**3),
+        ("1.5g", 1536 * 1024**2),
+        ("256MiB", 256 * 1024**2),
+        ("'10 kb'", 10240),
+        ("'100'", 100),
+    ],
+)
+def test_sizes(load: Load, written: str, size: int) -> None:
+    (task,) = load(f"{_TASK}    limits: {{memory: {written}}}\n").tasks
+    assert task.limits.memory == size
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("2024-01-02", 1704153600.0), ("2024-01-02T00:00:01Z", 1704153601.0), ("12.5", 12.5)],
+)
+def test_moments(load: Load, tmp_path: Path, written: str, seconds: float) -> None:
+    (tmp_path / "x.tar").touch()
+    (task,) = load(f"{_TASK}    archive: {{path: x.tar, keep_times_before: {written}}}\n").tasks
+    assert task.archive is not None
+    assert task.archive.keep_times_before == seconds
+
+
+def test_images(load: Load) -> None:
+    (named,) = load(_TASK + "    image: debian:12\n").tasks
+    assert named.image is not None
+    assert (named.image.image, named.image.dockerfile) == ("debian:12", None)
+    (ours,) = load(_TASK + "    dockerfile: nl2bash\n").tasks
+    assert ours.image is not None
+    assert ours.image.dockerfile == bundled_folder("dockerfiles") / "nl2bash.Dockerfile"
+
+
+def test_data_folder_is_where_files_start(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "rows.json").write_text('[{"query": "q", "gold": "g"}]')
+    path = tmp_path / "suite.yaml"
+    path.write_text("env: bash\nrows: {path: rows.json}\n")
+    assert len(load_suite(path, data).tasks) == 1
+    with pytest.raises(SuiteError, match="no such file"):
+        load_suite(path)
+
+
+def test_a_view_has_no_gold() -> None:
+    task = Task("a", "q", ("s3cret",), "bash", "s", "s", metadata={"tests": "s3cret"})
+    assert "s3cret" not in repr(task.view())
+    assert not {"gold", "setup", "files", "reward"} & {f.name for f in fields(TaskView)}
+    assert (task.view().max_turns, task.view(3).max_turns) == (10, 3)
+
+
+# -- rows
+
+_ROWS = [
+    {"query": "one", "gold": "g1", "extra": "x"},
+    {"query": "two, with\ttab", "gold": "g2", "extra": "y"},
+]
+
+
+def _separated(delimiter: str) -> str:
+    lines = ["query", "gold", "extra"], *(list(row.values()) for row in _ROWS)
+    return "".join(delimiter.join(f'"{cell}"' for cell in line) + "\n" for line in lines)
+
+
+_FORMATS = {
+    "rows.json": json.dumps(_ROWS),
+    "keyed.json": json.dumps({str(n): row for n, row in enumerate(_ROWS)}),
+    "rows.jsonl": "\n".join(map(json.dumps, _ROWS)) + "\n\n",
+    "rows.csv": _separated(","),
+    "rows.tsv": _separated("\t"),
+    "ROWS.CSV": "\ufeff" + _separated(",").replace("\n", "\r\n"),
+}
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("name", _FORMATS)
+def test_formats_of_rows(tmp_path: Path, name: str, compressed: bool) -> None:
+    data = _FORMATS[name].encode()
+    path = tmp_path / (f"{name}.gz" if compressed else name)
+    path.write_bytes(gzip.compress(data) if compressed else data)
+    assert is_row_file(path)
+    assert [row for _, row in read_rows(path)] == _ROWS
+    suite = load_rows(path, "bash")
+    stem = name.split(".")[0]
+    assert (suite.name, suite.env) == (stem, "bash")
+    assert [(t.id, t.query, t.gold, t.metadata) for t in suite.tasks] == [
+        (f"{stem}-00000", "one", ("g1",), {"extra": "x"}),
+        (f"{stem}-00001", "two, with\ttab", ("g2",), {"extra": "y"}),
+    ]
+
+
+def test_places_of_rows(tmp_path: Path) -> None:
+    for name, places in {
+        "rows.json": [", row 0", ", row 1"],
+        "rows.jsonl": [":1", ":2"],
+        "rows.csv": [":2", ":3"],
+    }.items():
+        path = tmp_path / name
+        path.write_text(_FORMATS[name])
+        assert [place for place, _ in read_rows(path)] == [f"{path}{place}" for place in places]
+
+
+def test_rows_with_id_pattern_and_fields(load: Load, tmp_path: Path) -> None:
+    rows = [
+        {"text": "q1", "cmd": ["a", "b"], "level": "easy", "labels": "x, y", "db": "pets", "n": 7},
+        {"text": "q2", "cmd": "c", "level": "hard", "labels": "", "db": "cars", "n": 8},
+    ]
+    (tmp_path / "dev.set.json").write_text(json.dumps(rows))
+    tasks = load(
+        """\
+env: bash
+suite: mine
+defaults: {max_turns: 2, workdir: /a}
+rows:
+  - path: dev.set.json
+    id: '{dataset}-{db}-{n:03d}-{index}'
+    fields: {query: text, gold: cmd, hardness: level, tags: labels}
+    defaults: {workdir: /b}
+"""
+    ).tasks
+    assert [t.id for t in tasks] == ["dev-pets-007-0", "dev-cars-008-1"]
+    assert [t.gold for t in tasks] == [("a", "b"), ("c",)]
+    assert [t.tags for t in tasks] == [("x", "y"), ()]
+    assert {(t.suite, t.dataset, t.max_turns, t.workdir) for t in tasks} == {
+        ("mine", "dev", 2, "/b")
+    }
+    assert tasks[0].metadata["db"] == "pets"
+    assert tasks[0].source == f"{tmp_path / 'dev.set.json'}, row 0"
+
+
+def test_rows_with_ids_of_their_own(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("task_id,query,gold\n11,q,g\nx-2,q,g\n")
+    source = "env: bash\nrows: {path: rows.csv, dataset: d, fields: {id: task_id}}\n"
+    suite = load(source)
+    assert [(t.id, t.dataset) for t in suite.tasks] == [("11", "d"), ("x-2", "d")]
+
+
+# -- what is wrong
+
+_COMMON = (
+    "hardness, tags, files, archive, setup, image, dockerfile, workdir, limits, reward, max_turns, "
+    "action_timeout, timeout, xfail, skip, database, tests, test_setup, entry, solution, "
+    "audit, decoys"
+)
+
+# what is laid below the one task (or a whole file), the line, the message
+_BAD: list[tuple[str, int | None, str]] = [
+    # the whole file
+    ("", None, "a suite is a mapping with env and tasks (or rows), not None"),
+    ("- a\n", None, "a suite is a mapping with env and tasks (or rows), not ['a']"),
+    ("env: [bash\n", 2, "not YAML: did not find expected ',' or ']'"),
+    ("env: bash\n\ttasks: []\n", 2, "not YAML: found a tab character that violates indentation"),
+    ("env: bash\n", 1, "a suite needs tasks, rows or both"),
+    ("tasks: [{id: a, query: q, gold: g}]\n", 1, "env: this field is missing"),
+    (
+        "env: bsh\ntasks: [{id: a, query: q, gold: g}]\n",
+        1,
+        "env: 'bsh' is not one of bash, sql, python, ctf. Did you mean 'bash'?",
+    ),
+    (
+        "env: bash\ntask: []\n",
+        2,
+        "task: there is no such field. Did you mean 'tasks'? Allowed: suite, env, description, "
+        "defaults, tasks, rows, overrides",
+    ),
+    ("env: bash\ntasks: foo\n", 2, "tasks: a list is needed, found 'foo' (str)"),
+    ("env: bash\ntasks:\n  - foo\n", 3, "tasks.0: a mapping is needed, found 'foo' (str)"),
+    (
+        "env: bash\nsuite: 2024-01-01\ntasks: []\n",
+        2,
+        "suite: a string is needed, found datetime.date(2024, 1, 1) (date)",
+    ),
+    (
+        "env: bash\ndefaults:\n  max_turn: 3\ntasks: [{id: a, query: q, gold: g}]\n",
+        3,
+        f"defaults.max_turn: there is no such field. Did you mean 'max_turns'? Allowed: {_COMMON}",
+    ),
+    (
+        "env: bash\ntasks: [{id: abc, query: q, gold: g}]\noverrides:\n  abd: {xfail: x}\n",
+        4,
+        "overrides: no task has the id 'abd'. Did you mean 'abc'?",
+    ),
+    (
+        "env: bash\ntasks: [{id: a, query: q, gold: g}]\noverrides:\n  a:\n    xfal: x\n",
+        5,
+        f"overrides.a.xfal: there is no such field. Did you mean 'xfail'? Allowed: {_COMMON}",
+    ),
+    # rows
+    ("env: bash\nrows: x.json\n", 2, "rows: a mapping or a list is needed, found 'x.json' (str)"),
+    (
+        "env: bash\nrows:\n  - pth: x.json\n",
+        3,
+        "rows.0.pth: there is no such field. Did you mean 'path'? Allowed: path, format, dataset, "
+        "id, query, fields, ignore, defaults, each, optional",
+    ),
+    (
+        "env: bash\nrows:\n  path: x.json\n  defaults:\n    limits: {memry: 1}\n",
+        5,
+        "rows.defaults.limits.memry: there is no such field. Did you mean 'memory'? Allowed: "
+        "memory, cpus, pids, file_size, network, output",
+    ),
+    # a task's identity
+    (
+        "env: bash\ntasks:\n  - {id: a, query: q, gold: g}\n  - {id: ab, query: 'id: a', gold: g}\n"
+        "  - {id: 'a', query: q, gold: g}\n",
+        5,
+        "the id 'a' is used twice; ids are unique in a suite, and {path}:3 has it already",
+    ),
+    (
+        "env: bash\ntasks:\n  - {id: 'a b', query: q, gold: g}\n",
+        3,
+        "task 'a b': id: an id is letters, digits, '.', '_' and '-', and starts with one of the "
+        "first two (found 'a b')",
+    ),
+    (
+        "env: bash\ntasks:\n  - {id: 5, query: q, gold: g}\n",
+        3,
+        "task '5': id: a string is needed, found 5 (int)",
+    ),
+    ("env: bash\ntasks:\n  - {query: q, gold: g}\n", 3, "task '#1': id: this field is missing"),
+    ("env: bash\ntasks:\n  - {id: a, query: q}\n", 3, "task 'a': gold: this field is missing"),
+    (
+        "env: bash\ntasks:\n  - {id: a, query: '', gold: g}\n",
+        3,
+        "task 'a': query: string should have at least 1 character (found '')",
+    ),
+    (
+        "env: bash\ntasks:\n  - {id: a, query: q, gold: [1]}\n",
+        3,
+        "task 'a': gold.0: a string is needed, found 1 (int)",
+    ),
+    (
+        "env: bash\ntasks:\n  - {id: a, query: q, gold: 1}\n",
+        3,
+        "task 'a': gold: a string or a list is needed, found 1 (int)",
+    ),
+    (
+        "env: bash\ntasks:\n  - {id: a, query: q, golds: g}\n",
+        3,
+        "task 'a': golds: there is no such field. Did you mean 'gold'? Allowed: "
+        f"{_COMMON}, id, query, gold",
+    ),
+    # further fields of a task, on line 6 and after
+    ("max_turns: 0", 6, "max_turns: input should be greater than or equal to 1 (found 0)"),
+    ("max_turns: many", 6, "max_turns: a whole number is needed, found 'many' (str)"),
+    ("max_turns: 1.5", 6, "max_turns: a whole number is needed, found 1.5 (float)"),
+    ("timeout: 0", 6, "timeout: input should be greater than 0 (found 0)"),
+    ("action_timeout: soon", 6, "action_timeout: a number is needed, found 'soon' (str)"),
+    ("xfail: true", 6, "xfail: a string is needed, found True (bool)"),
+    (
+        "workdir: work",
+        6,
+        "workdir: an absolute path is needed, one that starts with / (found 'work')",
+    ),
+    ("tags: files", 6, "tags: a list is needed, found 'files' (str)"),
+    (
+        "tags: [two words]",
+        6,
+        "tags.0: string should match pattern '^[A-Za-z_][A-Za-z0-9_-]*$' (found 'two words')",
+    ),
+    ("setup: make", 6, "setup: a list is needed, found 'make' (str)"),
+    ("image: x\n    dockerfile: y", 3, "either image or dockerfile, not both"),
+    ("limits: big", 6, "limits: a mapping is needed, found 'big' (str)"),
+    (
+        "limits: {memory: 5x}",
+        6,
+        "limits.memory: a size is a number of bytes, or one like 512k, 256m, 2g (found '5x')",
+    ),
+    ("limits:\n      memory: 0", 7, "limits.memory: input should be greater than 0 (found 0)"),
+    ("limits: {network: 'yes'}", 6, "limits.network: true or false is needed, found 'yes' (str)"),
+    ("limits: {pids: 2}", 6, "limits.pids: input should be greater than or equal to 8 (found 2)"),
+    (
+        "reward: {output: allways}",
+        6,
+        "reward.output: 'allways' is not one of when-gold-prints, always, never. Did you mean "
+        "'always'?",
+    ),
+    (
+        "reward: {normalise: [trailing-spaces]}",
+        6,
+        "reward.normalise.0: 'trailing-spaces' is not one of trailing-space, line-order, numbers. "
+        "Did you mean 'trailing-space'?",
+    ),
+    (
+        "reward: {normalise: [{pattern: '('}]}",
+        6,
+        "reward.normalise.0.pattern: not a regular expression: missing ), unterminated subpattern "
+        "at position 0 (found '(')",
+    ),
+    (
+        "reward: {normalise: [{pattern: a, replace: '\\2'}]}",
+        6,
+        "reward.normalise.0: replace '\\\\2' does not fit the pattern 'a': invalid group reference "
+        "2 at position 1",
+    ),
+    ("reward: {scratch: /tmp}", 6, "reward.scratch: a list is needed, found '/tmp' (str)"),
+    (
+        "reward: {outptu: always}",
+        6,
+        "reward.outptu: there is no such field. Did you mean 'output'? Allowed: output, normalise, "
+        "scratch, rows, columns",
+    ),
+    ("files: {x: 5}", 6, "files.x: a string or a mapping is needed, found 5 (int)"),
+    ("files:\n      'x[1]': 5", 7, "files.x[1]: a string or a mapping is needed, found 5 (int)"),
+    (
+        "files: {x: {txt: a}}",
+        6,
+        "files.x.txt: there is no such field. Did you mean 'text'? Allowed: text, base64, link, "
+        "mode",
+    ),
+    (
+        "files: {x: {text: a, link: b}}",
+        6,
+        "files.x: only one of text, base64 and link, not text and link",
+    ),
+    (
+        "files: {x: {base64: abc}}",
+        6,
+        "files.x.base64: not base64: Incorrect padding (found 'abc')",
+    ),
+    (
+        "files: {x: {text: a, mode: 0755}}",
+        6,
+        "files.x.mode: a mode is written in quotes, like '0755', or YAML reads it as decimal "
+        "(found 493)",
+    ),
+    (
+        "files: {x: {text: a, mode: '789'}}",
+        6,
+        "files.x.mode: a mode is octal digits in quotes, like '0755' (found '789')",
+    ),
+    (
+        "archive: {path: x.tar, at: here}",
+        6,
+        "archive.at: an absolute path is needed, one that starts with / (found 'here')",
+    ),
+    (
+        "archive: {path: x.tar, keep_times_before: soon}",
+        6,
+        "archive.keep_times_before: a date like 2024-01-31 is needed, or seconds since the epoch "
+        "(found 'soon')",
+    ),
+    ("archive: {at: /x}", 6, "archive.path: this field is missing"),
+    ("archive: x.tar", 3, "archive: {folder}/x.tar is not a file."),
+    (
+        "dockerfile: nl2bsh",
+        3,
+        "dockerfile: {dockerfiles}/nl2bsh.Dockerfile is not a file. Did you mean 'nl2bash'?",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "message"), _BAD)
+def test_mistakes(load: Load, tmp_path: Path, text: str, line: int | None, message: str) -> None:
+    whole = text == "" or text.startswith(("env:", "tasks:", "- "))
+    path = tmp_path / "suite.yaml"
+    with pytest.raises(SuiteError) as caught:
+        load(text if whole else f"{_TASK}    {text}\n")
+    expected = (
+        message.replace("{path}", str(path))
+        .replace("{folder}", str(tmp_path))
+        .replace("{dockerfiles}", str(bundled_folder("dockerfiles")))
+    )
+    place = f"{path}: " if line is None else f"{path}:{line}: "
+    assert str(caught.value) == place + ("" if whole else "task 'a': ") + expected
+
+
+def test_mistake_in_the_first_of_many_tasks_has_its_line(load: Load) -> None:
+    tasks = "".join(f"  - id: t{n}\n    query: q\n    gold: g\n" for n in range(50))
+    with pytest.raises(SuiteError, match=r"suite\.yaml:153: task 't50': limit: there is no such"):
+        load(f"env: bash\ntasks:\n{tasks}  - {{id: t50, query: q, gold: g, limit: 5}}\n")
+
+
+def test_gold_is_not_quoted_by_a_message(load: Load) -> None:
+    with pytest.raises(SuiteError) as caught:
+        load("env: bash\ntasks: [{id: a, query: q, gold: s3cret, image: x, dockerfile: y}]\n")
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "cannot be read: .*No such file"), (b"\xff", "cannot be read: .*utf-8")],
+)
+def test_suite_that_cannot_be_read(tmp_path: Path, content: bytes | None, message: str) -> None:
+    path = tmp_path / "suite.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(SuiteError, match=f"^{re.escape(str(path))}: {message}"):
+        load_suite(path)
+
+
+_BAD_ROWS: list[tuple[str, bytes | None, str]] = [
+    ("rows.json", None, ": there is no such file"),
+    ("rows.json", b"[{]", ":1: not JSON: Expecting property name enclosed in double quotes"),
+    ("rows.json", b"5", ": a JSON file of rows is a list of objects, not a number"),
+    ("rows.json", b'{"a": 1}', ": a JSON file of rows is a list of objects, not an object"),
+    ("rows.json", b"[1]", ", row 0: a row is an object with fields, not a number"),
+    ("rows.json", b"[]", ": holds no rows"),
+    ("rows.json", b'[{"gold": "g"}]', ", row 0: query: this field is missing"),
+    ("rows.json", b'[{"query": "q", "gold": null}]', ", row 0: gold: this field is missing"),
+    (
+        "rows.json",
+        b'[{"query": "q", "gold": 5}]',
+        ", row 0: gold: a string or a list is needed, found 5 (int)",
+    ),
+    ("rows.jsonl", b'{"query": "q", "gold": "g"}\n{\n', ":2: not JSON: Expecting property name"),
+    ("rows.jsonl", b"[]\n", ":1: a row is an object with fields, not a list"),
+    ("rows.csv", b"query,gold\nq\n", ":2: has not as many fields as the header line"),
+    ("rows.csv", b"query,gold\nq,g,h\n", ":2: has not as many fields as the header line"),
+    ("rows.csv", b"query,gold\nq,\n", ":2: gold: this field is missing"),
+    ("rows.csv", b'query,gold\n"q,g\n', ":2: unexpected end of data"),
+    ("rows.tsv", b"query\tgold\ttags\nq\tg\ta+b\n", ":2: tags.0: string should match pattern"),
+    ("rows.csv", b"\xff\xfe", ": not UTF-8 text at byte 0"),
+    ("rows.json.gz", b"not gzip", ": cannot be read: Not a gzipped file"),
+    (
+        "rows.json.gz",
+        gzip.compress(b"[]" * 99, mtime=0)[:-4],
+        ": cannot be read: Compressed file ended",
+    ),
+    (
+        "rows.json.gz",
+        gzip.compress(b"[]", mtime=0)[:10] + b"\xff" * 20,
+        ": cannot be read: Error -3",
+    ),
+    ("rows.txt", b"", ": rows come from .json, .jsonl, .csv, .tsv (or those with .gz), not '.txt'"),
+    ("rows.parquet.gz", b"", ": rows come from .json, .jsonl, .csv, .tsv (or those with .gz), not"),
+    ("rows.pkl", b"", ": pickle files are refused, because loading one runs whatever code"),
+    ("rows.PICKLE", b"", ": pickle files are refused, because loading one runs whatever code"),
+    ("rows.pkl.gz", b"", ": pickle files are refused, because loading one runs whatever code"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), _BAD_ROWS)
+def test_mistakes_in_rows(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(SuiteError) as caught:
+        load_rows(path, "bash")
+    assert str(caught.value).startswith(f"{path}{message}")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("id: '{'", ":1: the id pattern '{' does not fit: Single '{'"),
+        ("id: '{}'", ":1: the id pattern '{}' does not fit: "),
+        ("id: '{index:zz}'", ":1: the id pattern '{index:zz}' does not fit: "),
+        ("id: '{index[0]}'", ":1: the id pattern '{index[0]}' does not fit: "),
+        ("id: '{query.x}'", ":1: the id pattern '{query.x}' does not fit: "),
+        (
+            "id: '{qury}'",
+            ":1: the id pattern '{qury}' names a field that is not there: 'qury'. Did you mean "
+            "'query'? Allowed: dataset, index, query, gold",
+        ),
+        ("id: '{query}'", ":1: id: an id is letters, digits, '.', '_' and '-', and starts with"),
+        ("fields: {id: nope}", ":1: id: the field 'nope' is missing"),
+        ("fields: {gold: answer}", ":1: gold: this field is missing"),
+        ("fields: {hardnes: query}", ":1: hardnes: there is no such field. Did you mean 'hard"),
+        ("id: same", ":2: the id 'same' is used twice; ids are unique in a suite, and "),
+    ],
+)
+def test_mistakes_in_what_is_said_of_rows(
+    load: Load, tmp_path: Path, source: str, message: str
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"query": "a b", "gold": "g"}\n' * 2)
+    with pytest.raises(SuiteError) as caught:
+        load(f"env: bash\nrows: {{path: rows.jsonl, {source}}}\n")
+    assert str(caught.value).startswith(f"{rows}{message}")
+
+
+def test_pickle_is_not_even_opened(tmp_path: Path) -> None:
+    path = tmp_path / "rows.pkl"
+    path.write_bytes(b"cos\nsystem\n(S'touch owned'\ntR.")
+    with pytest.raises(SuiteError, match=r"Save the rows as JSON Lines instead: dataframe\.to_js"):
+        list(read_rows(path))
+
+
+# -- what comes with the package
+
+
+@pytest.fixture(scope="module")
+def bundled() -> Suite:
+    return load_suite(bundled_folder("tasks") / "bash.yaml")
+
+
+def test_bundled_suite_loads(bundled: Suite) -> None:
+    assert (bundled.name, bundled.env) == ("bash", "bash")
+    assert len(bundled.tasks) >= 40
+    ids = [task.id for task in bundled.tasks]
+    assert len(set(ids)) == len(ids)
+    assert {task.hardness for task in bundled.tasks} == {"easy", "medium", "hard"}
+
+
+def test_bundled_queries_do_not_hold_their_gold(bundled: Suite) -> None:
+    for task in bundled.tasks:
+        query = " ".join(task.query.split())
+        for command in task.gold:
+            assert " ".join(command.split()) not in query, task.id
+
+
+def test_bundled_tags_are_the_ones_that_the_file_announces(bundled: Suite) -> None:
+    text = bundled.path.read_text(encoding="utf-8")
+    announced = re.search(r"^# Tags: (.+)$", text, re.MULTILINE)
+    assert announced is not None
+    used = {tag for task in bundled.tasks for tag in task.tags}
+    assert all(task.tags for task in bundled.tasks)
+    assert used <= set(announced[1].split())
+    assert all(tag.isidentifier() for tag in used)
+
+
+def test_bundled_tasks_need_no_network_and_expect_no_failure(bundled: Suite) -> None:
+    assert not any(task.limits.network or task.xfail for task in bundled.tasks)
+
+
+def test_bundled_dataset_names_its_parts(tmp_path: Path) -> None:
+    sizes: dict[int, int] = {1: 60, 2: 53, 3: 60, 4: 27}
+    row: dict[str, Any] = {"query": "q", "gold": "g"}
+    for part, size in sizes.items():
+        for name, content in (
+            (f"nl2bash/nl2bash_fs_{part}.json", json.dumps([row] * size)),
+            (f"nl2bash/filesystems/nl2bash_fs_{part}.tar.gz", ""),
+        ):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(content)
+    suite = load_suite(bundled_folder("tasks") / "datasets" / "nl2bash.yaml", tmp_path)
+    assert len(suite.tasks) == 200
+    assert {task.dataset for task in suite.tasks} == {f"nl2bash-fs{n}" for n in sizes}
+    assert suite.tasks[0].id == "nl2bash-fs1-00000"
+    assert [task.archive is None for task in suite.tasks].count(True) == 27
+
+
+def test_folder_that_is_not_there() -> None:
+    with pytest.raises(SuiteError, match=r"the installed package \(version .+\) has no folder 'x'"):
+        bundled_folder("x")
+
+
+def test_a_key_that_is_there_twice(load: Load, tmp_path: Path) -> None:
+    with pytest.raises(
+        SuiteError, match=r"suite\.yaml:6: not YAML: the key 'query' is there twice"
+    ):
+        load("env: bash\ntasks:\n  - id: a\n    query: q\n    gold: g\n    query: r\n")
+
+
+def test_no_gold_at_all(load: Load) -> None:
+    with pytest.raises(SuiteError, match="task 'a': gold"):
+        load("env: bash\ntasks:\n  - {id: a, query: q, gold: []}\n")
+
+
+def test_a_directory_holds_no_text(load: Load) -> None:
+    with pytest.raises(SuiteError, match="'b/' ends with /"):
+        load(_TASK + '    files: {"b/": text}\n')

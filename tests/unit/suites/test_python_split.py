@@ -1,0 +1,267 @@
+"""How hidden tests are split between the agent's side and the judge."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from pytest_intercode.agents.oracle import make_oracle
+from pytest_intercode.core.task import CallTest, CodeTest, ProgramTest, Task
+from pytest_intercode.errors import SuiteError
+from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.suites.python_expressions import TestError as CannotSplit
+from pytest_intercode.suites.python_split import Split, split_test
+from pytest_intercode.suites.python_tests import entry_of, splits
+
+
+def split(code: str, setup: str = "", mine: tuple[str, ...] = ("f", "g")) -> Split:
+    return split_test(setup, code, mine, "f")
+
+
+def agents(made: Split) -> list[str]:
+    """Return what the agent's side is sent."""
+    return [str(step[2]) for step in made.steps]
+
+
+@pytest.mark.parametrize(
+    ("code", "sent", "judged"),
+    [
+        ("assert f([1, 2]) == 3", ["f([1, 2])"], "assert __value__(0) == (3)"),
+        ("assert 3 == f([1, 2])", ["f([1, 2])"], "assert 3 == __value__(0)"),
+        ("assert f(1)", ["f(1)"], "assert __value__(0)"),
+        ("assert not f(1)", ["f(1)"], "assert not __value__(0)"),
+        ("assert f(1)[0].real == 2", ["f(1)[0].real"], "assert __value__(0) == 2"),
+        ("assert f(1) == g(2)", ["f(1)", "g(2)"], "assert __value__(0) == __value__(1)"),
+        ("assert f(1) in (1, 2)", ["f(1)"], "assert __value__(0) in (1, 2)"),
+        ("assert f(g(1)) is None", ["f(g(1))"], "assert __value__(0) is None"),
+        ("assert f(1) == 2 and f(2) == 3", ["f(1)", "f(2)"], None),
+        ("assert (f(1) == 2) is True", ["f(1)"], "assert (__value__(0) == 2) is True"),
+        ("assert isinstance(f(1), int)", ["f(1)"], "assert isinstance(__value__(0), int)"),
+    ],
+)
+def test_chains_go_to_the_agents_side(code: str, sent: list[str], judged: str | None) -> None:
+    made = split(code)
+    assert agents(made) == sent
+    if judged is not None:
+        assert made.source == judged
+
+
+@pytest.mark.parametrize(
+    ("code", "side"),
+    [
+        ("assert set(f(1)) == {1}", "set(__value__(0))"),
+        ("assert list(map(f, [1, 2])) == [3]", "list(map(__value__(0), [1, 2]))"),
+        ("assert sorted([2, 1], key=lambda n: f(n)) == [1]", "sorted([2, 1], key=__value__(0))"),
+    ],
+)
+def test_a_side_of_a_comparison_is_kept_for_values_that_are_no_data(code: str, side: str) -> None:
+    made = split(code)
+    assert made.steps[1] == ("side", 1, side, 0)
+    assert "__side__(1, lambda: " in made.source
+
+
+EXPECTED = "assert f(2) == 'the expected value'"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        EXPECTED,
+        "wanted = 'the expected value'\nassert f(2) == wanted",
+        "def wanted(n):\n    return 'the expected value'\nassert wanted(3) == f(2)",
+        "def close(a, b):\n    return a == b\nassert close(f(2), 'the expected value')",
+        "import math\nassert math.isclose(f(2), float('the expected value'))",
+        "assert set(f(2)) == set('the expected value')",
+        "assert all(f(n) == 'the expected value' for n in range(3))",
+        "assert [f(n) == 'the expected value' for n in range(3)] == [True]",
+        "x = [1]\nf(x)\nassert x == ['the expected value']",
+        "x = f(1)\nwanted = {'a': 'the expected value'}\nassert x == wanted",
+        "assert f(1) if f(2) == 'the expected value' else g(3)",
+        "assert any([f(2) == 'the expected value', f(3)])",
+        "assert sorted(f(2)) == sorted('the expected value')",
+    ],
+)
+def test_what_is_expected_never_goes_to_the_agents_side(code: str) -> None:
+    made = split(code)
+    assert agents(made)
+    assert "expected" not in repr(made.steps)
+    assert "expected" in made.source
+
+
+def test_comprehensions_that_compare_are_compared_by_the_judge() -> None:
+    made = split("assert all(f(n) == 2 * n for n in range(5) if n)")
+    assert agents(made) == ["[(f(n),) for n in range(5) if n]"]
+    assert "__row_1__ == 2 * n" in made.source
+    assert agents(split("assert sum(f(n) for n in range(5)) == 3"))[0] == (
+        "[f(n) for n in range(5)]"
+    )
+
+
+def test_arguments_are_made_on_both_sides_and_stay_what_they_were() -> None:
+    made = split("from datetime import date\nd = date(2024, 1, 1)\nassert f(d) == d")
+    imports, value, chain = agents(made)
+    assert (imports, value, chain) == ("from datetime import date", "d = date(2024, 1, 1)", "f(d)")
+    assert made.source.splitlines()[:2] == [imports, value]
+    assert "assert __value__(0) == d" in made.source
+
+
+def test_an_argument_that_is_compared_alone_is_looked_at_as_it_was_left() -> None:
+    made = split("x = [3, 1]\nf(x)\nassert x == [1, 3]")
+    assert agents(made) == ["x = [3, 1]", "f(x)", "x"]
+    assert made.source == "assert __value__(1) == [1, 3]"
+    beside = split("x = [3, 1]\nassert f(x) == sorted(x)")
+    assert agents(beside) == ["x = [3, 1]", "f(x)"]
+    assert "x = [3, 1]" in beside.source
+
+
+def test_setup_that_needs_the_agents_code_is_run_there() -> None:
+    made = split_test("root = Node(1)\nroot.left = Node(2)", "assert f(root)", ["f", "Node"], "f")
+    assert [step[0] for step in made.steps] == ["setup", "setup", "value"]
+    assert made.source == "assert __value__(2)"
+
+
+def test_an_entry_may_have_the_name_of_a_builtin() -> None:
+    made = split_test("", "assert sum(10, 15) == 6", ["sum"], "sum")
+    assert agents(made) == ["sum(10, 15)"]
+
+
+def test_raises() -> None:
+    made = split("with raises((ValueError, json.JSONDecodeError)):\n    f(1)")
+    assert dict(made.raises) == {0: ("ValueError", "JSONDecodeError")}
+    assert agents(made) == ["with __raises__(0):\n    f(1)"]
+    assert made.source == ""
+    loop = split("for n in (1, 2):\n    with raises(KeyError):\n        f(n)\nassert f(3) == 4")
+    assert dict(loop.raises) == {0: ("KeyError",)}
+    assert "KeyError" not in repr(loop.steps)
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("assert f(1) ==", "it does not parse"),
+        ("assert 1 == 1", "it calls nothing of the agent's"),
+        ("for n in (1, 2):\n    assert f(n) == n", "line 2: an assert inside of another statement"),
+        ("def check(c):\n    assert c(1) == 2\ncheck(f)", "an assert inside of another statement"),
+        ("assert isclose(f(1), 2)", "it uses 'isclose', which neither gold nor the test defines"),
+        ("import numpy\nassert numpy.allclose(f(1), 2)", "'numpy' is not of the standard library"),
+        ("with raises(ValueError, match='x'):\n    f(1)", "raises() takes an exception"),
+        ("with raises(kind()):\n    f(1)", "raises() takes an exception by its name"),
+        ("assert all(map(lambda n: f(n), [1]))", "a lambda that calls the agent's code"),
+        ("assert all(n == 1 for m in [1] for n in f(m))", "the clauses of a comprehension"),
+    ],
+)
+def test_what_cannot_be_split_says_why(code: str, message: str) -> None:
+    with pytest.raises(CannotSplit) as raised:
+        split(code)
+    assert message in str(raised.value)
+
+
+def test_every_part_is_python() -> None:
+    made = split("x = f(1)\nassert [f(n) == n for n in range(3) if n] == [x, 2]\nassert g(x)")
+    for step in made.steps:
+        ast.parse(str(step[2]))
+    ast.parse(made.source)
+
+
+# -- tasks
+
+
+def task(tests: list[str], gold: str = "def f(n):\n    return n\n", **fields: object) -> Task:
+    made = tuple(map(CodeTest, tests))
+    return Task("t", "q", (gold,), "python", "s", "s", tests=made, **fields)  # type: ignore[arg-type]
+
+
+def test_the_entry_is_what_tests_call_and_gold_defines() -> None:
+    gold = "def helper(n):\n    return n\ndef f(n):\n    return helper(n)\ndef last(): pass\n"
+    assert entry_of(task(["assert sorted(f(1)) == [1]"], gold)) == "f"
+    assert entry_of(task(["assert unknown(1) == 1"], gold)) == "last"
+    assert entry_of(task(["assert f(1) == 1"], gold, entry="Other.method")) == "Other.method"
+    program = Task("t", "q", (gold,), "python", "s", "s", tests=(ProgramTest("", ""),))
+    assert entry_of(program) == ""
+    call = Task("t", "q", (gold,), "python", "s", "s", tests=(CallTest((1,), 1),))
+    assert entry_of(call) == "last"
+
+
+def test_splits_keep_the_order_of_tests() -> None:
+    call, program = CallTest((1,), 2), ProgramTest("1", "2")
+    mixed = Task(
+        *("t", "q", ("def f(n): return n",), "python", "s", "s"),
+        tests=(call, CodeTest("assert f(1) == 1"), program),
+    )
+    made = list(splits(mixed))
+    assert (made[0], made[2]) == (call, program)
+    assert isinstance(made[1], Split)
+
+
+SUITE = "env: {env}\ntasks:\n  - {{id: t, query: q, gold: '{gold}', {rest}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("env", "rest", "message"),
+    [
+        ("python", "max_turns: 3", "tests: a python task needs some"),
+        ("python", "tests: ['assert f(1) ==']", "tests: test 1: it does not parse: invalid syntax"),
+        ("python", "tests: [assert f(1), assert 1]", "tests: test 2: it calls nothing"),
+        ("bash", "tests: [assert f(1)]", "tests: they are for the env python, not bash"),
+    ],
+)
+def test_a_wrong_test_is_told_when_the_suite_is_read(
+    env: str, rest: str, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "suite.yaml"
+    path.write_text(SUITE.format(env=env, rest=rest, gold="def f(n): return n"))
+    with pytest.raises(SuiteError) as raised:
+        load_suite(path)
+    assert str(raised.value).startswith(f"{path}:3: task 't': {message}")
+    assert "\n" not in str(raised.value)
+
+
+def test_calls_need_a_name_to_call(tmp_path: Path) -> None:
+    path = tmp_path / "suite.yaml"
+    rest = "tests: [{arguments: [1], result: 1}]"
+    path.write_text(SUITE.format(env="python", rest=rest, gold="print(1)"))
+    with pytest.raises(SuiteError, match="tests: what do they call"):
+        load_suite(path)
+
+
+def test_warnings_of_the_compiler_are_no_errors(tmp_path: Path) -> None:
+    path = tmp_path / "suite.yaml"
+    path.write_text(
+        "env: python\ntasks:\n- id: t\n  query: q\n  gold: |\n    def f(n): return '\\d'\n"
+        "  tests: [\"assert f(1) == '\\\\d'\"]\n"
+    )
+    assert len(load_suite(path).tasks) == 1
+
+
+class Recorder:
+    """Takes what an oracle does."""
+
+    def __init__(self) -> None:
+        self.actions: list[str] = []
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, object]]:
+        self.actions.append(action)
+        return "", 0.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("gold", "entry", "submitted"),
+    [
+        ("def f(n): ...", "", "submit f"),
+        ("class Solution: ...", "Solution.add", "submit Solution"),
+    ],
+)
+def test_the_oracle_submits_the_entry(gold: str, entry: str, submitted: str) -> None:
+    made = task(["assert f(1) == 1"], gold, entry=entry)
+    recorder = Recorder()
+    make_oracle(made).run(made.view(), recorder)
+    assert recorder.actions == [gold, submitted]
+
+
+def test_the_oracle_submits_programs_without_a_name() -> None:
+    program = Task("t", "q", ("print(1)",), "python", "s", "s", tests=(ProgramTest("", "1"),))
+    recorder = Recorder()
+    make_oracle(program).run(program.view(), recorder)
+    assert recorder.actions == ["print(1)", "submit"]
