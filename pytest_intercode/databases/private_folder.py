@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.errors import SandboxError
 
 __all__ = ["PrivateFolder"]
@@ -41,7 +42,7 @@ class PrivateFolder:
                 _remove_unless_locked(left)
             self._path = Path(tempfile.mkdtemp(dir=common))
             self._lock = _lock(self._path)
-        self._pid = os.getpid()
+        self._process = MakingProcess()
 
     def make(self) -> Path:
         """Make a folder in it that every account may write to; its parents keep others out."""
@@ -53,7 +54,7 @@ class PrivateFolder:
 
     def close(self) -> None:
         """Remove it, and the common one if it is the last."""
-        if os.getpid() != self._pid or self._lock is None:
+        if not self._process.is_this or self._lock is None:
             return
         shutil.rmtree(self._path, ignore_errors=True)
         os.close(self._lock)

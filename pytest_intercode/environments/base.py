@@ -7,7 +7,6 @@ records them; it knows nothing of agents, pytest or Docker.
 from __future__ import annotations
 
 import abc
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -15,11 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Observation, Profile, StepResult, Turn
 from pytest_intercode.environments.task_order import TaskOrder
-from pytest_intercode.errors import BudgetExhausted, SandboxError
+from pytest_intercode.errors import BudgetExhausted
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
@@ -76,7 +76,7 @@ class Environment(abc.ABC):
         self._latest: Reward | None = None  # of the present state, if it was graded
         self._acting = False  # an action runs, and nothing is graded
         self._lock = threading.RLock()
-        self._pid = os.getpid()
+        self._process = MakingProcess("this environment belongs", "one")
 
     # -- what each environment defines
 
@@ -164,7 +164,7 @@ class Environment(abc.ABC):
             ConfigurationError: there is no such task.
             InfrastructureError: no sandbox could be had, or the task could not be set up.
         """
-        self._check_process()
+        self._process.check()
         with self._lock:
             task = self.tasks.choose(task, seed=seed, options=options)
             self._stop()
@@ -189,7 +189,7 @@ class Environment(abc.ABC):
         """
         if not isinstance(action, str):
             raise TypeError(f"an action is a str, not {type(action).__name__}")
-        self._check_process()
+        self._process.check()
         with self._lock:
             if self._over:
                 raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
@@ -208,7 +208,7 @@ class Environment(abc.ABC):
         Raises:
             BudgetExhausted: the episode is over.
         """
-        self._check_process()
+        self._process.check()
         with self._lock:
             if self._over:
                 raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
@@ -227,7 +227,7 @@ class Environment(abc.ABC):
 
         In ctf the answer is a flag, and a wrong one does not end the episode.
         """
-        self._check_process()
+        self._process.check()
         with self._lock:
             if self._over:
                 raise BudgetExhausted(f"the episode is over ({self._over}); nothing to submit")
@@ -263,7 +263,7 @@ class Environment(abc.ABC):
 
     def close(self) -> None:
         """End the episode's sandboxes; may be called twice. Does nothing in a forked child."""
-        if os.getpid() != self._pid:
+        if not self._process.is_this:
             return
         self._over = self._over or "closed"
         self.interrupt()
@@ -276,14 +276,6 @@ class Environment(abc.ABC):
         self.turns[at] = replace(self.turns[at], **fields)
 
     # -- inside
-
-    def _check_process(self) -> None:
-        # Before the lock, which may have been held in the moment of the fork.
-        if os.getpid() != self._pid:
-            raise SandboxError(
-                "this environment belongs to the process that this one was forked from; make "
-                "one in the process that uses it"
-            )
 
     def _submission(self, action: str) -> str | None:
         """Return the answer if the action is a submission, else None."""

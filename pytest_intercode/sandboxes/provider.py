@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import IntercodeError, SandboxError
 from pytest_intercode.sandboxes.choice import Choice, choose
@@ -86,14 +87,14 @@ class SandboxProvider:
         self._images: _Resolver
         self._started = False
         self._closed = False
-        self._pid = os.getpid()
+        self._process = MakingProcess("these sandboxes belong", "the environment")
         self._shared: dict[str, _Shared] = {}
         self._made: list[Any] = []  # of it, in order
         self._sharing = threading.Lock()
         self._background: ThreadPoolExecutor | None = None
 
     def _start(self) -> None:
-        self._check_process()
+        self._process.check()
         if self._started:
             return
         with self._lock:
@@ -142,14 +143,6 @@ class SandboxProvider:
             return Choice("bubblewrap", "--intercode-rootfs is given")
         return choose(self._wanted)
 
-    def _check_process(self) -> None:
-        # Before any lock: one may have been held in the moment of the fork.
-        if os.getpid() != self._pid:
-            raise SandboxError(
-                "these sandboxes belong to the process that this one was forked from; make the "
-                "environment in the process that uses it"
-            )
-
     def image(self, source: ImageSource) -> str:
         """Return the name of a ready image; see the ``resolve`` of the backend's images."""
         self._start()
@@ -177,7 +170,7 @@ class SandboxProvider:
 
     def background(self, work: Callable[[], Result]) -> Future[Result]:
         """Run work beside the agent's, at once: nothing waits for a thread."""
-        self._check_process()
+        self._process.check()
         with self._lock:
             if self._closed:
                 raise SandboxError(OVER)
@@ -195,7 +188,7 @@ class SandboxProvider:
             name: the name that it is shared under.
             make: makes it, the first time.
         """
-        self._check_process()
+        self._process.check()
         with self._sharing:
             shared = self._shared.setdefault(name, _Shared())
         with shared.lock:
@@ -214,7 +207,7 @@ class SandboxProvider:
 
     def close(self) -> None:
         """End every sandbox; may be called twice. Does nothing in a forked child."""
-        if os.getpid() != self._pid:
+        if not self._process.is_this:
             return
         with self._lock, self._sharing:
             if self._closed:

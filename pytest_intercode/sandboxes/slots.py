@@ -14,13 +14,13 @@ import itertools
 import os
 import threading
 import time
-import weakref
 from pathlib import Path
+
+from pytest_intercode.core.forks import close_in_children
 
 __all__ = ["Slots"]
 
 _LOOK = 0.01  # seconds between two looks
-_all: weakref.WeakSet[Slots] = weakref.WeakSet()
 
 
 class Slots:
@@ -37,7 +37,7 @@ class Slots:
         self._line.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._names = itertools.count()
         self._open: set[int] = set()
-        _all.add(self)
+        close_in_children(self)
 
     def take(self, stop: threading.Event) -> int | None:
         """Wait for a slot and take it.
@@ -102,7 +102,7 @@ class Slots:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
-    def forget(self) -> None:
+    def close_copies(self) -> None:
         """Close a forked child's copies; the slots stay its parent's."""
         for descriptor in self._open:
             with contextlib.suppress(OSError):
@@ -137,11 +137,3 @@ def _is_held(place: Path) -> bool:
         return False
     finally:
         os.close(descriptor)
-
-
-def _after_fork() -> None:
-    for slots in list(_all):
-        slots.forget()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
+from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.task import Limits
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.attached import CAPABILITIES, KEEPER_CAPABILITY, SHM_SIZE
@@ -64,6 +65,7 @@ class Bubblewrap:
     def __init__(self, hidden: Iterable[str] = (), root: bool | None = None) -> None:
         self._shared = shared([*_NOT_SHARED, *hidden])
         self._pid = os.getpid()
+        self._process = MakingProcess()
         self._groups = ControlGroups()
         if root is None:
             root = os.geteuid() == 0 and self._groups.usable
@@ -193,7 +195,7 @@ class Bubblewrap:
 
     def close(self) -> None:
         """End every sandbox and the starter."""
-        if os.getpid() != self._pid:
+        if not self._process.is_this:
             return
         for box in self.boxes():
             box.kill()

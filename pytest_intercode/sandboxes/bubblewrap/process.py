@@ -11,12 +11,12 @@ import socket
 import subprocess
 import sys
 import threading
-import weakref
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pytest_intercode.core.forks import close_in_children
 from pytest_intercode.errors import EngineUnavailable, SandboxError
 from pytest_intercode.sandboxes.bubblewrap.wire import IDS, receive, send
 from pytest_intercode.sandboxes.inside import text_of
@@ -33,7 +33,6 @@ _SETTINGS = (
     ("user/max_user_namespaces", "0", "10000"),
     ("kernel/apparmor_restrict_unprivileged_userns", "1", "0"),
 )
-_all: weakref.WeakSet[StarterProcess] = weakref.WeakSet()
 
 
 def find_program() -> str:
@@ -132,7 +131,7 @@ class StarterProcess:
             except OSError as error:
                 self._channel.close()
                 raise EngineUnavailable(f"bubblewrap cannot be started: {error}") from None
-        _all.add(self)
+        close_in_children(self)
         try:
             # In memory, where whoever the starter is may open it again.
             with os.fdopen(os.memfd_create("filter", os.MFD_CLOEXEC), "wb") as file:
@@ -236,7 +235,7 @@ class StarterProcess:
         if self._process.stderr is not None:
             self._process.stderr.close()
 
-    def let_go(self) -> None:
+    def close_copies(self) -> None:
         """Close a forked child's copy of the socket."""
         self._channel.close()
         self._process.returncode = 0  # the parent's to wait for
@@ -253,11 +252,3 @@ def _range(path: str) -> int | None:
     except (OSError, KeyError, ValueError):
         pass
     return None
-
-
-def _after_fork() -> None:
-    for starter in list(_all):
-        starter.let_go()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -8,15 +8,14 @@ import os
 import select
 import termios
 import threading
-import weakref
 from array import array
 
+from pytest_intercode.core.forks import close_in_children
 from pytest_intercode.sandboxes.channel import ChannelClosed, Chunk
 
 __all__ = ["PipeStreams"]
 
 _BLOCK = 262144
-_all: weakref.WeakSet[PipeStreams] = weakref.WeakSet()
 
 
 class PipeStreams:
@@ -44,7 +43,7 @@ class PipeStreams:
         self._using = threading.RLock()  # held by whoever reads or writes; a close waits for them
         self._waker = os.eventfd(0)  # and wakes them
         self._poll.register(self._waker, select.POLLIN)
-        _all.add(self)
+        close_in_children(self)
 
     def handed_over(self) -> None:
         """Close our copies of what the sandbox has now."""
@@ -140,7 +139,7 @@ class PipeStreams:
             with self._using:
                 self._let_go()
 
-    def let_go(self) -> None:
+    def close_copies(self) -> None:
         """Close a forked child's copies; the sandbox stays its parent's."""
         if not self._closed:
             self._closed = True
@@ -152,11 +151,3 @@ class PipeStreams:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
         self.inside = []
-
-
-def _after_fork() -> None:
-    for streams in list(_all):
-        streams.let_go()
-
-
-os.register_at_fork(after_in_child=_after_fork)

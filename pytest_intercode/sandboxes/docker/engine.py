@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.errors import EngineUnavailable, SandboxError
 from pytest_intercode.sandboxes.docker.container import Container, host_config
 from pytest_intercode.sandboxes.docker.reaper import Reaper
@@ -130,7 +131,7 @@ class DockerEngine:
         self.run = secrets.token_hex(6)
         self._labels = {RUN_LABEL: self.run, OWNER_LABEL: _this_process()}
         self._reaper = Reaper(RUN_LABEL, self.run)
-        self._pid = os.getpid()
+        self._process = MakingProcess()
 
     def launch(self, spec: SandboxSpec) -> Container:
         """Create, attach and start a container.
@@ -194,7 +195,7 @@ class DockerEngine:
 
     def close(self) -> None:
         """Remove what still runs and send the reaper home; it stays if something cannot go yet."""
-        if os.getpid() != self._pid:
+        if not self._process.is_this:
             return  # a forked child must not end its parent's sandboxes
         gone = False
         with contextlib.suppress(Exception):

@@ -11,16 +11,15 @@ Run as ``python -m pytest_intercode.sandboxes.docker.reaper LABEL VALUE``.
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import sys
 import time
-import weakref
+
+from pytest_intercode.core.forks import close_in_children
 
 __all__ = ["Reaper"]
 
 _GOODBYE = b"."
-_all: weakref.WeakSet[Reaper] = weakref.WeakSet()
 
 
 class Reaper:
@@ -34,9 +33,9 @@ class Reaper:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        _all.add(self)
+        close_in_children(self)
 
-    def let_go(self) -> None:
+    def close_copies(self) -> None:
         """Close a forked child's copy of the pipe, which would keep the reaper waiting."""
         if self._process.stdin is not None:
             self._process.stdin.close()
@@ -55,14 +54,6 @@ class Reaper:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
-
-
-def _after_fork() -> None:
-    for reaper in list(_all):
-        reaper.let_go()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def main(label: str, value: str) -> None:

@@ -11,15 +11,14 @@ import os
 import select
 import socket
 import threading
-import weakref
 from typing import Any
 
+from pytest_intercode.core.forks import close_in_children
 from pytest_intercode.sandboxes.channel import ChannelClosed, Chunk
 
 __all__ = ["AttachedStreams"]
 
 _STDOUT, _STDERR = 1, 2
-_all: weakref.WeakSet[AttachedStreams] = weakref.WeakSet()
 
 
 class AttachedStreams:
@@ -38,7 +37,7 @@ class AttachedStreams:
         self._incoming = bytearray()
         self._closing = threading.Lock()
         self._closed = False
-        _all.add(self)
+        close_in_children(self)
 
     def send(self, data: bytes) -> None:
         """Queue bytes and write as many as the socket takes now."""
@@ -108,7 +107,7 @@ class AttachedStreams:
         except OSError as error:
             raise ChannelClosed(f"the sandbox has ended ({error})") from error
 
-    def let_go(self) -> None:
+    def close_copies(self) -> None:
         """Close a forked child's copy of the socket; the container stays its parent's.
 
         With a copy left open, it would outlive a parent that is killed.
@@ -135,11 +134,3 @@ class AttachedStreams:
         if response is not None:
             with contextlib.suppress(OSError, ValueError):
                 response.close()
-
-
-def _after_fork() -> None:
-    for streams in list(_all):
-        streams.let_go()
-
-
-os.register_at_fork(after_in_child=_after_fork)

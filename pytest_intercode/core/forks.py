@@ -1,0 +1,70 @@
+"""What a forked child may do with what its parent has made: nothing.
+
+A child gets copies of all objects and descriptors. It must not end what is its parent's, and a
+descriptor that it holds open would keep a sandbox alive after its parent was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from typing import Protocol
+
+from pytest_intercode.errors import SandboxError
+
+__all__ = ["MakingProcess", "close_in_children"]
+
+
+class MakingProcess:
+    """The process that an object was made in.
+
+    Args:
+        what: what cannot be used in a forked child, with its verb: "this environment belongs".
+        instead: what to make there: "another one".
+    """
+
+    def __init__(self, what: str = "this belongs", instead: str = "another one") -> None:
+        self._what, self._instead = what, instead
+        self._pid = os.getpid()
+
+    @property
+    def is_this(self) -> bool:
+        """Whether it is this process, and not one that this process was forked from."""
+        return os.getpid() == self._pid
+
+    def check(self) -> None:
+        """Refuse a forked child. Call it before taking a lock, which may be held for ever there.
+
+        Raises:
+            SandboxError: this process is a forked child.
+        """
+        if not self.is_this:
+            raise SandboxError(
+                f"{self._what} to the process that this one was forked from; make "
+                f"{self._instead} in the process that uses it"
+            )
+
+
+class _Holder(Protocol):
+    def close_copies(self) -> None: ...
+
+
+_holders: weakref.WeakSet[_Holder] = weakref.WeakSet()
+
+
+def close_in_children(holder: _Holder) -> None:
+    """Have ``holder.close_copies()`` called in every forked child, as long as the holder is used.
+
+    It closes the child's copies of descriptors, and does nothing that the parent would notice.
+    """
+    _holders.add(holder)
+
+
+def _after_fork() -> None:
+    for holder in list(_holders):
+        with contextlib.suppress(OSError):
+            holder.close_copies()
+
+
+os.register_at_fork(after_in_child=_after_fork)
