@@ -1,14 +1,23 @@
 """What a task is: the records that every other part of the package passes around.
 
-Pure data: nothing here reads a file, runs a command or imports pytest.
+Pure data, which can be pickled or written as JSON and sent to another machine. Nothing here reads a
+file or runs a command.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from pytest_intercode.errors import SuiteError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 __all__ = [
     "AUDIT_CHECKS",
@@ -26,6 +35,8 @@ __all__ = [
     "Task",
     "TaskView",
     "Test",
+    "task_from_json",
+    "task_to_json",
 ]
 
 ENVIRONMENTS = ("bash", "sql", "python", "ctf")
@@ -297,3 +308,47 @@ class Task:
             engine=self.database.engine if self.database else "",
             database=self.database.name if self.database else "",
         )
+
+
+def task_to_json(task: Task) -> bytes:
+    """Return a task as JSON, from which :func:`task_from_json` makes an equal one.
+
+    The files that a task names by a path are not part of it.
+
+    Raises:
+        SuiteError: the arguments of a test or the metadata hold what JSON cannot express.
+    """
+    try:
+        return json.dumps(asdict(task), default=_as_text).encode("ascii")
+    except (TypeError, ValueError) as error:
+        raise SuiteError(
+            f"{task.source or 'a task of your own'}: task {task.id!r}: it cannot be written as "
+            f"JSON: {error}; tests and metadata hold JSON values only"
+        ) from None
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{value!r:.80} ({type(value).__name__}) is no JSON value")
+
+
+def task_from_json(data: bytes | str) -> Task:
+    """Return the task that :func:`task_to_json` wrote.
+
+    Raises:
+        ValueError: the data are not such a task.
+    """
+    fields = json.loads(data)
+    for spec in fields["files"].values():
+        spec["content"] = base64.b64decode(spec["content"])
+    return _adapter().validate_python(fields)
+
+
+@cache
+def _adapter() -> TypeAdapter[Task]:
+    from pydantic import TypeAdapter  # slow to import, and only needed here
+
+    return TypeAdapter(Task)

@@ -1,0 +1,83 @@
+"""Tasks as data: they survive pickle and JSON exactly, whatever they hold."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from pytest_intercode.core.task import (
+    ENVIRONMENTS,
+    Archive,
+    CallTest,
+    CodeTest,
+    Database,
+    FileSpec,
+    ImageSource,
+    Limits,
+    Normaliser,
+    ProgramTest,
+    RewardOptions,
+    Task,
+    task_from_json,
+    task_to_json,
+)
+from pytest_intercode.errors import SuiteError
+from pytest_intercode.suites.catalogue import bundled_tasks
+
+_PLAIN = Task(id="a", query="Do it.", gold=("true",), env="bash", suite="s", dataset="s")
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_bundled_tasks_survive_json_and_pickle(env: str) -> None:
+    for task in bundled_tasks(env, env):
+        for copy in (task_from_json(task_to_json(task)), pickle.loads(pickle.dumps(task))):
+            assert copy == task
+            assert repr(copy) == repr(task)  # 1 is not 1.0, nor a list a tuple
+
+
+def test_everything_that_a_task_may_hold_survives_json() -> None:
+    full = replace(
+        _PLAIN,
+        query="Umlaute: äöü \ud800 \x00",
+        files={
+            "a.bin": FileSpec("file", b"\x00\xff\xfb~", mode=0o600),
+            "b": FileSpec("link", target="a.bin"),
+            "c/": FileSpec("directory"),
+        },
+        archive=Archive(Path("/data/a.tar.gz"), "/x", 1.5, optional=True),
+        setup=("one", "two"),
+        image=ImageSource(Path("d/Dockerfile"), context=(("name", Path("/there")),)),
+        limits=Limits(memory=2**40, cpus=0.5, network=True),
+        reward=RewardOptions(normalise=(Normaliser("pattern", r"\d+", "N"),), scratch=("/tmp",)),
+        timeout=3.0,
+        database=Database("mysql", "shop", (Path("/a.sql"), Path("b.sql")), writes=False),
+        tests=(
+            CodeTest("assert f() == 1"),
+            ProgramTest("in\n", "out\n"),
+            CallTest((1, 1.0, [2, {"k": None}], True), {"r": [1e300, 10**30]}),
+        ),
+        audit={"files-used": "a reason"},
+        metadata={"nested": {"list": [1, 2.0, "3", None]}, "infinite": math.inf},
+        repeat=3,
+    )
+    copy = task_from_json(task_to_json(full))
+    assert copy == full
+    assert repr(copy) == repr(full)
+    assert hash(copy) == hash(full)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        replace(_PLAIN, metadata={"day": date(2024, 1, 31)}),
+        replace(_PLAIN, env="python", tests=(CallTest((date(2024, 1, 31),), 1),)),
+    ],
+)
+def test_what_json_cannot_express_is_named(task: Task) -> None:
+    with pytest.raises(SuiteError, match=r"task 'a': .*datetime\.date.* is no JSON value"):
+        task_to_json(task)
