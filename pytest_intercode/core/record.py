@@ -21,6 +21,7 @@ __all__ = [
     "UNGRADED",
     "Episode",
     "EpisodeRecord",
+    "FirstScore",
     "Outcome",
     "TaskRecord",
 ]
@@ -86,6 +87,23 @@ class TaskRecord:
 
 
 @dataclass(frozen=True)
+class FirstScore:
+    """How an episode was scored in its run, where it was scored again since.
+
+    Attributes:
+        profile: the profile that it was played under.
+        reward: the reward of the run.
+        outcome: the outcome of the run; empty in InterCode's own results.
+        file: the results file that it was read from.
+    """
+
+    profile: str
+    reward: float
+    outcome: str = ""
+    file: str = ""
+
+
+@dataclass(frozen=True)
 class EpisodeRecord:
     """The record of one episode.
 
@@ -112,6 +130,9 @@ class EpisodeRecord:
         image: what they were made of; empty likewise.
         node_id: the node id of its pytest item; empty outside of pytest.
         superseded: the try was run again, and the later record counts.
+        rescored_from: its first score, where it was scored again.
+        reward_function: the name of the user's function that scored it; empty for a profile.
+        extra: keys of the line that this version does not know; they are written back.
         format_version: of the line that it was read from, or :data:`FORMAT_VERSION`.
     """
 
@@ -136,6 +157,9 @@ class EpisodeRecord:
     image: str = ""
     node_id: str = ""
     superseded: bool = False
+    rescored_from: FirstScore | None = None
+    reward_function: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
     format_version: int = FORMAT_VERSION
 
     @property
@@ -171,7 +195,7 @@ class EpisodeRecord:
     def without_trajectory(self) -> EpisodeRecord:
         """Return the record without texts and end states, which are most of its size."""
         turns = tuple(Turn("", "", turn.executed) for turn in self.turns)
-        return replace(self, turns=turns, state={}, log="", detail="", left_behind=())
+        return replace(self, turns=turns, state={}, extra={}, log="", detail="", left_behind=())
 
     def __repr__(self) -> str:  # a debugger's prompt shows it; the fields would fill the screen
         return f"<EpisodeRecord of {self.task.id}: {self.headline}>"

@@ -1,0 +1,51 @@
+"""Writes files that a user named: whole or not at all, with one line for what goes wrong."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from pytest_intercode.errors import ConfigurationError
+
+__all__ = ["write_file"]
+
+
+def write_file(path: Path, content: str | bytes, *, option: str = "") -> None:
+    """Write a file at a path that the user named; folders on the way to it are made.
+
+    A regular file is written beside its place and then moved there, so that a reader finds the old
+    content or the new one. What is no regular file (a device, a pipe) is written to.
+
+    Args:
+        path: the file.
+        content: what it is to hold; text is written as UTF-8.
+        option: the option that named it, for the message.
+
+    Raises:
+        ConfigurationError: it cannot be written.
+    """
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)  # a folder says so itself
+            return
+        _replace(Path(os.path.realpath(path)), data)
+    except OSError as error:
+        named = f"{option}={path}" if option else f"{path}"
+        raise ConfigurationError(f"{named}: cannot be written: {error.strerror}") from None
+
+
+def _replace(path: Path, data: bytes) -> None:
+    begun = path.with_name(f".intercode-{secrets.token_hex(8)}")
+    try:
+        with begun.open("xb") as file:
+            if path.exists():
+                begun.chmod(path.stat().st_mode & 0o7777)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        begun.replace(path)
+    finally:
+        begun.unlink(missing_ok=True)
