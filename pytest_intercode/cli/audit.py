@@ -8,7 +8,6 @@ spoiled, 2 wrong usage.
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -188,37 +187,26 @@ def _all(
 
 
 def _tasks(name: str, data: Path | None) -> Sequence[Task]:
-    from pytest_intercode.suites.catalogue import bundled_tasks, dataset_of, dataset_tasks
-    from pytest_intercode.suites.loader import load_suite
+    from pytest_intercode.suites.catalogue import (
+        bundled_tasks,
+        data_folder,
+        dataset_names,
+        dataset_of,
+        is_suite_file,
+        named_tasks,
+    )
     from pytest_intercode.suites.registered import environment_names
 
-    path = Path(name).expanduser()
-    if path.suffix in (".yaml", ".yml"):
-        return load_suite(path).tasks
     if name in environment_names():
         return bundled_tasks(name, f"audit {name}")
-    if dataset_of(name) is None:
-        from pytest_intercode.suites.catalogue import dataset_names
-
+    if dataset_of(name) is None and not is_suite_file(name):
         names = [*environment_names(), *dataset_names()]
         raise ConfigurationError(
             f"audit {name}: there is no such suite. Allowed: the path of a .yaml, or "
             f"{', '.join(names)}.{suggestion(name, names)}"
         )
-    return dataset_tasks(name, _folder(data), f"audit {name}")
-
-
-def _folder(data: Path | None) -> Path | None:
-    from pytest_intercode.suites.catalogue import default_data
-
-    if data is not None:
-        if not data.expanduser().is_dir():
-            raise ConfigurationError(f"--data={data}: there is no such folder")
-        return data.expanduser()
-    given = os.environ.get("INTERCODE_DATA")
-    if given:
-        return Path(given).expanduser()
-    return default_data() if default_data().is_dir() else None
+    folder = data_folder(data, "--data")
+    return named_tasks(name, folder, f"audit {name}", folder=Path(), env=None)
 
 
 def _checks(given: Sequence[str]) -> Sequence[str]:

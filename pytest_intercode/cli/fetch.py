@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         FetchError: something could not be had.
         InfrastructureError: no sandbox could be had for the file systems.
     """
-    from pytest_intercode.suites.catalogue import default_data
+    from pytest_intercode.suites.catalogue import data_folder, default_data
 
     folder = options.to or default_data()
     names = list(DATASETS) if "all" in options.datasets else list(dict.fromkeys(options.datasets))
@@ -77,9 +77,8 @@ def run(options: argparse.Namespace) -> int:
         fetch = _Fetch(folder, place, options.url, dict(options.base_image))
         for name in names:
             fetch.dataset(name, DATASETS[name])
-    own = os.environ.get("INTERCODE_DATA")  # comes before the usual folder
-    found = folder == (Path(own) if own else default_data())
-    where = [] if found else [f"--intercode-data={folder}"]
+    found = data_folder(None, "")
+    where = [] if found and found.path == folder else [f"--intercode-data={folder}"]
     command = shlex.join(["pytest", f"--intercode-dataset={','.join(names)}", *where])
     print(f"run: {command} --intercode-agent=...")
     return 0

@@ -14,8 +14,13 @@ from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.environments.task_order import TaskOrder
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.catalogue import bundled_tasks, dataset_tasks, default_data, online
-from pytest_intercode.suites.loader import is_row_file, load_rows, load_suite
+from pytest_intercode.suites.catalogue import (
+    bundled_tasks,
+    data_folder,
+    file_tasks,
+    named_tasks,
+    online,
+)
 
 __all__ = ["make", "shared_provider"]
 
@@ -93,29 +98,19 @@ def _tasks(
     dataset: str | os.PathLike[str] | None,
     data: str | os.PathLike[str] | None,
 ) -> Sequence[Task]:
-    if suite is None and dataset is None:
-        return bundled_tasks(env, f"make({env!r})")
-    path = Path(os.fspath(suite if suite is not None else dataset or "")).expanduser()
-    asked = f"make({env!r}, dataset={str(path)!r})"
-    if is_row_file(path):
-        tasks: Sequence[Task] = load_rows(path, env).tasks
-    elif suite is not None or path.suffix in (".yaml", ".yml"):
-        asked = f"make({env!r}, suite={str(path)!r})"
-        tasks = load_suite(path).tasks
+    if suite is not None:
+        asked = f"make({env!r}, suite={os.fspath(suite)!r})"
+        tasks = file_tasks(Path(suite).expanduser(), env)
+    elif dataset is not None:
+        name = os.fspath(dataset)
+        asked = f"make({env!r}, dataset={name!r})"
+        tasks = named_tasks(name, data_folder(data, "data"), asked, folder=Path(), env=env)
     else:
-        tasks = dataset_tasks(str(path), _folder(data), asked)
+        return bundled_tasks(env, f"make({env!r})")
     chosen = [task for task in tasks if task.env == env]
     if not chosen:
         raise ConfigurationError(f"{asked}: its tasks are of the environment {tasks[0].env}")
     return chosen
-
-
-def _folder(data: str | os.PathLike[str] | None) -> Path | None:
-    """Return where InterCode's data are, as ``--intercode-data`` finds it."""
-    given = os.fspath(data) if data is not None else os.environ.get("INTERCODE_DATA")
-    if given:
-        return Path(given).expanduser()
-    return default_data() if default_data().is_dir() else None
 
 
 def _playable(tasks: Sequence[Task], network: bool) -> list[Task]:

@@ -28,12 +28,12 @@ from pytest_intercode.errors import (
     TornResultsWarning,
 )
 from pytest_intercode.plugin.run_budget import Spending
-from pytest_intercode.plugin.selection import Selection
 from pytest_intercode.plugin.settings import TIMEOUT, Settings
 from pytest_intercode.plugin.startup import check, earlier_part, open_reports
 from pytest_intercode.plugin.xdist import Workers, is_worker, make_scheduler
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.selection import Selection
 
 if TYPE_CHECKING:
     from pytest_intercode.plugin.concurrency import Ahead
@@ -263,6 +263,7 @@ class IntercodeSession:
     def provider(self) -> SandboxProvider:
         """The sandboxes of this process."""
         if self._provider is None:
+            data = self.settings.data
             self._provider = SandboxProvider(
                 base_images=self.settings.base_images,
                 progress=self._tell,
@@ -270,7 +271,7 @@ class IntercodeSession:
                 rootfs=self.settings.rootfs,
                 processes=self._workers.processes,
                 slots=self._workers.slots,
-                hidden=[self.config.rootpath, *filter(None, [self.settings.data])],
+                hidden=[self.config.rootpath, *([data.path] if data else [])],
             )
         return self._provider
 

@@ -12,8 +12,9 @@ from pytest_intercode.core.task import ENVIRONMENTS
 from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.sandboxes.choice import BACKENDS
-from pytest_intercode.suites.catalogue import default_data
+from pytest_intercode.suites.catalogue import data_folder
 from pytest_intercode.suites.registered import environment_names, is_environment
+from pytest_intercode.suites.selection import SelectionSettings
 
 if TYPE_CHECKING:
     import pytest
@@ -42,17 +43,13 @@ class FailUnder(NamedTuple):
     lower: bool
 
 
-@dataclass(frozen=True)
-class Settings:
+@dataclass(frozen=True, kw_only=True)
+class Settings(SelectionSettings):
     """What the user asked for.
 
     Attributes:
         agent: ``--intercode-agent``, or None.
         agent_arguments: ``--intercode-agent-arg`` by name.
-        environments: ``--intercode-env``, ``all`` spelled out.
-        datasets: ``--intercode-dataset``.
-        data: ``--intercode-data``, else INTERCODE_DATA, else the folder that ``pytest-intercode
-            fetch`` fills, if it has; or None.
         profile: ``strict`` or ``paper``.
         max_turns: actions an episode has, or None for each task's own.
         timeout: seconds an episode has, or None if none were given (:data:`TIMEOUT`, then).
@@ -60,10 +57,7 @@ class Settings:
         budget: tokens and money an episode has.
         run_limits: turns, tokens, money and seconds of the whole run.
         feedback: ``observation`` or ``reward``; None for what the agent is made for.
-        limit: the first N tasks only, or None.
         concurrency: episodes that run at a time in the whole run.
-        shard: which part of each suite, and of how many; or None.
-        repeat: tries that each task gets.
         results: where results go, or None.
         baseline: results to compare with, or None.
         gate: what of the comparison fails the run, ``tasks`` or ``verdict``.
@@ -72,18 +66,13 @@ class Settings:
         resume: what ``results`` holds is not run again.
         audit: the tasks are audited, no agent is run.
         base_images: replacements of base images.
-        network: sandboxes may reach the network.
         sandbox: the backend, or ``auto``.
         rootfs: what bubblewrap uses in place of images, or None.
         agent_folder: where relative paths and modules of the agent are looked for.
-        dataset_folder: where relative paths of datasets start.
     """
 
     agent: str | None
     agent_arguments: Mapping[str, str]
-    environments: tuple[str, ...]
-    datasets: tuple[str, ...]
-    data: Path | None
     profile: Profile
     max_turns: int | None
     timeout: float | None
@@ -91,10 +80,7 @@ class Settings:
     budget: Budget
     run_limits: RunLimits
     feedback: Feedback | None
-    limit: int | None
     concurrency: int
-    shard: tuple[int, int] | None
-    repeat: int
     results: Path | None
     baseline: Path | None
     gate: str
@@ -103,11 +89,9 @@ class Settings:
     resume: bool
     audit: bool
     base_images: Mapping[str, str]
-    network: bool
     sandbox: str
     rootfs: Path | None
     agent_folder: Path
-    dataset_folder: Path
 
     @classmethod
     def of(cls, config: pytest.Config) -> Settings:
@@ -116,17 +100,11 @@ class Settings:
         Raises:
             ConfigurationError: a value is wrong.
         """
-        import os
 
         def path(name: str) -> Path | None:
             value = _value(config, name)
             return _folder(config, name) / Path(value).expanduser() if value else None
 
-        data = path("data")
-        if data is None and os.environ.get("INTERCODE_DATA"):
-            data = config.invocation_params.dir / Path(os.environ["INTERCODE_DATA"]).expanduser()
-        if data is None and default_data().is_dir():
-            data = default_data()
         audit = _flag(config, "audit")
         repeat = 1 if audit else _number(config, "repeat", int) or 1
         rootfs = path("rootfs")
@@ -137,7 +115,7 @@ class Settings:
             agent_arguments=_pairs(config, "agent-arg", "KEY=VALUE"),
             environments=_environments(_list(config, "env")),
             datasets=tuple(_list(config, "dataset")),
-            data=data,
+            data=data_folder(path("data"), "--intercode-data"),
             profile=cast("Profile", _choice(config, "profile", ("strict", "paper"), "strict")),
             max_turns=_number(config, "max-turns", int),
             timeout=_number(config, "timeout", float),
@@ -173,16 +151,6 @@ class Settings:
             agent_folder=_folder(config, "agent"),
             dataset_folder=_folder(config, "dataset"),
         )
-
-    @property
-    def everything(self) -> bool:
-        """Whether every environment is asked for."""
-        return set(self.environments) == set(ENVIRONMENTS)
-
-    @property
-    def selects(self) -> bool:
-        """Whether the run asks for bundled suites or datasets."""
-        return bool(self.environments or self.datasets)
 
 
 def ini_name(option: str) -> str:

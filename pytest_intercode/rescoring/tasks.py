@@ -5,7 +5,6 @@ Reads suites and data sets, each once and only when a row needs it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -14,11 +13,13 @@ from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.reading import RecordedRun, Row, env_of, is_ours
 from pytest_intercode.suites.catalogue import (
     bundled_tasks,
+    data_folder,
     dataset_of,
     dataset_tasks,
-    default_data,
+    file_tasks,
+    is_suite_file,
 )
-from pytest_intercode.suites.loader import is_row_file, load_rows, load_suite
+from pytest_intercode.suites.loader import is_row_file
 from pytest_intercode.suites.registered import is_environment
 
 __all__ = ["TaskFinder", "task_among"]
@@ -61,8 +62,8 @@ class TaskFinder:
         if not is_environment(env):
             return
         path = self._folder / str(row.get("node_id", "")).partition("::")[0]
-        if path.suffix in (".yaml", ".yml") and path.is_file():
-            yield self._once("file", str(path), lambda: load_suite(path).tasks)
+        if is_suite_file(path) and path.is_file():
+            yield self._file(path, env)
         if row.get("suite") == env:
             yield self._once("bundled", env, lambda: bundled_tasks(env, env))
         dataset = dataset_of(str(row.get("dataset", "")))
@@ -72,9 +73,8 @@ class TaskFinder:
             yield self._once("dataset", dataset, lambda: self._dataset(dataset))
 
     def _file(self, path: Path, env: str) -> Sequence[Task]:
-        if is_row_file(path):
-            return self._once("rows", f"{env} {path}", lambda: load_rows(path, env).tasks)
-        return self._once("file", str(path), lambda: load_suite(path).tasks)
+        kind = f"rows of {env}" if is_row_file(path) else "suite"
+        return self._once(kind, str(path), lambda: file_tasks(path, env))
 
     def _once(self, kind: str, name: str, read: Callable[[], Sequence[Task]]) -> Sequence[Task]:
         key = kind, name
@@ -84,19 +84,11 @@ class TaskFinder:
 
     def _dataset(self, name: str) -> Sequence[Task]:
         try:
-            return dataset_tasks(name, self._folder_of_data(), f"the data set {name}")
+            return dataset_tasks(name, data_folder(self._data, "--data"), f"the data set {name}")
         except ConfigurationError:
             if self._data is not None:
                 raise
             return ()  # nobody named its data; the row's message says what can be named
-
-    def _folder_of_data(self) -> Path | None:
-        given = os.environ.get("INTERCODE_DATA")
-        if self._data is not None:
-            return self._data
-        if given:
-            return Path(given).expanduser()
-        return default_data() if default_data().is_dir() else None
 
 
 def task_among(tasks: Iterable[Task], row: Row) -> Task | None:

@@ -1,31 +1,70 @@
-"""What a name means: the bundled suites, InterCode's data sets, and where their data are.
+"""Finds tasks by a name or a path: bundled suites, datasets, files; and the folder of the data.
 
-Reads files and nothing else; shared by the options of pytest and by ``make``.
+Reads files and nothing else. The options of pytest, ``make``, ``audit`` and ``rescore`` all use it.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import ConfigurationError, MissingFile, suggestion
-from pytest_intercode.suites.loader import bundled_folder, load_suite
+from pytest_intercode.suites.loader import bundled_folder, is_row_file, load_rows, load_suite
 from pytest_intercode.suites.registered import added_environment, environment_names
 from pytest_intercode.suites.upstream import DATASETS, ELSEWHERE
 
 __all__ = [
+    "DataFolder",
     "bundled_tasks",
+    "data_folder",
     "dataset_names",
     "dataset_of",
     "dataset_tasks",
     "default_data",
     "fetch_command",
+    "file_tasks",
+    "is_suite_file",
+    "named_tasks",
     "online",
     "suite_file",
 ]
+
+
+class DataFolder(NamedTuple):
+    """A folder laid out as InterCode's ``data/``.
+
+    Attributes:
+        path: the folder.
+        source: the option or the variable that names it, for messages.
+    """
+
+    path: Path
+    source: str
+
+
+def data_folder(given: str | os.PathLike[str] | None, option: str) -> DataFolder | None:
+    """Return the folder of InterCode's data, or None if there is none.
+
+    It is the given one, else that of the variable INTERCODE_DATA, else the one that
+    ``pytest-intercode fetch`` fills, if it exists. Whether a named folder exists is checked when
+    a dataset is read from it.
+
+    Args:
+        given: the folder that the user named, or None.
+        option: the name of the option or argument that ``given`` is from, for messages.
+    """
+    if given:
+        return DataFolder(Path(given).expanduser(), option)
+    variable = os.environ.get("INTERCODE_DATA")
+    if variable:
+        return DataFolder(Path.cwd() / Path(variable).expanduser(), "INTERCODE_DATA")
+    fetched = default_data()
+    return DataFolder(fetched, "XDG_CACHE_HOME") if fetched.is_dir() else None
 
 
 def default_data() -> Path:
@@ -85,16 +124,62 @@ def dataset_of(name: str) -> str | None:
     return next((n for n in dataset_names() if name == n or name.startswith(f"{n}-")), None)
 
 
-def dataset_tasks(name: str, data: Path | None, asked: str) -> list[Task]:
-    """Return the tasks of a data set, or of a part of it.
+def is_suite_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is that of a suite, by its suffix."""
+    return os.fspath(path).endswith((".yaml", ".yml"))
+
+
+def file_tasks(path: Path, env: str | None) -> Sequence[Task]:
+    """Return the tasks of a suite (``.yaml``) or of a file of rows.
+
+    Args:
+        path: the file.
+        env: the environment of rows; None if it is not known.
+
+    Raises:
+        ConfigurationError: the file is wrong, or these are rows and ``env`` is None.
+    """
+    if not is_row_file(path):
+        return load_suite(path).tasks
+    if env is None:
+        raise ConfigurationError(
+            f"{path}: a file of rows does not say what its gold is written in; give one "
+            "--intercode-env, or name the file in a suite (rows: in a .yaml)"
+        )
+    return load_rows(path, env).tasks
+
+
+def named_tasks(
+    name: str, data: DataFolder | None, asked: str, *, folder: Path, env: str | None
+) -> Sequence[Task]:
+    """Return the tasks of a dataset that is named, or of the file that is at this path.
+
+    Args:
+        name: a dataset, a part of one, or the path of a suite or of rows.
+        data: the folder of InterCode's data, or None.
+        asked: how the user asked for it, for the message.
+        folder: where a relative path starts.
+        env: the environment of rows; None if it is not known.
+
+    Raises:
+        ConfigurationError: there is no such dataset or file, or it is wrong.
+    """
+    path = folder / Path(name).expanduser()
+    if is_row_file(path) or is_suite_file(path):
+        return file_tasks(path, env)
+    return dataset_tasks(name, data, asked)
+
+
+def dataset_tasks(name: str, data: DataFolder | None, asked: str) -> list[Task]:
+    """Return the tasks of a dataset, or of a part of it.
 
     Args:
         name: its name, or its part's.
-        data: a folder laid out as InterCode's ``data/``, or None if nobody named one.
+        data: the folder of InterCode's data, or None.
         asked: how the user asked for it, for the message.
 
     Raises:
-        ConfigurationError: there is no such data set or part, or its data are not there; the
+        ConfigurationError: there is no such dataset or part, or its data are not there; the
             message then names the command that gets them.
     """
     whole = dataset_of(name)
@@ -106,11 +191,15 @@ def dataset_tasks(name: str, data: Path | None, asked: str) -> list[Task]:
         )
     if data is None:
         raise ConfigurationError(f"{asked}: its data are not here. {_remedy(whole, None)}")
+    if not data.path.is_dir():
+        raise MissingFile(
+            f"{data.source}={data.path}: there is no such folder. {_remedy(whole, data.path)}"
+        )
     try:
-        suite = load_suite(bundled_folder("tasks") / "datasets" / f"{whole}.yaml", data)
+        suite = load_suite(bundled_folder("tasks") / "datasets" / f"{whole}.yaml", data.path)
     except MissingFile as error:
         said = str(error) if str(error).endswith((".", "?")) else f"{error}."
-        raise MissingFile(f"{asked}: {said} {_remedy(whole, data)}") from None
+        raise MissingFile(f"{asked}: {said} {_remedy(whole, data.path)}") from None
     tasks = [task for task in suite.tasks if name in (whole, task.dataset)]
     if not tasks:
         parts = sorted({task.dataset for task in suite.tasks})

@@ -486,7 +486,11 @@ def test_a_dataset_of_another_environment(pytester: pytest.Pytester, small_suite
             "--intercode-dataset=nl2bash: its data are not here. Get them with: pytest-intercode "
             "fetch nl2bash; or name a folder of your own, * with --intercode-data=DIR",
         ),
-        (("--intercode-data=nowhere",), "--intercode-data=*/nowhere: there is no such folder"),
+        (
+            ("--intercode-data=nowhere",),
+            "--intercode-data=*/nowhere: there is no such folder. Get them with: pytest-intercode "
+            "fetch nl2bash --to */nowhere; or name *",
+        ),
         (
             ("--intercode-data=empty",),
             "*empty/nl2bash/nl2bash_fs_1.json: there is no such file. Get them with: "

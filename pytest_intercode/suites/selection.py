@@ -1,37 +1,61 @@
-"""Which tasks a run is about: bundled suites, datasets, files, pasted ids and users' marks."""
+"""Selects the tasks of a run: bundled suites, datasets, files, node ids and users' marks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.core.task import Task
+from pytest_intercode.core.task import ENVIRONMENTS, Task
 from pytest_intercode.errors import ConfigurationError, suggestion
-from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.suites.catalogue import (
+    DataFolder,
     bundled_tasks,
     dataset_names,
-    dataset_of,
-    dataset_tasks,
+    file_tasks,
+    named_tasks,
     online,
     suite_file,
 )
-from pytest_intercode.suites.loader import is_row_file, load_rows, load_suite
 
-__all__ = ["Selection"]
+__all__ = ["Selection", "SelectionSettings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionSettings:
+    """The options that say which tasks are run.
+
+    Attributes:
+        environments: ``--intercode-env``, with ``all`` replaced by the names it stands for.
+        datasets: ``--intercode-dataset``.
+        dataset_folder: where relative paths of datasets start.
+        data: the folder of InterCode's data, or None.
+        limit: only the first N tasks of each suite, or None.
+        shard: which part of each suite (from 1), and of how many parts; or None.
+        repeat: tries that each task gets.
+        network: sandboxes may reach the network.
+    """
+
+    environments: tuple[str, ...]
+    datasets: tuple[str, ...]
+    dataset_folder: Path
+    data: DataFolder | None
+    limit: int | None
+    shard: tuple[int, int] | None
+    repeat: int
+    network: bool
 
 
 class Selection:
-    """Reads the tasks that the settings name.
+    """Reads the tasks that the settings select.
 
     Args:
-        settings: the run's options.
+        settings: the options.
         modify: edits a list of tasks in place (``pytest_intercode_modify_tasks``).
     """
 
-    def __init__(self, settings: Settings, modify: Callable[[list[Task]], None]) -> None:
+    def __init__(self, settings: SelectionSettings, modify: Callable[[list[Task]], None]) -> None:
         self.settings = settings
         self._modify = modify
         self._pasted: dict[str, set[str] | None] = {}
@@ -40,7 +64,7 @@ class Selection:
     @property
     def any(self) -> bool:
         """Whether bundled suites or datasets are asked for at all."""
-        return bool(self._pasted) or self.settings.selects
+        return bool(self._pasted or self.settings.environments or self.settings.datasets)
 
     def paste(self, env: str, task_id: str | None) -> None:
         """Ask for one task by its id, or for the whole suite of an environment."""
@@ -83,9 +107,10 @@ class Selection:
                 f"--intercode-env={','.join(settings.environments)}"
             )
         if not settings.datasets:
+            everything = set(settings.environments) == set(ENVIRONMENTS)
             for env in settings.environments:
-                if settings.everything and not suite_file(env).is_file():
-                    continue  # `all` is what there is
+                if everything and not suite_file(env).is_file():
+                    continue  # `all` means every suite that exists
                 chosen[env] = self.suite(env)
         for env, ids in self._pasted.items():
             chosen[env] = self._pasted_tasks(env, ids, chosen.get(env, []))
@@ -125,24 +150,24 @@ class Selection:
 
     def dataset(self, name: str, folder: Path | None = None) -> list[Task]:
         """Return the tasks of a dataset, by its name, its part's name, or its path."""
-        path = (folder or self.settings.dataset_folder) / Path(name).expanduser()
-        if is_row_file(path) or path.suffix in (".yaml", ".yml"):
-            return self.file(path)
-        data = self.settings.data
-        if data is not None and dataset_of(name) and not data.is_dir():
-            raise ConfigurationError(f"--intercode-data={data}: there is no such folder")
-        return self.finished(dataset_tasks(name, data, f"--intercode-dataset={name}"))
+        return self.finished(
+            named_tasks(
+                name,
+                self.settings.data,
+                f"--intercode-dataset={name}",
+                folder=folder or self.settings.dataset_folder,
+                env=self._only_environment,
+            )
+        )
 
     def file(self, path: Path) -> list[Task]:
         """Return the tasks of a suite file or a file of rows."""
-        if not is_row_file(path):
-            return self.finished(load_suite(path).tasks)
-        if len(self.settings.environments) != 1:
-            raise ConfigurationError(
-                f"{path}: a file of rows does not say what its gold is written in; give one "
-                "--intercode-env, or name the file in a suite (rows: in a .yaml)"
-            )
-        return self.finished(load_rows(path, self.settings.environments[0]).tasks)
+        return self.finished(file_tasks(path, self._only_environment))
+
+    @property
+    def _only_environment(self) -> str | None:
+        environments = self.settings.environments
+        return environments[0] if len(environments) == 1 else None
 
     def finished(self, tasks: Iterable[Task]) -> list[Task]:
         """Let hooks edit the tasks, then apply the options that limit and repeat them."""
