@@ -91,18 +91,18 @@ class Pretend(Environment):
     def sandboxes(cls, task, provider):
         return []
 
-    def _start(self, task):
+    def start(self, task):
         self.last = None
 
-    def _execute(self, action):
+    def execute(self, action):
         self.last = action
         return Observation("")
 
-    def _grade(self, answer):
+    def grade(self, answer):
         solved = self.last == self.task.gold[-1]
         return Reward(float(solved), {}, "" if solved else "not what gold does")
 
-    def _stop(self):
+    def stop(self):
         pass
 
     def interrupt(self):

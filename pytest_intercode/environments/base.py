@@ -19,11 +19,20 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Observation, Profile, StepResult, Turn
 from pytest_intercode.environments.task_order import TaskOrder
-from pytest_intercode.errors import BudgetExhausted
+from pytest_intercode.errors import BudgetExhausted, ConfigurationError
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = ["Environment"]
+
+# What these methods were called before the first release; such a method would never be called.
+_RENAMED = {
+    "_start": "start",
+    "_execute": "execute",
+    "_grade": "grade",
+    "_stop": "stop",
+    "_abandon": "abandon",
+}
 
 
 class Environment(abc.ABC):
@@ -78,35 +87,62 @@ class Environment(abc.ABC):
         self._lock = threading.RLock()
         self._process = MakingProcess("this environment belongs", "one")
 
-    # -- what each environment defines
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for old, new in _RENAMED.items():
+            if old in vars(cls):
+                raise ConfigurationError(
+                    f"{cls.__module__}.{cls.__qualname__}: {old}() would never be called; an "
+                    f"environment defines {new}() in its place"
+                )
+
+    # -- what an environment defines
 
     @classmethod
     @abc.abstractmethod
     def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
-        """Return the sandboxes that an episode of this task asks for, in order."""
+        """Return the sandboxes that an episode of this task needs, the agent's first."""
 
     @abc.abstractmethod
-    def _start(self, task: Task) -> None:
-        """Start the episode's sandboxes and bring them into the task's first state."""
+    def start(self, task: Task) -> None:
+        """Start the episode's sandboxes and bring them into the task's first state.
+
+        Raises:
+            TaskError: the task cannot be set up, or its gold does not work.
+            InfrastructureError: no sandbox could be had, or one broke.
+        """
 
     @abc.abstractmethod
-    def _execute(self, action: str) -> Observation:
-        """Run one action."""
+    def execute(self, action: str) -> Observation:
+        """Run one action, for :attr:`action_timeout` seconds at most."""
 
     @abc.abstractmethod
-    def _grade(self, answer: str | None) -> Reward:
-        """Grade the present state; ``answer`` is what was submitted in words, if anything."""
+    def grade(self, answer: str | None) -> Reward:
+        """Grade the present state; the episode may go on after it.
+
+        Args:
+            answer: what was submitted in words; None if nothing was.
+        """
 
     @abc.abstractmethod
-    def _stop(self) -> None:
-        """End the episode's sandboxes."""
+    def stop(self) -> None:
+        """End the episode's sandboxes; does nothing where there are none."""
 
     @abc.abstractmethod
     def interrupt(self) -> None:
         """End the running action from another thread, as if its time had run out."""
 
-    def _abandon(self) -> None:  # noqa: B027 - most have nothing to do
+    # -- what an environment may define
+
+    def abandon(self) -> None:  # noqa: B027 - most have nothing to do
         """Let what grading may be waiting for end at once; called from another thread."""
+
+    def submission(self, action: str) -> str | None:
+        """Return the answer if the action is a submission, else None."""
+        words = action.strip().split(None, 1)
+        if words and words[0] == "submit":
+            return words[1] if len(words) > 1 else ""
+        return None
 
     def end_state(self) -> dict[str, Any]:
         """Return what the last grading compared, as builtins; it can be graded again from it."""
@@ -167,12 +203,12 @@ class Environment(abc.ABC):
         self._process.check()
         with self._lock:
             task = self.tasks.choose(task, seed=seed, options=options)
-            self._stop()
+            self.stop()
             self.task = task
             self.turns = []
             self.final = self._best = self._latest = None
             self._over = ""
-            self._start(task)
+            self.start(task)
             self.first = Observation(task.query, turns_left=self.max_turns)
             return self.first, {"task": task.view(self.max_turns)}
 
@@ -193,10 +229,10 @@ class Environment(abc.ABC):
         with self._lock:
             if self._over:
                 raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
-            answer = self._submission(action)
+            answer = self.submission(action)
             if answer is not None:
                 return self._submit(action, answer or None)
-            return self._turn(action, self._execute)
+            return self._turn(action, self.execute)
 
     def pass_turn(self, action: str, observation: str) -> StepResult:
         """Take a turn that runs nothing, as what the agent sent holds no action.
@@ -233,7 +269,7 @@ class Environment(abc.ABC):
                 raise BudgetExhausted(f"the episode is over ({self._over}); nothing to submit")
             action = f"submit {answer}".rstrip()
             result = self._submit(action, answer or None)
-            if answer and self._submission(action) != answer:
+            if answer and self.submission(action) != answer:
                 self.amend_turn(answer=answer)  # white space around it, which the text loses
             return result
 
@@ -267,22 +303,15 @@ class Environment(abc.ABC):
             return
         self._over = self._over or "closed"
         self.interrupt()
-        self._abandon()
+        self.abandon()
         with self._lock:
-            self._stop()
+            self.stop()
 
     def amend_turn(self, at: int = -1, **fields: Any) -> None:
         """Put on a turn that was taken what became known later, by the names of its fields."""
         self.turns[at] = replace(self.turns[at], **fields)
 
     # -- inside
-
-    def _submission(self, action: str) -> str | None:
-        """Return the answer if the action is a submission, else None."""
-        words = action.strip().split(None, 1)
-        if words and words[0] == "submit":
-            return words[1] if len(words) > 1 else ""
-        return None
 
     def _turn(self, action: str, execute: Callable[[str], Observation]) -> StepResult:
         """Take a turn that does not end the episode by itself, and count it."""
@@ -299,7 +328,7 @@ class Environment(abc.ABC):
         self.turns.append(Turn(action, str(observation), observation.executed, seconds=seconds))
         observation.turns_left = self.max_turns - len(self.turns)
         if self.feedback == "reward":
-            graded = self._latest = self._grade(None) if self._latest is None else self._latest
+            graded = self._latest = self.grade(None) if self._latest is None else self._latest
             self.amend_turn(reward=graded.value, parts=graded.parts)
             observation.reward = graded.value
             if self._best is None or graded.value > self._best.value:
@@ -331,10 +360,8 @@ class Environment(abc.ABC):
         return Observation("", reward=self.final.value), self.final.value, True, False, {}
 
     def _finish(self, answer: str | None) -> None:
-        if answer is None and self._latest is not None:
-            graded = self._latest
-        else:
-            graded = self._grade(answer)
+        graded = self._latest if answer is None else None
+        graded = graded or self.grade(answer)
         if self.turns:
             self.amend_turn(reward=graded.value, parts=graded.parts)
         if self._best is not None and self._best.value > graded.value:

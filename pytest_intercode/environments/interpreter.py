@@ -43,7 +43,6 @@ _FEED = (
     "printf '%s\\0' {code} >&$__to; IFS= read -r __status <&$__from || "
     '{{ wait "$__pid"; exit "$?"; }} 2>/dev/null; __intercode_status "$__status"'
 )
-_NOT_FOUND = 127
 
 
 class _Interpreter:
@@ -51,8 +50,14 @@ class _Interpreter:
 
     def __init__(self, sandbox: Sandbox, program: Sequence[str]) -> None:
         self._sandbox = sandbox
+        self._program = program
         self._start = _START.format(program=shlex.join(program))
         self._runs = False
+
+    def is_installed(self) -> bool:
+        """Ask the sandbox whether it has the program."""
+        status, _ = self._sandbox.admin(f"command -v -- {shlex.quote(self._program[0])}", 10.0)
+        return status == 0
 
     def run(self, code: str, timeout: float) -> Execution:
         """Run one action in it."""
@@ -113,7 +118,8 @@ class InterpreterEnvironment(ShellEnvironment):
 
     # -- an episode
 
-    def _start(self, task: Task) -> None:
+    def start(self, task: Task) -> None:
+        """Start the agent's sandbox, and play gold in another at the same time."""
         self._printed = self._last = None
         _tests(task)  # a mistake in them is told at once
         self._began = time.time()
@@ -122,14 +128,14 @@ class InterpreterEnvironment(ShellEnvironment):
         mine = self.provider.order(spec)  # before gold's, which nobody waits for yet
 
         def play(sandbox: Sandbox) -> Gold:
-            self._prepare(sandbox, task)
+            self.prepare(sandbox, task)
             expected.extend(self._play_gold(_Interpreter(sandbox, self.program), task))
             return Gold(sandbox)
 
         self._gold = GoldRun(self.provider, spec, play)
         self._expected = expected
         self._sandbox = mine.wait()
-        self._prepare(self._sandbox, task)
+        self.prepare(self._sandbox, task)
         self._interpreter = _Interpreter(self._sandbox, self.program)
 
     def _play_gold(self, interpreter: _Interpreter, task: Task) -> list[str]:
@@ -138,7 +144,8 @@ class InterpreterEnvironment(ShellEnvironment):
         printed = []
         for code in (*task.gold, *_tests(task)):
             execution = interpreter.run(code, self.action_timeout)
-            if execution.status == _NOT_FOUND and self.spec(task, self.provider).image == HOST:
+            here = self.spec(task, self.provider).image == HOST
+            if execution.status != 0 and here and not interpreter.is_installed():
                 raise MissingProgram(
                     f"{where}: this machine lacks {self.program[0]}; install it, or give "
                     "--intercode-rootfs"
@@ -162,7 +169,8 @@ class InterpreterEnvironment(ShellEnvironment):
     def _what_is_left(self, execution: Execution) -> str:
         return NAMES_LOST
 
-    def _grade(self, answer: str | None) -> Reward:
+    def grade(self, answer: str | None) -> Reward:
+        """Run the hidden tests and compare what they print with what they printed after gold."""
         assert self._gold is not None
         assert self.task is not None
         self._gold.result()

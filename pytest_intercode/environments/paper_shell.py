@@ -75,7 +75,8 @@ class PaperShell(SkippingEnvironment, ShellEnvironment):
     def _split(self, action: str) -> list[str] | None:
         """Return the words of the process that an action becomes; None if it is malformed."""
 
-    def _execute(self, action: str) -> Observation:
+    def execute(self, action: str) -> Observation:
+        """Run the action as a process of its own, in the directory that ``cd`` led to."""
         assert self._sandbox is not None
         target = None
         directory = self._directory

@@ -104,16 +104,19 @@ class ShellEnvironment(Environment):
         if self._sandbox is not None:
             self._sandbox.interrupt()
 
-    def _start(self, task: Task) -> None:
+    def start(self, task: Task) -> None:
+        """Start the agent's sandbox and prepare it."""
         self._last = None
         self._began = time.time()
         self._sandbox = self.provider.acquire(self.spec(task, self.provider))
-        self._prepare(self._sandbox, task)
+        self.prepare(self._sandbox, task)
 
-    def _prepare(self, sandbox: Sandbox, task: Task) -> None:
+    def prepare(self, sandbox: Sandbox, task: Task) -> None:
+        """Bring a fresh sandbox, the agent's or gold's, into the task's first state."""
         prepare(sandbox, task, self._began)
 
-    def _execute(self, action: str) -> Observation:
+    def execute(self, action: str) -> Observation:
+        """Run one action in the shell and show its output."""
         fault = _unsendable(action)
         if fault:
             return Observation(f"[not run: an action cannot hold {fault}]\n", executed=False)
@@ -143,12 +146,14 @@ class ShellEnvironment(Environment):
         """Return what is left of the state after such an action."""
         return "a new shell has the directory, variables and functions from before this command"
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
+        """Let gold end at once."""
         gold = self._gold
         if gold is not None:
             gold.abandon()
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """End the agent's sandbox, and gold's."""
         sandbox, self._sandbox = self._sandbox, None
         if sandbox is not None:
             sandbox.close()

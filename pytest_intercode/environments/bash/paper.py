@@ -70,10 +70,12 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
     def _split(self, action: str) -> list[str] | None:
         return split_action(action)
 
-    def _submission(self, action: str) -> str | None:
+    def submission(self, action: str) -> str | None:
+        """Take every action that begins with ``submit`` for a bare submission."""
         return "" if action.startswith("submit") else None
 
-    def _prepare(self, sandbox: Sandbox, task: Task) -> None:
+    def prepare(self, sandbox: Sandbox, task: Task) -> None:
+        """Make the root directory a git repository."""
         prepare(sandbox, task, self._began)
         status, output = sandbox.admin(_MAKE_REPOSITORY, _TIMEOUT)
         if status != 0:
@@ -82,11 +84,12 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
                 f"{output.decode('utf-8', 'replace').strip()[-300:]}"
             )
 
-    def _start(self, task: Task) -> None:
+    def start(self, task: Task) -> None:
+        """Start both sandboxes, with the times of files that InterCode's would have."""
         self._directory = "/"
         self._observation = ""
         self._graded = None
-        super()._start(task)
+        super().start(task)
         assert self._sandbox is not None
         self._age(self._sandbox, task, "agent")
 
@@ -103,7 +106,7 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         self._times.note(task.dataset, side, filter(None, paths))
 
     def _play_gold(self, sandbox: Sandbox, task: Task) -> Gold:
-        self._prepare(sandbox, task)
+        self.prepare(sandbox, task)
         self._age(sandbox, task, "gold")
         return Gold(sandbox, text=self._gold_text(sandbox, task))
 
@@ -113,7 +116,8 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
             text, _ = run_words(sandbox, self._split(command), "/", self.action_timeout)
         return text
 
-    def _grade(self, answer: str | None) -> Reward:
+    def grade(self, answer: str | None) -> Reward:
+        """Compare the status of both git repositories and the last outputs."""
         assert self._sandbox is not None
         assert self._gold is not None
         assert self.task is not None
@@ -133,12 +137,13 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         )
         return bash_paper_reward(*self._graded)
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Note what InterCode's next reset would restore, and end both sandboxes."""
         if self._sandbox and self._gold and self.task and self._graded:
             with contextlib.suppress(InfrastructureError):
                 self._note(self._sandbox, self.task, "agent")
                 self._note(self._gold.result().sandbox, self.task, "gold")
-        super()._stop()
+        super().stop()
 
     def end_state(self) -> dict[str, Any]:
         """Return both end states as builtins."""

@@ -50,22 +50,24 @@ class BashEnvironment(ShellEnvironment):
 
     # -- an episode
 
-    def _start(self, task: Task) -> None:
+    def start(self, task: Task) -> None:
+        """Start the agent's sandbox, and play gold in another at the same time."""
         spec = self.spec(task, self.provider)
         self._began = time.time()
         mine = self.provider.order(spec)  # before gold's, which nobody waits for yet
         self._gold = GoldRun(self.provider, spec, lambda sandbox: self._play_gold(sandbox, task))
         self._sandbox = mine.wait()
-        self._prepare(self._sandbox, task)
+        self.prepare(self._sandbox, task)
         self._last = None
         self._states = None
 
-    def _prepare(self, sandbox: Sandbox, task: Task) -> None:
-        super()._prepare(sandbox, task)
+    def prepare(self, sandbox: Sandbox, task: Task) -> None:
+        """Bring a sandbox into the task's first state, from which changes are counted."""
+        super().prepare(sandbox, task)
         sandbox.mark()
 
     def _play_gold(self, sandbox: Sandbox, task: Task) -> Gold:
-        self._prepare(sandbox, task)
+        self.prepare(sandbox, task)
         execution = None
         for command in task.gold:
             execution = sandbox.run(command, self.action_timeout)
@@ -90,7 +92,8 @@ class BashEnvironment(ShellEnvironment):
                 f"{name or ' see the gold'}; install it, or give --intercode-rootfs"
             )
 
-    def _grade(self, answer: str | None) -> Reward:
+    def grade(self, answer: str | None) -> Reward:
+        """Compare the output and the changes on disk with gold's."""
         assert self._sandbox is not None
         assert self._gold is not None
         assert self.task is not None

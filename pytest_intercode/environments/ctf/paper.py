@@ -47,14 +47,16 @@ class PaperCtfEnvironment(PaperShell, CtfEnvironment):
         """Return the strict sandbox, but with the engine's own host name and variables."""
         return replace(super().spec(task, provider), hostname=None, variables=())
 
-    def _start(self, task: Task) -> None:
+    def start(self, task: Task) -> None:
+        """Start the sandbox, in the task's directory."""
         self._directory = task.workdir
-        super()._start(task)
+        super().start(task)
 
     def _split(self, action: str) -> list[str] | None:
         return split_ctf_action(action)
 
-    def _submission(self, action: str) -> str | None:
+    def submission(self, action: str) -> str | None:
+        """Return what follows ``submit``, with which an action begins."""
         return action.partition(" ")[2] if action.startswith("submit") else None
 
     def _submit(self, action: str, answer: str | None) -> StepResult:
@@ -67,5 +69,6 @@ class PaperCtfEnvironment(PaperShell, CtfEnvironment):
     def _explain(self, _: str) -> Observation:
         return Observation(_INCORRECT)
 
-    def _grade(self, answer: str | None) -> Reward:
+    def grade(self, answer: str | None) -> Reward:
+        """Compare the submitted flags with gold, whatever their case."""
         return ctf_paper_reward(self._submitted, self._digest())

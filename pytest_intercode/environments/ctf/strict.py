@@ -54,12 +54,14 @@ class CtfEnvironment(ShellEnvironment):
 
     # -- an episode
 
-    def _start(self, task: Task) -> None:
+    def start(self, task: Task) -> None:
+        """Start the sandbox; no flag is submitted yet."""
         self._submitted = []
-        super()._start(task)
+        super().start(task)
 
-    def _prepare(self, sandbox: Sandbox, task: Task) -> None:
-        super()._prepare(sandbox, task)
+    def prepare(self, sandbox: Sandbox, task: Task) -> None:
+        """Run setup, whose text must not stay in the sandbox."""
+        super().prepare(sandbox, task)
         if task.setup and sandbox.admin(_NO_COPIES, _PATIENCE)[0] != 0:
             raise GoldError(
                 f"{task.source}: task {task.id!r}: setup left a copy of its shell at work, and the "
@@ -72,7 +74,7 @@ class CtfEnvironment(ShellEnvironment):
         if answer is None:
             return self._turn(action, self._explain)
         self._submitted.append(answer)
-        if self._grade(None).value >= 1.0:
+        if self.grade(None).value >= 1.0:
             return super()._submit(action, answer)
         return self._turn(action, self._refuse)
 
@@ -88,7 +90,8 @@ class CtfEnvironment(ShellEnvironment):
         left = self.max_turns - len(self.turns) - 1
         return f"{left} turn{'' if left == 1 else 's'} left"
 
-    def _grade(self, answer: str | None) -> Reward:
+    def grade(self, answer: str | None) -> Reward:
+        """Compare the submitted flags with gold."""
         return ctf_strict_reward(self._submitted, self._digest())
 
     def _digest(self) -> FlagDigest:

@@ -53,17 +53,20 @@ class PaperPythonEnvironment(SkippingEnvironment, PythonEnvironment):
         """Return the one sandbox that does everything."""
         return [cls.spec(task, provider)]
 
-    def _start(self, task: Task) -> None:
+    def start(self, task: Task) -> None:
+        """Start the one sandbox."""
         self._action = ""
         self._results = []
-        ShellEnvironment._start(self, task)
+        ShellEnvironment.start(self, task)
         assert self._sandbox is not None
         self._program = Program(self._sandbox, "paper")
 
-    def _submission(self, action: str) -> str | None:
+    def submission(self, action: str) -> str | None:
+        """Return what follows ``submit``, with which an action begins."""
         return action[len("submit") :].strip() if action.startswith("submit") else None
 
-    def _execute(self, action: str) -> Observation:
+    def execute(self, action: str) -> Observation:
+        """Run the action as InterCode's server does."""
         self._action = action
         answer = self._ask({"action": action}, self.action_timeout)
         if answer is None:
@@ -87,7 +90,8 @@ class PaperPythonEnvironment(SkippingEnvironment, PythonEnvironment):
             )
         return (observation, *rest)  # type: ignore[return-value]
 
-    def _grade(self, answer: str | None) -> Reward:
+    def grade(self, answer: str | None) -> Reward:
+        """Run the tests on the submitted function and on gold, in the agent's interpreter."""
         assert self.task is not None
         if answer is not None:
             name = answer.split()[0]

@@ -81,7 +81,8 @@ class PythonEnvironment(ShellEnvironment):
 
     # -- an episode
 
-    def _start(self, task: Task) -> None:
+    def start(self, task: Task) -> None:
+        """Start the agent's sandbox, and the one that grades at the same time."""
         self._last = None
         self._played = []
         self._verdicts = []
@@ -91,27 +92,29 @@ class PythonEnvironment(ShellEnvironment):
         mine = self.provider.order(spec)  # before gold's, which nobody waits for yet
         self._make_grading(task)
         self._sandbox = mine.wait()
-        self._prepare(self._sandbox, task)
+        self.prepare(self._sandbox, task)
 
     def _judge(self) -> Judge:
         return self.provider.share("python-judge", lambda: Judge(self.provider))
 
     def _make_grading(self, task: Task) -> None:
         def play(sandbox: Sandbox) -> Gold:
-            self._prepare(sandbox, task)
+            self.prepare(sandbox, task)
             return Gold(sandbox)
 
         spec = grading_spec(self.spec(task, self.provider))
         # Not gold's, but also a sandbox that is made ready in the background: the next to grade.
         self._gold = GoldRun(self.provider, spec, play)
 
-    def _submission(self, action: str) -> str | None:
+    def submission(self, action: str) -> str | None:
+        """Return the name or the code that an action submits."""
         return read_submission(action)
 
-    def _execute(self, action: str) -> Observation:
+    def execute(self, action: str) -> Observation:
+        """Run the action, and note how long it may take when it is played again."""
         before = self._last
         try:
-            observation = super()._execute(action)
+            observation = super().execute(action)
         except InterpreterLost:
             # The agent's own doing, and so nothing that the infrastructure would be blamed for.
             self._played.append(Played(action, self.action_timeout))
@@ -130,7 +133,8 @@ class PythonEnvironment(ShellEnvironment):
 
     # -- grading
 
-    def _grade(self, answer: str | None) -> Reward:
+    def grade(self, answer: str | None) -> Reward:
+        """Play the actions again in a fresh sandbox and run the hidden tests there."""
         assert self.task is not None
         assert self._gold is not None
         submission = self._submitted((answer or "").strip())

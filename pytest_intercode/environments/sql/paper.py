@@ -54,12 +54,14 @@ class PaperSqlEnvironment(SkippingEnvironment, SqlEnvironment):
         super().__init__(*args, **kwargs)
         self._rows: list[str] | None = None
 
-    def _submission(self, action: str) -> str | None:
+    def submission(self, action: str) -> str | None:
+        """Take every action that begins with ``submit`` for a bare submission."""
         return "" if action.startswith("submit") else None
 
-    def _start(self, task: Task) -> None:
+    def start(self, task: Task) -> None:
+        """Run gold, and open the agent's session."""
         self._rows = None
-        super()._start(task)
+        super().start(task)
 
     def _play_gold(self, engine: Engine, task: Task) -> _Gold:
         """Return gold's rows; a gold that fails, or does not end, has none."""
@@ -93,7 +95,8 @@ class PaperSqlEnvironment(SkippingEnvironment, SqlEnvironment):
             statement, self.action_timeout, max_rows=MAX_ROWS, max_bytes=MAX_BYTES
         )
 
-    def _execute(self, action: str) -> Observation:
+    def execute(self, action: str) -> Observation:
+        """Run the action as one statement and show its rows as Python's list."""
         assert self._session is not None
         answer = self._ask(self._session, action)
         self._rows = _rows(answer)
@@ -107,7 +110,8 @@ class PaperSqlEnvironment(SkippingEnvironment, SqlEnvironment):
             text = f"{text[:_SHOWN]}[... {len(text) - _SHOWN} more characters ...]"
         return Observation(text, executed=not answer.error)
 
-    def _grade(self, answer: str | None) -> Reward:
+    def grade(self, answer: str | None) -> Reward:
+        """Compare the last rows with gold's, as texts."""
         assert self.task is not None
         gold: _Gold = self._gold
         rows, options, strict = self._rows, self.task.reward, gold.strict

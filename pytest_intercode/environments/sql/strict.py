@@ -78,7 +78,8 @@ class SqlEnvironment(Environment):
 
     # -- an episode; a profile may do each step in its own way
 
-    def _start(self, task: Task) -> None:
+    def start(self, task: Task) -> None:
+        """Run gold, and open the agent's session."""
         assert task.database is not None
         engine = self._engine(task.database)
         self._last = None
@@ -88,7 +89,7 @@ class SqlEnvironment(Environment):
         self._session = engine.session(task.database, writes=writes(task), limits=task.limits)
 
     def _play_gold(self, engine: Engine, task: Task) -> Any:
-        """Run gold and return what ``_grade`` needs to know of it.
+        """Run gold and return what ``grade`` needs to know of it.
 
         Raises:
             GoldRefused: the engine does not accept gold.
@@ -97,11 +98,11 @@ class SqlEnvironment(Environment):
         kept = self.provider.share("sql-gold", KeptSessions)
         return play_gold(kept, engine, task, self.action_timeout)
 
-    def _submission(self, action: str) -> str | None:
+    def submission(self, action: str) -> str | None:
         """Return the answer if the action is a submission; ``submit;`` is one, too."""
-        return super()._submission("submit" if action.strip() == "submit;" else action)
+        return super().submission("submit" if action.strip() == "submit;" else action)
 
-    def _execute(self, action: str) -> Observation:
+    def execute(self, action: str) -> Observation:
         """Run an action's statements until the first error, and show each."""
         texts, executed = self._run(action)
         self._alike.note(action, self._last)
@@ -142,7 +143,8 @@ class SqlEnvironment(Environment):
         assert self.task.database is not None
         return self.task.database.engine
 
-    def _grade(self, answer: str | None) -> Reward:
+    def grade(self, answer: str | None) -> Reward:
+        """Compare the last result, or the end state of the tables, with gold's."""
         assert self._session is not None
         assert self.task is not None
         if answer is not None:
@@ -182,7 +184,8 @@ class SqlEnvironment(Environment):
         """Return what was compared as builtins."""
         return self._graded()
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Close the agent's session."""
         session, self._session = self._session, None
         self._gold = None
         if session is not None:

@@ -405,10 +405,10 @@ class Together(Environment):
     def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
         return []
 
-    def _start(self, task: Task) -> None:
+    def start(self, task: Task) -> None:
         pass
 
-    def _execute(self, action: str) -> Observation:
+    def execute(self, action: str) -> Observation:
         self.threads.add(threading.current_thread().name)
         if not self.busy.acquire(blocking=False):
             self.met = True
@@ -422,11 +422,11 @@ class Together(Environment):
         assert self.task is not None
         return Observation(f"{self.task.id} saw {action}")
 
-    def _grade(self, answer: str | None) -> Reward:
+    def grade(self, answer: str | None) -> Reward:
         assert self.task is not None
         return Reward(float(answer == self.task.id), {}, "")
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
         pass
 
     def interrupt(self) -> None:

@@ -259,8 +259,8 @@ from pytest_intercode.errors import SandboxError
 
 
 class Broken(Pretend):
-    def _start(self, task):
-        super()._start(task)
+    def start(self, task):
+        super().start(task)
         if task.id == "writes":
             raise SandboxError("the engine is on fire")
 

@@ -31,7 +31,7 @@ def _nothing_added(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def environment(**attributes: Any) -> type[Environment]:
     """Return a class that has all that is needed, and what is given."""
-    names = ("sandboxes", "_start", "_execute", "_grade", "_stop", "interrupt")
+    names = ("sandboxes", "start", "execute", "grade", "stop", "interrupt")
     body = {"name": "perl", **dict.fromkeys(names, lambda *_: None), **attributes}
     return type("Perl", (Environment,), {k: v for k, v in body.items() if v is not ...})
 
@@ -64,7 +64,7 @@ def test_one_that_is_imported_anew_takes_its_own_place() -> None:
         ({"name": "all"}, "name: 'all' is ours; take another"),
         ({"name": "Perl 5"}, "name: small letters, digits and _ are needed, such as 'perl'; found"),
         ({"name": ...}, "name: small letters, digits and _ are needed, such as 'perl'; found None"),
-        ({"_grade": ..., "_stop": ...}, "it does not define _grade, _stop"),
+        ({"grade": ..., "stop": ...}, "it does not define grade, stop"),
         ({"profile": "lax"}, "profile: allowed are strict, paper, found 'lax'"),
         ({"suite": Path("no.yaml")}, "suite: no.yaml is not a file"),
         ({"dockerfile": Path("no.Dockerfile")}, "dockerfile: no.Dockerfile is not a file"),
@@ -74,6 +74,19 @@ def test_what_is_refused(attributes: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigurationError, match=f"Perl: {re.escape(told)}"):
         register_environment(environment(**attributes))
     assert environment_names() == ENVIRONMENTS
+
+
+@pytest.mark.parametrize("name", ["start", "execute", "grade", "stop", "abandon"])
+@pytest.mark.parametrize(
+    "base",
+    [Environment, pytest_intercode.ShellEnvironment, pytest_intercode.InterpreterEnvironment],
+)
+def test_an_override_under_its_former_name_is_refused(base: type[Environment], name: str) -> None:
+    told = (
+        rf"Perl: _{name}\(\) would never be called; an environment defines {name}\(\) in its place"
+    )
+    with pytest.raises(ConfigurationError, match=told):
+        type("Perl", (base,), {"name": "perl", f"_{name}": lambda *_: None})
 
 
 @pytest.mark.parametrize("program", [(), "perl repl.pl"])

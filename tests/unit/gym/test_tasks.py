@@ -53,23 +53,23 @@ class Pretend(Environment):
     def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
         return []
 
-    def _start(self, task: Task) -> None:
+    def start(self, task: Task) -> None:
         self.last = ""
         if self.troubles.get(task.id):
             raise self.troubles[task.id].pop(0)
 
-    def _execute(self, action: str) -> Observation:
+    def execute(self, action: str) -> Observation:
         if action == "break":
             raise SandboxError("broken")
         self.last = action
         return Observation(action.upper(), executed=action != "false")
 
-    def _grade(self, answer: str | None) -> Reward:
+    def grade(self, answer: str | None) -> Reward:
         assert self.task is not None
         good = self.last == self.task.gold[-1]
         return Reward(float(good), {"output": float(good)}, "" if good else "not what gold prints")
 
-    def _stop(self) -> None: ...
+    def stop(self) -> None: ...
 
     def interrupt(self) -> None: ...
 

@@ -52,10 +52,10 @@ class Counter(Environment):
     def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
         return []
 
-    def _start(self, task: Task) -> None:
+    def start(self, task: Task) -> None:
         self.total = 0.0
 
-    def _execute(self, action: str) -> Observation:
+    def execute(self, action: str) -> Observation:
         self.ran.append(action)
         if action == "break":
             self.broken = "the sandbox is gone"
@@ -70,14 +70,14 @@ class Counter(Environment):
             return Observation("no number", executed=False, status=1)
         return Observation(f"sum {self.total:g}", status=0)
 
-    def _grade(self, answer: str | None) -> Reward:
+    def grade(self, answer: str | None) -> Reward:
         if self.broken:
             raise SandboxError(self.broken)
         found = self.total if answer is None else float(answer)
         value = max(0.0, 1 - abs(5 - found) / 5)
         return Reward(value, {"sum": value}, "" if value == 1 else f"{found:g} is not it")
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
         self.stops += 1
 
     def interrupt(self) -> None:
@@ -195,10 +195,10 @@ def test_timed_out_in_an_action() -> None:
 
 def test_time_that_is_up_while_a_submission_is_graded() -> None:
     class Slow(Counter):
-        def _grade(self, answer: str | None) -> Reward:
+        def grade(self, answer: str | None) -> Reward:
             if self.interrupted.wait(0.5):
                 return Reward(0.0, {}, "the tests took too long")
-            return super()._grade(answer)
+            return super().grade(answer)
 
     episode = play(acts("5", "submit"), Slow(), timeout=0.2)
     assert (episode.outcome, episode.reason) == ("solved", "")
@@ -315,9 +315,9 @@ def test_infrastructure_that_an_agent_calls_its_own_fault_raises_too() -> None:
             raise RuntimeError("my tool failed") from error
 
     class Repaired(Counter):  # as where a lost session is replaced: grading works again
-        def _grade(self, answer: str | None) -> Reward:
+        def grade(self, answer: str | None) -> Reward:
             self.broken = ""
-            return super()._grade(answer)
+            return super().grade(answer)
 
     with pytest.raises(SandboxError, match="the sandbox is gone"):
         play(agent, Repaired())
