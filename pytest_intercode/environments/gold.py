@@ -78,7 +78,7 @@ class GoldRun:
         Raises:
             InfrastructureError: its sandbox broke, or gold did not run to its end.
         """
-        self._order.hurry()
+        self._order.make_urgent()
         try:
             return self._future.result(timeout=_PATIENCE)
         except (TimeoutError, FutureTimeout):  # two classes before Python 3.11

@@ -1,9 +1,9 @@
 """All starts of sandboxes, in one order: what agents wait for, then gold's, then what comes next.
 
 Starting a container takes 50 to 150 ms, most of it waiting for the engine, and an engine that is
-asked for many at once does all of them slower. So a few threads start whatever is wanted most,
-whoever asks; while agents think, that is what is expected next. A sandbox is handed out once and
-never comes back: each episode gets a fresh one, and speed comes from starting early.
+asked for many at once does all of them slower. So a few threads start whatever is needed most;
+while agents think, that is what is expected next. A sandbox is used once: each episode gets a fresh
+one, and speed comes from starting early.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from collections.abc import Iterable
 from itertools import islice
 
 from pytest_intercode.errors import SandboxError
-from pytest_intercode.sandboxes.orders import Order
 from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.slots import Slots
-from pytest_intercode.sandboxes.stock import Stock
+from pytest_intercode.sandboxes.stock import Order, Stock
 
-__all__ = ["OVER", "Pool"]
+__all__ = ["RUN_IS_OVER", "Pool"]
 
 _PATIENCE = 10.0
-"""Seconds that starts on their way have to end when all is over; the engine sees to the rest."""
+"""Seconds that starts have to end when the pool closes; the engine ends what is left."""
 
-OVER = "the run is over, and no sandbox is started any more"
+RUN_IS_OVER = "the run is over, and no sandbox is started any more"
 
 
 class Pool:
@@ -46,18 +45,17 @@ class Pool:
         self._changed = threading.Condition()  # its lock guards all that follows
         self._stock = Stock(size)
         self._numbers = itertools.count(1)
-        self._told = 0  # the number of the call that said what is expected
+        self._latest = 0  # the number of the last call of `expect`
         self._threads: list[threading.Thread] = []
-        self._about = 0  # of them, those that are about to start something
+        self._waiting = 0  # of them, those that are about to start something
 
     # -- for episodes
 
     def expect(self, specs: Iterable[SandboxSpec]) -> None:
-        """Say what will be asked for from now on, in order; what is not among it is given back.
+        """Say what will be asked for from now on, in order; idle sandboxes beside it are closed.
 
-        What an episode that has begun is about to ask for may be among it or not; what was asked
-        for already, and is still waited for, must not. Of calls at the same time, the one that
-        began last counts.
+        What an episode that has begun is about to ask for may be among it or not; what was ordered
+        already must not. Of calls at the same time, the one that began last counts.
 
         Args:
             specs: no more is taken from it than may be idle.
@@ -66,28 +64,28 @@ class Pool:
             number = next(self._numbers)
         expected = list(islice(specs, self._size))  # without the lock, as images may be built
         with self._changed:
-            if number > self._told and not self._closed.is_set():
-                self._told = number
+            if number > self._latest and not self._closed.is_set():
+                self._latest = number
                 self._stock.expect(expected, time.monotonic())
-                self._rouse()
+                self._wake()
 
     def order(self, spec: SandboxSpec, *, urgent: bool = True) -> Order:
         """Ask for a fresh sandbox without waiting for it.
 
         Args:
             spec: which.
-            urgent: somebody waits for it; else it comes after all that are waited for.
+            urgent: the caller waits for it; else it comes after all that are urgent.
 
         Raises:
             SandboxError: the pool is closed.
         """
         with self._changed:
             if self._closed.is_set():
-                raise SandboxError(OVER)
+                raise SandboxError(RUN_IS_OVER)
             number = next(self._numbers)
             order = Order(self, spec, urgent=urgent, number=number, since=time.monotonic())
             self._stock.add(order)
-            self._rouse()
+            self._wake()
         return order
 
     def acquire(self, spec: SandboxSpec) -> Sandbox:
@@ -98,8 +96,8 @@ class Pool:
         """
         return self.order(spec).wait()
 
-    def hurry(self, order: Order) -> None:
-        """Make an order urgent."""
+    def make_urgent(self, order: Order) -> None:
+        """Put an order before all that are not urgent."""
         with self._changed:
             order.urgent = True
 
@@ -107,23 +105,23 @@ class Pool:
         """Take an order back, and its sandbox if that was not taken yet."""
         with self._changed:
             self._stock.remove(order)
-            order.fail(SandboxError("the sandbox is not wanted any more"))
+            order.fail(SandboxError("the sandbox is no longer needed"))
             sandbox = order.take()
             if sandbox is not None and not self._closed.is_set():
                 self._stock.put(order.spec, sandbox)
                 sandbox = None
-            self._rouse()
+            self._wake()
         if sandbox is not None:
             sandbox.close()
 
     def close(self) -> None:
-        """Give back every sandbox that was never asked for, and let nobody wait any longer."""
+        """Close every idle sandbox, and fail every order."""
         with self._changed:
             self._closed.set()
             for order in self._stock.clear():
-                order.fail(SandboxError(OVER))
+                order.fail(SandboxError(RUN_IS_OVER))
             self._changed.notify_all()
-        while True:  # beside the starters, who do the same
+        while True:  # the starters do the same
             with self._changed:
                 sandbox = self._stock.take_surplus(time.monotonic())
             if sandbox is None:
@@ -135,15 +133,15 @@ class Pool:
 
     # -- starters
 
-    def _rouse(self) -> None:
-        """See to it that the starters do what there is to do; with the lock held."""
+    def _wake(self) -> None:
+        """Start and wake as many starters as there is work for; with the lock held."""
         if not self._closed.is_set():
             free = len(self._threads) - self._stock.starting
             lacking = len(self._stock.wanted(time.monotonic())) - free
             for _ in range(min(lacking, self._launcher.starters - len(self._threads))):
                 name = f"intercode-pool-{len(self._threads) + 1}"
-                # A daemon: whoever forgets to close the pool is to end all the same, and the
-                # sandboxes with him.
+                # A daemon: a process that forgets to close the pool ends all the same, and its
+                # sandboxes with it.
                 thread = threading.Thread(target=self._work, name=name, daemon=True)
                 thread.start()
                 self._threads.append(thread)
@@ -159,19 +157,19 @@ class Pool:
                         return
                     # One at a time waits for a slot; the next one does when that has got it.
                     most = 1 if self._slots else len(self._threads)
-                    if self._about >= min(most, len(self._stock.wanted(now))):
+                    if self._waiting >= min(most, len(self._stock.wanted(now))):
                         until = self._stock.next_surplus()
                         self._changed.wait(None if until is None else max(0.0, until - now))
                         continue
-                    self._about += 1
+                    self._waiting += 1
             if surplus is None:
                 self._start()
             else:
-                with contextlib.suppress(Exception):  # or there would be a starter less
+                with contextlib.suppress(Exception):  # or this starter would end
                     surplus.close()
 
     def _start(self) -> None:
-        """Start what is wanted most, as soon as there is a slot for it."""
+        """Start what is needed most, as soon as there is a slot for it."""
         slot: int | None = None
         problem: BaseException | None = None
         try:
@@ -180,7 +178,7 @@ class Pool:
         except OSError as error:
             problem = SandboxError(f"the slots that bound how many sandboxes start: {error}")
         with self._changed:
-            self._about -= 1
+            self._waiting -= 1
             wanted = [] if self._closed.is_set() else self._stock.wanted(time.monotonic())
             if wanted:
                 self._stock.begin(wanted[0])
@@ -207,6 +205,6 @@ class Pool:
             elif sandbox is not None and not self._closed.is_set():
                 self._stock.started(spec, sandbox, began, time.monotonic())
                 sandbox = None
-            self._rouse()
+            self._wake()
         if sandbox is not None:
             sandbox.close()

@@ -16,23 +16,20 @@ from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import IntercodeError, SandboxError
 from pytest_intercode.sandboxes.choice import Choice, choose
-from pytest_intercode.sandboxes.demand import LEAST
-from pytest_intercode.sandboxes.orders import Order
-from pytest_intercode.sandboxes.pool import OVER, Pool
+from pytest_intercode.sandboxes.pool import RUN_IS_OVER, Pool
 from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.slots import Slots
+from pytest_intercode.sandboxes.stock import SMALLEST, Order
 from pytest_intercode.suites.loader import bundled_folder
 
 __all__ = ["SandboxProvider"]
 
 Result = TypeVar("Result")
 
-_THREADS = 10_000
-"""More than there is ever work in the background: work that waits for other work must not keep it
-from beginning."""
+_THREADS = 10_000  # more than ever run: work must not be kept from starting by work that waits
 
 
-class _Resolver(Protocol):
+class _Images(Protocol):
     def resolve(self, source: ImageSource) -> str: ...
 
 
@@ -80,11 +77,11 @@ class SandboxProvider:
         self._hidden = [os.fspath(folder) for folder in hidden]
         self._base_images = dict(base_images or {})
         self._progress = progress
-        self._pool_size = max(LEAST, pool_size // processes)
+        self._pool_size = max(SMALLEST, pool_size // processes)
         self._slots = slots
         self._lock = threading.Lock()
         self._engine: Launcher
-        self._images: _Resolver
+        self._images: _Images
         self._started = False
         self._closed = False
         self._process = MakingProcess("these sandboxes belong", "the environment")
@@ -101,7 +98,7 @@ class SandboxProvider:
             if self._started:
                 return
             if self._closed:
-                raise SandboxError(OVER)
+                raise SandboxError(RUN_IS_OVER)
             if self.choice.backend == "bubblewrap":
                 self._start_bubblewrap()
             else:
@@ -123,17 +120,14 @@ class SandboxProvider:
 
     def _start_bubblewrap(self) -> None:
         from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
-        from pytest_intercode.sandboxes.bubblewrap.layers import Layers
-        from pytest_intercode.sandboxes.bubblewrap.systems import Systems
+        from pytest_intercode.sandboxes.bubblewrap.images import Images, Layers
 
         ours = [Path(__file__).parents[1], bundled_folder("tasks"), Path.cwd()]
         engine = Bubblewrap([*map(str, ours), *self._hidden])
         engine.sweep()
         layers = Layers(engine, self._progress or (lambda line: None))
         dockerfiles = bundled_folder("dockerfiles")
-        self._images = Systems(
-            dockerfiles, self._rootfs, self._progress, layers.image, engine.owner
-        )
+        self._images = Images(dockerfiles, self._rootfs, self._progress, layers.image, engine.owner)
         self._engine = engine
 
     @cached_property
@@ -149,9 +143,9 @@ class SandboxProvider:
         return self._images.resolve(source)
 
     def expect(self, specs: Iterable[SandboxSpec]) -> None:
-        """Have sandboxes started ahead; see :meth:`Pool.expect`.
+        """Have sandboxes started before they are asked for; see :meth:`Pool.expect`.
 
-        An error of ours that ``specs`` raises ends it; who needs that sandbox will be told.
+        An error of ours that ``specs`` raises ends it; the episode that needs the sandbox meets it.
         """
         coming = _until_error(specs)
         first = list(itertools.islice(coming, 1))
@@ -169,11 +163,11 @@ class SandboxProvider:
         return self.order(spec).wait()
 
     def background(self, work: Callable[[], Result]) -> Future[Result]:
-        """Run work beside the agent's, at once: nothing waits for a thread."""
+        """Run work in a thread of its own, at once."""
         self._process.check()
         with self._lock:
             if self._closed:
-                raise SandboxError(OVER)
+                raise SandboxError(RUN_IS_OVER)
             if self._background is None:
                 name = "intercode-gold"
                 self._background = ThreadPoolExecutor(_THREADS, thread_name_prefix=name)
@@ -182,11 +176,9 @@ class SandboxProvider:
     def share(self, name: str, make: Callable[[], Result]) -> Result:
         """Return what environments of one process share; ``close`` closes it, if it can be closed.
 
-        Whoever wants it meanwhile waits until it is made; other names are no matter of theirs.
-
         Args:
             name: the name that it is shared under.
-            make: makes it, the first time.
+            make: makes it, the first time; callers with the same name wait meanwhile.
         """
         self._process.check()
         with self._sharing:
@@ -195,12 +187,12 @@ class SandboxProvider:
             if not shared.made:
                 value = make()
                 with self._sharing:
-                    over = self._closed
-                    if not over:
+                    closed = self._closed
+                    if not closed:
                         self._made.append(value)
-                if over:
+                if closed:
                     _close(value)
-                    raise SandboxError(OVER)
+                    raise SandboxError(RUN_IS_OVER)
                 shared.made, shared.value = True, value
             found: Result = shared.value
             return found

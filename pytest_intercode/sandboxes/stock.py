@@ -1,25 +1,147 @@
-"""What a pool has, what it should have, and who gets it: the bookkeeping, without threads.
+"""What a pool has, what it should have, and which order gets it: the bookkeeping, without threads.
 
-Nothing is bound to anybody before it is there. Whenever something can be started, this says what is
-wanted most, by who waits and what is missing then; and whenever a sandbox is there, it goes to the
-first who waits for its like.
+No sandbox is reserved before it has started. Whenever something can be started,
+:meth:`Stock.wanted` says what is needed most, by the orders and the idle sandboxes of that moment;
+and a sandbox that has started goes to the first order for its spec.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
+import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
-from pytest_intercode.sandboxes.demand import Demand
-from pytest_intercode.sandboxes.orders import Order
+from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 
-__all__ = ["GRACE", "Stock"]
+__all__ = ["GRACE", "SMALLEST", "Demand", "Order", "Stock"]
 
 GRACE = 2.0
 """Seconds in which a sandbox is still kept that was expected until a moment ago: the item that it
 was for has begun, and will ask for it."""
+
+SMALLEST = 4
+"""The smallest stock. Two items of two sandboxes: enough for an agent that thinks, and for what was
+not observed."""
+
+_MARGIN = 1.25
+_RECENT = 30.0  # seconds
+_WEIGHT = 0.2  # of the latest start in the average
+
+
+class Demand:
+    """How many sandboxes should be idle, from how they were asked for and how long starts take.
+
+    A stock covers what is asked for while its replacement starts. So it is as large as the most
+    that were asked for, recently, within the time of one start. Times are in seconds, of any one
+    clock.
+
+    Args:
+        most: the largest stock.
+        start: the time of a start, until one is observed.
+    """
+
+    def __init__(self, most: int, start: float = 0.25) -> None:
+        self._most = most
+        self._start = start
+        self._asked: deque[float] = deque()  # within the time of a start
+        self._peaks: deque[tuple[float, int]] = deque()  # falling; the first is the highest
+
+    def asked(self, now: float) -> None:
+        """Note that a sandbox was asked for."""
+        self._asked.append(now)
+        while self._asked[0] < now - self._start:
+            self._asked.popleft()
+        count = len(self._asked)
+        while self._peaks and self._peaks[-1][1] <= count:
+            self._peaks.pop()
+        self._peaks.append((now, count))
+
+    def started(self, seconds: float) -> None:
+        """Note how long a start took, or how long an order waited for it."""
+        self._start += _WEIGHT * (seconds - self._start)
+
+    def stock(self, now: float) -> int:
+        """Return how many should be idle."""
+        while self._peaks and self._peaks[0][0] < now - _RECENT:
+            self._peaks.popleft()
+        peak = self._peaks[0][1] if self._peaks else 0
+        return min(self._most, max(SMALLEST, math.ceil(_MARGIN * peak)))
+
+
+class _Pool(Protocol):
+    def make_urgent(self, order: Order) -> None: ...
+    def cancel(self, order: Order) -> None: ...
+
+
+class Order:
+    """A sandbox that was asked for.
+
+    Attributes:
+        spec: which.
+        urgent: its caller has nothing else to do than to wait for it.
+        number: orders of equal urgency are served in the order of their numbers.
+        since: when it was asked for.
+    """
+
+    def __init__(
+        self, pool: _Pool, spec: SandboxSpec, *, urgent: bool, number: int, since: float
+    ) -> None:
+        self.spec = spec
+        self.urgent = urgent
+        self.number = number
+        self.since = since
+        self._pool = pool
+        self._done = threading.Event()
+        self._filled: list[Sandbox] = []
+        self._error: BaseException | None = None
+
+    def wait(self) -> Sandbox:
+        """Wait for the sandbox and take it; once.
+
+        Raises:
+            SandboxError: it could not be started, was cancelled, or the run is over.
+            EngineUnavailable: the backend has gone.
+        """
+        try:
+            self._done.wait()
+        except BaseException:  # Ctrl-C
+            self.cancel()
+            raise
+        sandbox = self.take()
+        if sandbox is None:
+            raise self._error or SandboxError("this sandbox was taken before")
+        return sandbox
+
+    def make_urgent(self) -> None:
+        """Put it before all orders that are not urgent."""
+        self._pool.make_urgent(self)
+
+    def cancel(self) -> None:
+        """Give up: a waiting thread gets a ``SandboxError``. Does nothing once it was taken."""
+        self._pool.cancel(self)
+
+    # -- for the pool
+
+    def fill(self, sandbox: Sandbox) -> None:
+        """Pass the sandbox on."""
+        self._filled.append(sandbox)
+        self._done.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Say why there is none."""
+        self._error = self._error or error
+        self._done.set()
+
+    def take(self) -> Sandbox | None:
+        """Return what :meth:`fill` got and was not taken yet; of several callers, one gets it."""
+        try:
+            return self._filled.pop()
+        except IndexError:
+            return None
 
 
 class Stock:
@@ -35,7 +157,7 @@ class Stock:
         self._idle: dict[SandboxSpec, deque[Sandbox]] = {}
         self._starting: Counter[SandboxSpec] = Counter()
         self._expected: list[SandboxSpec] = []
-        self._lately: list[tuple[float, SandboxSpec]] = []  # expected, until a moment ago
+        self._recent: list[tuple[float, SandboxSpec]] = []  # expected, until a moment ago
         self._failing: set[SandboxSpec] = set()
 
     @property
@@ -48,7 +170,7 @@ class Stock:
     def expect(self, specs: Sequence[SandboxSpec], now: float) -> None:
         """Note what will be asked for from now on, in order."""
         dropped = Counter(self._expected) - Counter(specs)
-        self._lately += [(now + GRACE, spec) for spec in dropped.elements()]
+        self._recent += [(now + GRACE, spec) for spec in dropped.elements()]
         self._expected = list(specs)
 
     def add(self, order: Order) -> None:
@@ -69,14 +191,14 @@ class Stock:
         """Return what is to be started beside what is being started, most urgent first."""
         wanted = []
         held = self._starting.copy()
-        for order in self._line():
+        for order in self._queue():
             if held[order.spec] > 0:
                 held[order.spec] -= 1
             else:
                 wanted.append(order.spec)
         held.update({spec: len(idle) for spec, idle in self._idle.items()})
         room = self._demand.stock(now) - held.total()
-        held.subtract(spec for _, spec in self._lately)
+        held.subtract(spec for _, spec in self._recent)
         for spec in self._expected:
             if held[spec] > 0:
                 held[spec] -= 1
@@ -92,27 +214,24 @@ class Stock:
         self._starting[spec] += 1
 
     def started(self, spec: SandboxSpec, sandbox: Sandbox, began: float, now: float) -> None:
-        """Hand over what was started, or keep it."""
+        """Pass on what was started, or keep it."""
         self._starting -= Counter([spec])
         self._failing.discard(spec)
         order = self.put(spec, sandbox)
         self._demand.started(now - (began if order is None else order.since))
 
     def failed(self, spec: SandboxSpec, problem: BaseException) -> None:
-        """Tell the first who waits for it; or nobody, and do not start the like of it ahead.
-
-        Whoever asks for it then has it started, and is told.
-        """
+        """Fail the first order for it. If there is none, start its like only when it is ordered."""
         self._starting -= Counter([spec])
-        order = self._next_in_line(spec)
+        order = self._next_order(spec)
         if order is None:
             self._failing.add(spec)
         else:
             order.fail(problem)
 
     def put(self, spec: SandboxSpec, sandbox: Sandbox) -> Order | None:
-        """Hand a sandbox to the first who waits for its like, or keep it; return the order."""
-        order = self._next_in_line(spec)
+        """Fill the first order for a sandbox, or keep it; return the order."""
+        order = self._next_order(spec)
         if order is None:
             self._idle.setdefault(spec, deque()).append(sandbox)
         else:
@@ -120,38 +239,38 @@ class Stock:
         return order
 
     def take_surplus(self, now: float) -> Sandbox | None:
-        """Return a sandbox that nobody will ask for, if there is one."""
-        self._lately = [each for each in self._lately if each[0] > now]
-        kept = Counter([*self._expected, *(spec for _, spec in self._lately)])
+        """Return a sandbox that is expected no more, if there is one."""
+        self._recent = [each for each in self._recent if each[0] > now]
+        kept = Counter([*self._expected, *(spec for _, spec in self._recent)])
         surplus = (spec for spec, idle in self._idle.items() if len(idle) > kept[spec])
         spec = next(surplus, None)
         return None if spec is None else self._take_idle(spec)
 
     def next_surplus(self) -> float | None:
         """Return when there may be a surplus though nothing happens; None for never."""
-        return min(until for until, _ in self._lately) if self._idle and self._lately else None
+        return min(until for until, _ in self._recent) if self._idle and self._recent else None
 
     def clear(self) -> list[Order]:
-        """Expect nothing any more, so that all is surplus; return who waits."""
+        """Expect nothing any more, so that all is surplus; return the orders that wait."""
         orders, self._orders = self._orders, []
-        self._expected, self._lately = [], []
+        self._expected, self._recent = [], []
         return orders
 
     # -- inside
 
-    def _line(self) -> Iterator[Order]:
+    def _queue(self) -> Iterator[Order]:
         return iter(sorted(self._orders, key=lambda order: (not order.urgent, order.number)))
 
-    def _next_in_line(self, spec: SandboxSpec) -> Order | None:
-        order = next((each for each in self._line() if each.spec == spec), None)
+    def _next_order(self, spec: SandboxSpec) -> Order | None:
+        order = next((each for each in self._queue() if each.spec == spec), None)
         if order is not None:
             self._orders.remove(order)
         return order
 
     def _no_longer_expect(self, spec: SandboxSpec) -> None:
-        for at, (_, lately) in enumerate(self._lately):
-            if lately == spec:
-                del self._lately[at]
+        for at, (_, recent) in enumerate(self._recent):
+            if recent == spec:
+                del self._recent[at]
                 return
         with contextlib.suppress(ValueError):
             self._expected.remove(spec)

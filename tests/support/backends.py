@@ -9,8 +9,8 @@ from docker.errors import NotFound
 
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.sandboxes.attached import AttachedSandbox
-from pytest_intercode.sandboxes.bubblewrap.box import Box
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
+from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
 from pytest_intercode.sandboxes.docker.container import Container
 from pytest_intercode.sandboxes.docker.engine import RUN_LABEL, DockerEngine
 from pytest_intercode.sandboxes.docker.images import Images
@@ -138,14 +138,14 @@ class BubblewrapBackend:
 
     def running(self, engine: Engine) -> list[str]:
         assert isinstance(engine, Bubblewrap)
-        return sorted(box.name for box in engine.boxes() if self.exists(box.name))
+        return sorted(box.name for box in engine.sandboxes() if self.exists(box.name))
 
     def kill(self, sandbox: AttachedSandbox) -> None:
-        assert isinstance(sandbox, Box)
+        assert isinstance(sandbox, BubblewrapSandbox)
         sandbox.kill()
 
     def layers(self, sandbox: AttachedSandbox) -> OverlayProbe:
-        assert isinstance(sandbox, Box)
+        assert isinstance(sandbox, BubblewrapSandbox)
         return sandbox.layers()
 
 

@@ -34,10 +34,10 @@ class ControlGroup:
     def __init__(self, folders: dict[str, Path]) -> None:
         self.folders = folders
 
-    def doors(self) -> list[int]:
-        """Open what a process writes to in order to enter."""
-        doors = [folder / "cgroup.procs" for folder in self.folders.values()]
-        return [os.open(each, os.O_WRONLY | os.O_CLOEXEC) for each in doors]
+    def open_procs(self) -> list[int]:
+        """Open the files that a process writes to in order to enter."""
+        paths = [folder / "cgroup.procs" for folder in self.folders.values()]
+        return [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in paths]
 
     def limit(self, limits: Limits, memory: int) -> None:
         """Set the limits.

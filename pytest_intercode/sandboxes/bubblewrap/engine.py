@@ -20,25 +20,24 @@ from pytest_intercode.core.task import Limits
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.attached import CAPABILITIES, KEEPER_CAPABILITY, SHM_SIZE
 from pytest_intercode.sandboxes.bubblewrap import seccomp
-from pytest_intercode.sandboxes.bubblewrap.box import Box
 from pytest_intercode.sandboxes.bubblewrap.cgroups import ControlGroup, ControlGroups, remove_all
 from pytest_intercode.sandboxes.bubblewrap.hosttree import shared, skeleton
 from pytest_intercode.sandboxes.bubblewrap.process import NOBODY, StarterProcess
-from pytest_intercode.sandboxes.bubblewrap.streams import PipeStreams
-from pytest_intercode.sandboxes.bubblewrap.wire import HOLD
+from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox, PipeStreams
+from pytest_intercode.sandboxes.bubblewrap.starter import BLOCK_FD
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
 
 __all__ = ["Bubblewrap"]
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_SPARES = 2  # processes that wait for a sandbox to become: an episode takes two at once
+_PREFORKED = 2  # processes that wait for a command: an episode takes two at once
 _LEAST_DISK = 64 * 1024**2
-# What of /proc is the host's, and a sandbox's root could read or write, being the host's root in
-# the eyes of old code. bubblewrap itself does the same for `bus` and `irq`.
+# The host's files in /proc that a sandbox's root could read or write, as old code of the kernel
+# takes it for the host's root. bubblewrap itself covers `bus` and `irq`.
 _COVERED_FILES = ("kcore", "keys", "latency_stats", "sched_debug", "sysrq-trigger", "timer_list")
 _COVERED_FOLDERS = ("acpi", "asound", "scsi")
 _READONLY = ("driver", "fs", "sys")
-# Where there are links, or what is mounted or read-only.
+# Where there are links, or what is mounted or read-only; bubblewrap cannot make folders there.
 _ODD = ("/bin", "/dev", "/lib", "/proc", "/run", "/sbin", "/sys", "/usr", "/var")
 _NOT_SHARED = ("/usr/src", "/usr/local/src")
 
@@ -70,13 +69,13 @@ class Bubblewrap:
         if root is None:
             root = os.geteuid() == 0 and self._groups.usable
         self._grouped = self._groups.usable and (root or os.geteuid() != 0)
-        self._next = deque(self._new_group() for _ in range(_SPARES))
-        doors = [door for group in self._next if group for door in group.doors()]
+        self._next = deque(self._new_group() for _ in range(_PREFORKED))
+        procs = [each for group in self._next if group for each in group.open_procs()]
         try:
             patterns = self._groups.patterns(self._pid)
             folders = {**self._shared, **{path: [] for path in _kernels()}}
             self._starter = StarterProcess(
-                seccomp.program(), patterns, doors, _SPARES, root, folders
+                seccomp.program(), patterns, procs, _PREFORKED, root, folders
             )
         except BaseException:
             for group in self._next:
@@ -84,13 +83,13 @@ class Bubblewrap:
                     group.remove()
             raise
         finally:
-            for door in doors:
-                os.close(door)
+            for each in procs:
+                os.close(each)
         self._layers: set[str] = set()
         self._lock = threading.Lock()
         self._launching = threading.Lock()
-        self._boxes: set[Box] = set()
-        self._group_of: dict[Box, ControlGroup] = {}
+        self._sandboxes: set[BubblewrapSandbox] = set()
+        self._group_of: dict[BubblewrapSandbox, ControlGroup] = {}
         self._leaving: list[ControlGroup] = []
 
     @property
@@ -101,16 +100,16 @@ class Bubblewrap:
     @property
     def owner(self) -> int | None:
         """The user that everything in a sandbox belongs to; None if all users are known there."""
-        if self._starter.overseen:
+        if self._starter.readable:
             return None
         return os.geteuid() or NOBODY
 
     @property
-    def everyone(self) -> bool:
-        """Whether sandboxes know all users and groups, and not just root."""
-        return self._starter.everyone
+    def all_ids(self) -> bool:
+        """Whether sandboxes know all users and groups, and not only root."""
+        return self._starter.all_ids
 
-    def launch(self, spec: SandboxSpec) -> Box:
+    def launch(self, spec: SandboxSpec) -> BubblewrapSandbox:
         """Start a sandbox.
 
         Raises:
@@ -125,15 +124,17 @@ class Bubblewrap:
             try:
                 pid, descriptors, group = self._start(spec, name, streams)
             finally:
-                streams.handed_over()
-            streams.send(b"exec %d<&-\n" % HOLD)
+                streams.close_inside()
+            streams.send(b"exec %d<&-\n" % BLOCK_FD)
             if group is None:
                 # Only inside it counts what the sandbox has, and not what its user has.
                 streams.send(b"ulimit -u %d\n" % spec.limits.pids)
-            overseen = self._starter.overseen
-            box = Box(name, pid, descriptors, streams, spec, overseen=overseen, ended=self._forget)
+            readable, ended = self._starter.readable, self._forget
+            sandbox = BubblewrapSandbox(
+                name, pid, descriptors, streams, spec, readable=readable, ended=ended
+            )
         except BaseException as error:
-            why = streams.last_words() or error
+            why = streams.failure() or error
             streams.close()
             if descriptors:
                 with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
@@ -147,10 +148,10 @@ class Bubblewrap:
                 raise SandboxError(f"{spec.image} does not start as a sandbox: {why}") from None
             raise
         with self._lock:
-            self._boxes.add(box)
+            self._sandboxes.add(sandbox)
             if group is not None:
-                self._group_of[box] = group
-        return box
+                self._group_of[sandbox] = group
+        return sandbox
 
     def _start(
         self, spec: SandboxSpec, name: str, streams: PipeStreams
@@ -163,7 +164,7 @@ class Bubblewrap:
             "size": disk_size(spec.limits),
             "shm": min(SHM_SIZE, spec.limits.memory // 4),
             "limits": self._rlimits(spec.limits),
-            "spares": 1,
+            "prefork": 1,
         }
         with self._launching:
             group = self._next[0]
@@ -173,20 +174,20 @@ class Bubblewrap:
             except OSError as error:
                 raise SandboxError(f"control groups: {error}") from None
             following = self._new_group()
-            doors = following.doors() if following else []
+            procs = following.open_procs() if following else []
             # From here on each request takes a process that waits, and has another take its place.
             self._next.append(following)
             self._next.popleft()
             try:
-                answer, descriptors = self._starter.ask(request, [*streams.inside, *doors])
+                answer, descriptors = self._starter.ask(request, [*streams.inside, *procs])
             except BaseException:
                 if group is not None:
                     with self._lock:
                         self._leaving.append(group)
                 raise
             finally:
-                for door in doors:
-                    os.close(door)
+                for each in procs:
+                    os.close(each)
         return int(answer["pid"]), descriptors, group
 
     def sweep(self) -> int:
@@ -197,18 +198,18 @@ class Bubblewrap:
         """End every sandbox and the starter."""
         if not self._process.is_this:
             return
-        for box in self.boxes():
-            box.kill()
+        for sandbox in self.sandboxes():
+            sandbox.kill()
         self._starter.close()
         with self._lock:
             leaving = [*self._leaving, *self._group_of.values()]
             leaving += [group for group in self._next if group]
         self._leaving = remove_all(leaving, 2.0)
 
-    def boxes(self) -> list[Box]:
-        """Return the sandboxes that were not told to end yet."""
+    def sandboxes(self) -> list[BubblewrapSandbox]:
+        """Return the sandboxes that were not closed yet."""
         with self._lock:
-            return list(self._boxes)
+            return list(self._sandboxes)
 
     # -- what a sandbox is made of
 
@@ -239,12 +240,12 @@ class Bubblewrap:
         return [*words, "--", "bash"]
 
     def _lowers(self, spec: SandboxSpec) -> list[str]:
-        """Have the starter know the layers of a sandbox; return their names."""
+        """Give the starter the layers of a sandbox; return their names."""
         with self._lock:
             if spec.image.startswith("/"):
                 if spec.image not in self._layers:
                     message = {"do": "folder", "name": spec.image, "path": spec.image}
-                    self._known(self._starter.ask(message))
+                    self._starter.ask(message)
                     self._layers.add(spec.image)
                 return [spec.image]
             name = f"{HOST} with network" if spec.limits.network else HOST
@@ -263,13 +264,8 @@ class Bubblewrap:
 
     def _unpack(self, name: str, archive: BinaryIO) -> None:
         archive.flush()
-        self._known(self._starter.ask({"do": "archive", "name": name}, [archive.fileno()] * 3))
+        self._starter.ask({"do": "archive", "name": name}, [archive.fileno()] * 3)
         self._layers.add(name)
-
-    @staticmethod
-    def _known(answer: tuple[object, list[int]]) -> None:
-        for descriptor in answer[1]:
-            os.close(descriptor)
 
     def _rlimits(self, limits: Limits) -> list[tuple[int, int]]:
         most = [(resource.RLIMIT_FSIZE, limits.file_size), (resource.RLIMIT_CORE, 0)]
@@ -286,12 +282,12 @@ class Bubblewrap:
         except OSError as error:
             raise SandboxError(f"no control group can be made: {error}") from None
 
-    # -- what is left of a sandbox
+    # -- after a sandbox
 
-    def _forget(self, box: Box) -> None:
+    def _forget(self, sandbox: BubblewrapSandbox) -> None:
         with self._lock:
-            self._boxes.discard(box)
-            group = self._group_of.pop(box, None)
+            self._sandboxes.discard(sandbox)
+            group = self._group_of.pop(sandbox, None)
             if group is not None:
                 self._leaving.append(group)
 

@@ -1,4 +1,10 @@
-"""The calls of the kernel that the starter makes by itself; its text is sent there."""
+"""Mounts in the starter's namespace: the kernel's calls, and the trees that all sandboxes share.
+
+bubblewrap takes a tree with all its mounts in one step; made from their parts, each part would
+take it several, and a look at the list of all mounts for each.
+
+Its text is sent to the starter, so it imports the standard library alone.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +13,8 @@ import os
 from pathlib import Path
 
 __all__ = [
-    *("BIND", "NODEV", "NOEXEC", "NOSUID", "PRIVATE", "RDONLY", "RECURSIVE"),
-    *("detach_needless", "harden", "mount", "unmount", "unshare_mounts"),
+    *("NODEV", "NOSUID", "PRIVATE", "Trees"),
+    *("detach_needless", "mount", "unmount", "unshare_mounts"),
 ]
 
 RDONLY, NOSUID, NODEV, NOEXEC = 1, 2, 4, 8
@@ -25,6 +31,17 @@ _NEEDLESS = (
     *("efivarfs", "fusectl", "hugetlbfs", "mqueue", "nsfs", "pstore", "rpc_pipefs", "securityfs"),
     "tracefs",
 )
+_SEALED = RDONLY | NOSUID | NODEV
+_DEVICES = ("full", "null", "random", "tty", "urandom", "zero")
+_OWN = ("pts", "shm")
+_LINKS = {
+    "core": "/proc/kcore",
+    "fd": "/proc/self/fd",
+    "ptmx": "pts/ptmx",
+    **{
+        name: f"/proc/self/fd/{number}" for number, name in enumerate(("stdin", "stdout", "stderr"))
+    },
+}
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -66,3 +83,71 @@ def detach_needless() -> None:
         if rest.split()[0].decode() in _NEEDLESS:
             # A space in it is written \040; what cannot be found so stays.
             _LIBC.umount2(words.split()[4], _DETACH)
+
+
+class Trees:
+    """Mounts them.
+
+    Args:
+        base: a folder of the starter's own.
+
+    Attributes:
+        words: where each is, by its name in a sandbox's command: ``{dev}``, the devices;
+            ``{null}`` and ``{empty}``, a file and a folder of nothing; and :meth:`share`'s.
+    """
+
+    def __init__(self, base: str) -> None:
+        self._base = Path(base)
+        self._dev = self._place("dev")
+        self.words = {"{dev}": self._dev, "{null}": f"{base}/null", "{empty}": self._place("empty")}
+        mount("tmpfs", self._dev, "tmpfs", NOSUID | NODEV, "mode=755")
+        for name in _DEVICES:
+            self._bind(f"/dev/{name}", f"{self._dev}/{name}", NOSUID)
+        for name in _OWN:
+            Path(self._dev, name).mkdir()
+        for name, target in _LINKS.items():
+            Path(self._dev, name).symlink_to(target)
+        harden(self._dev, _SEALED)
+        self._bind("/dev/null", self.words["{null}"], _SEALED)
+        mount("tmpfs", self.words["{empty}"], "tmpfs", _SEALED, "mode=755")
+
+    def share(self, path: str, covered: list[str]) -> None:
+        """Share a folder of the host's, read-only; its word is its path in braces.
+
+        Args:
+            path: the folder.
+            covered: folders in it of which nothing shall be seen.
+        """
+        place = self._place(f"shared{len(self.words)}")
+        mount(path, place, "", BIND | RECURSIVE)
+        harden(place, _SEALED)
+        for each in covered:
+            mount("tmpfs", place + each.removeprefix(path), "tmpfs", _SEALED, "mode=755")
+        self.words[f"{{{path}}}"] = place
+
+    def mount_own(self, shm: int) -> None:
+        """Mount what of ``{dev}`` is each sandbox's own, in the caller's namespace.
+
+        Args:
+            shm: bytes of shared memory.
+        """
+        options = "newinstance,ptmxmode=0666,mode=620"
+        mount("devpts", f"{self._dev}/pts", "devpts", NOSUID | NOEXEC, options)
+        # bubblewrap itself can give memory a size since 0.7 only, and Ubuntu 22.04 has 0.6.
+        mount("tmpfs", f"{self._dev}/shm", "tmpfs", NOSUID | NODEV, f"size={shm},mode=1777")
+
+    def unmount_own(self) -> None:
+        """Take away what :meth:`mount_own` has mounted."""
+        for name in _OWN:
+            unmount(f"{self._dev}/{name}")
+
+    def _place(self, name: str) -> str:
+        place = self._base / name
+        place.mkdir()
+        return str(place)
+
+    @staticmethod
+    def _bind(path: str, place: str, flags: int) -> None:
+        os.close(os.open(place, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+        mount(path, place, "", BIND)
+        harden(place, flags)

@@ -18,7 +18,7 @@ from typing import Any
 
 from pytest_intercode.core.forks import close_in_children
 from pytest_intercode.errors import EngineUnavailable, SandboxError
-from pytest_intercode.sandboxes.bubblewrap.wire import IDS, receive, send
+from pytest_intercode.sandboxes.bubblewrap.starter import IDS, receive, send
 from pytest_intercode.sandboxes.inside import text_of
 
 __all__ = ["NOBODY", "StarterProcess", "find_program", "forbidding"]
@@ -60,14 +60,14 @@ def find_program() -> str:
 
 @cache
 def _version(program: str) -> tuple[int, ...]:
-    """Return the version of bubblewrap, or nothing where it does not tell."""
+    """Return the version of bubblewrap, or nothing where it cannot be found out."""
     try:
-        told = subprocess.run(
+        done = subprocess.run(
             [program, "--version"], capture_output=True, text=True, timeout=10, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        return ()  # what is wrong is told when it is used
-    found = re.search(r"(\d+)\.(\d+)", told.stdout)
+        return ()  # starting it will show what is wrong
+    found = re.search(r"(\d+)\.(\d+)", done.stdout)
     return tuple(map(int, found.groups())) if found else ()
 
 
@@ -76,11 +76,7 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 
 def forbidding(settings: Path = Path("/proc/sys")) -> str:
-    """Name the kernel's setting that keeps ordinary users from making sandboxes, if there is one.
-
-    Args:
-        settings: where settings are.
-    """
+    """Name the kernel's setting that keeps ordinary users from making sandboxes, or nothing."""
     for name, bad, good in _SETTINGS:
         with contextlib.suppress(OSError):
             if (settings / name).read_text().strip() == bad:
@@ -95,16 +91,16 @@ class StarterProcess:
     Args:
         filtered: the filter of system calls, if there is one.
         groups: patterns of the control groups that it removes when we are gone.
-        doors: what the first sandboxes' processes write to in order to enter their control groups.
-        spares: how many such processes are to wait for a sandbox at any time.
+        procs: what the first sandboxes' processes write to in order to enter their control groups.
+        prefork: how many such processes wait for a command at any time.
         root: start sandboxes as root does, if we are root; else as an ordinary user does, and root
             becomes nobody for it.
         shared: folders of the host's that sandboxes see, and for each what of it is covered.
 
     Attributes:
         program: where bubblewrap is.
-        everyone: sandboxes know all users and groups, not just root.
-        overseen: we may read what is in a sandbox, whoever owns it.
+        all_ids: sandboxes know all users and groups, not only root.
+        readable: we may read what is in a sandbox, whoever owns it.
 
     Raises:
         EngineUnavailable: sandboxes cannot be made here; the message says why.
@@ -114,13 +110,13 @@ class StarterProcess:
         self,
         filtered: bytes,
         groups: list[str],
-        doors: Iterable[int],
-        spares: int,
+        procs: Iterable[int],
+        prefork: int,
         root: bool,
         shared: dict[str, list[str]],
     ) -> None:
         self.program = find_program()
-        self.overseen = root
+        self.readable = root
         self._user = NOBODY if os.geteuid() == 0 and not root else None
         self._lock = threading.Lock()
         self._channel, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -133,24 +129,24 @@ class StarterProcess:
                 raise EngineUnavailable(f"bubblewrap cannot be started: {error}") from None
         close_in_children(self)
         try:
-            # In memory, where whoever the starter is may open it again.
+            # In memory, where the starter may open it again, whatever user it runs as.
             with os.fdopen(os.memfd_create("filter", os.MFD_CLOEXEC), "wb") as file:
                 file.write(filtered)
                 file.flush()
                 hello = {"do": "hello", "groups": groups, "filtered": bool(filtered)}
-                hello |= {"shared": shared, "spares": spares}
-                answer, _ = self._exchange(hello, [*[file.fileno()] * 3, *doors])
+                hello |= {"shared": shared, "prefork": prefork}
+                answer, _ = self._exchange(hello, [*[file.fileno()] * 3, *procs])
         except (OSError, SandboxError) as error:
             raise self._unavailable(str(error)) from None
-        self.everyone = bool(answer["everyone"])
+        self.all_ids = bool(answer["all_ids"])
 
     def _begin(self, channel: int) -> subprocess.Popen[bytes]:
-        text = text_of(__package__, "wire", "mounts", "trees", "spare", "starter")
+        text = text_of(__package__, "mounts", "starter")
         interpreter = sys.executable
         if self._user is not None:  # ours may lie where only root can read
             interpreter = shutil.which("python3", path="/usr/bin:/usr/local/bin") or interpreter
         python = [interpreter, "-I", "-S", "-c", text, str(channel)]
-        if self.overseen:
+        if self.readable:
             return self._popen([*python, "own"], (channel,))
         command = [self.program, "--unshare-user", "--uid", "0", "--gid", "0", "--cap-add", "ALL"]
         command += ["--dev-bind", "/", "/"]
@@ -158,20 +154,21 @@ class StarterProcess:
         tools = [shutil.which(f"new{kind}idmap") for kind in "ug"]
         if not all(ranges) or not all(tools):
             return self._popen([*command, "--", *python, "shared"], (channel,))
-        told, tell = os.pipe()
-        hold, go = os.pipe()
-        extra = ["--info-fd", str(tell), "--userns-block-fd", str(hold)]
-        process = self._popen([*command, *extra, "--", *python, "shared"], (channel, tell, hold))
-        os.close(tell)
-        os.close(hold)
-        with os.fdopen(told) as file, contextlib.suppress(OSError):
+        info, info_end = os.pipe()
+        block_end, block = os.pipe()
+        extra = ["--info-fd", str(info_end), "--userns-block-fd", str(block_end)]
+        command += [*extra, "--", *python, "shared"]
+        process = self._popen(command, (channel, info_end, block_end))
+        os.close(info_end)
+        os.close(block_end)
+        with os.fdopen(info) as file, contextlib.suppress(OSError):
             found = re.search(r'"child-pid": (\d+)', file.read())
             for tool, first, mine in zip(tools, ranges, (os.getuid(), os.getgid()), strict=True):
                 if found:
                     maps = ["0", str(mine), "1", "1", str(first), str(IDS - 1)]
                     subprocess.run([str(tool), found[1], *maps], check=False, capture_output=True)
-            os.write(go, b"..")
-        os.close(go)
+            os.write(block, b"..")
+        os.close(block)
         return process
 
     def _popen(self, command: list[str], descriptors: Iterable[int]) -> subprocess.Popen[bytes]:
@@ -193,7 +190,7 @@ class StarterProcess:
         self._process.kill()
         said = self._process.communicate()[1].decode("utf-8", "replace").strip()
         words = said.splitlines()[-1] if said else problem
-        hint = forbidding() if not self.overseen else ""
+        hint = forbidding() if not self.readable else ""
         return EngineUnavailable(
             f"bubblewrap makes no sandboxes here: {hint or words}"
             + ("" if hint else " (in a container, that has to allow user namespaces and mounts)")
@@ -238,7 +235,7 @@ class StarterProcess:
     def close_copies(self) -> None:
         """Close a forked child's copy of the socket."""
         self._channel.close()
-        self._process.returncode = 0  # the parent's to wait for
+        self._process.returncode = 0  # its parent waits for it
 
 
 def _range(path: str) -> int | None:

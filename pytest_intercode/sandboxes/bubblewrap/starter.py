@@ -3,11 +3,11 @@
 It lives in a mount namespace of its own (and, for an ordinary user, in a user namespace in which
 it is root), so that no mount of ours is ever seen outside, or outlives it. It has a single thread,
 which lives as long as it does: ``--die-with-parent`` goes by the thread that started a sandbox.
-When its client goes, however it goes, its socket ends, and it ends whatever it has started.
+When its client goes, however it goes, its socket ends, and it ends everything that it has started.
 
-Its text, with that of ``wire.py``, ``mounts.py``, ``trees.py`` and ``spare.py``, is given to a
-Python with nothing but the standard library; its arguments are the descriptor of its socket, and
-whose namespaces it is in.
+Messages between the two are one JSON object each, with descriptors beside it. Its text, with that
+of ``mounts.py``, is given to a Python with nothing but the standard library; its arguments are the
+descriptor of its socket, and whose namespaces it is in.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import gc
 import glob
 import json
 import os
+import resource
 import select
 import signal
 import socket
+import struct
 import sys
 import tarfile
 import time
@@ -32,19 +34,157 @@ from pytest_intercode.sandboxes.bubblewrap.mounts import (
     NODEV,
     NOSUID,
     PRIVATE,
+    Trees,
     detach_needless,
     mount,
+    unmount,
     unshare_mounts,
 )
-from pytest_intercode.sandboxes.bubblewrap.spare import Spare
-from pytest_intercode.sandboxes.bubblewrap.trees import Trees
-from pytest_intercode.sandboxes.bubblewrap.wire import IDS, receive, send
 
-PLACES = ("/sys/kernel", "/media", "/mnt")
-"""Where, in our namespace alone, mounts are prepared: what nothing of is wanted in a sandbox."""
+BLOCK_FD = 199
+"""bubblewrap waits for it (``--userns-block-fd``) and leaves it open; the keeper closes it."""
 
-_PIPES = 3
+IDS = 65536
+"""User and group ids that a sandbox knows, where we may give it that many."""
+
+_MESSAGE, _DESCRIPTORS, _INT = 1 << 18, 32, 4  # the most of a message; bytes of a descriptor
+_PLACES = ("/sys/kernel", "/media", "/mnt")  # where we mount: no sandbox needs anything of them
+_PIPES = 3  # of a sandbox: its input, output and answers
 _PATIENCE = 3.0
+_RETURNED = ("upper", "merged")
+# Python and the starter ignore these signals; a program that they start would ignore them, too.
+_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGINT)
+
+
+def send(channel: socket.socket, message: dict[str, Any], descriptors: list[int]) -> None:
+    """Send a message, and copies of descriptors with it."""
+    data = json.dumps(message).encode()
+    socket.send_fds(channel, [data], descriptors)
+
+
+def receive(channel: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+    """Return the next message and its descriptors; None when the other end is closed."""
+    # Not socket.recv_fds, which ignores the flag.
+    room = socket.CMSG_SPACE(_DESCRIPTORS * _INT)
+    data, beside, _, _ = channel.recvmsg(_MESSAGE, room, socket.MSG_CMSG_CLOEXEC)
+    descriptors: list[int] = []
+    for level, kind, content in beside:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            count = len(content) // _INT
+            descriptors += struct.unpack(f"={count}i", content[: count * _INT])
+    return (json.loads(data) if data else None), descriptors
+
+
+class Preforker:
+    """Forks processes in advance, each of which waits for its command and becomes bubblewrap.
+
+    In advance, since entering a control group takes the kernel 10 ms and more. In a mount namespace
+    of its own, a process mounts a root like the last sandbox's, and another one if its command
+    needs another one.
+
+    A root is a dictionary: the paths of the ``layers`` below what may be written, topmost first;
+    the bytes that may be written (``size``), and those of shared memory (``shm``). A command is
+    one, too: the ``name`` of the process, its ``argv``, its ``root``, and ``limits`` of each
+    process. In ``argv``, ``{root}`` and the words of :class:`Trees` stand for places.
+
+    Args:
+        place: where the sandbox's root is to be mounted, in the process's own namespace.
+        trees: what sandboxes share.
+        own: we are the real root; else the root of a user namespace.
+
+    Attributes:
+        filtered: a descriptor of the filter of system calls; -1 for none.
+    """
+
+    def __init__(self, place: str, trees: Trees, own: bool) -> None:
+        self._place = place
+        self._trees = trees
+        self._own = own
+        self.filtered = -1
+
+    def fork(
+        self, procs: list[int], others: list[socket.socket], root: dict[str, Any] | None
+    ) -> socket.socket:
+        """Fork one; return the socket on which it waits for its command.
+
+        Args:
+            procs: what it writes to in order to enter its control group.
+            others: what it has to close: the starter's own sockets.
+            root: what it probably has to mount.
+        """
+        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if os.fork() == 0:
+            try:
+                gc.disable()
+                mine.close()
+                for other in others:
+                    other.close()
+                for entrance in procs:
+                    os.write(entrance, b"0")
+                unshare_mounts()
+                mounted = root is not None and self._mount_early(root)
+                command, pipes = receive(its)
+                if command is not None:
+                    if not mounted or command["root"] != root:
+                        if mounted:
+                            self._unmount()
+                        self._mount(command["root"])
+                    self._become(command, pipes, its)
+            except OSError as error:
+                send(its, {"error": error.strerror or str(error)}, [])
+            finally:
+                os._exit(127)
+        its.close()
+        return mine
+
+    def _mount_early(self, root: dict[str, Any]) -> bool:
+        """Mount what is probably needed; if it fails, that is no error before it is needed."""
+        try:
+            self._mount(root)
+        except OSError:
+            self._unmount()
+            return False
+        return True
+
+    def _become(self, command: dict[str, Any], pipes: list[int], starter: socket.socket) -> None:
+        """Run bubblewrap in this process."""
+        *streams, info, block = pipes
+        words = {**self._trees.words, "{root}": f"{self._place}/merged"}
+        folders = [os.open(f"{self._place}/{part}", os.O_PATH | os.O_CLOEXEC) for part in _RETURNED]
+        send(starter, {}, folders)
+        os.set_inheritable(info, True)
+        os.dup2(block, BLOCK_FD)
+        for target, descriptor in enumerate(streams):
+            os.dup2(descriptor, target)
+        for kind, most in command["limits"]:
+            resource.setrlimit(kind, (most, most))
+        for number in _IGNORED:
+            signal.signal(number, signal.SIG_DFL)
+        extra = ["--info-fd", str(info), "--userns-block-fd", str(BLOCK_FD)]
+        if self.filtered >= 0:
+            fresh = os.open(f"/proc/self/fd/{self.filtered}", os.O_RDONLY)
+            os.set_inheritable(fresh, True)
+            extra += ["--seccomp", str(fresh)]
+        program, *rest = (words.get(word, word) for word in command["argv"])
+        os.execv(program, [command["name"], *extra, *rest])
+
+    def _mount(self, root: dict[str, Any]) -> None:
+        place = self._place
+        # By descriptors, as a path may hold what separates options; and by new ones, as a layer has
+        # to be in the namespace that it is mounted in.
+        lower = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path in root["layers"]]
+        layers = ":".join(f"/proc/self/fd/{each}" for each in lower)
+        mount("tmpfs", place, "tmpfs", NOSUID | NODEV, f"size={root['size']},nr_inodes=200k")
+        for part in ("upper", "work", "merged"):
+            Path(place, part).mkdir()
+        options = f"lowerdir={layers},upperdir={place}/upper,workdir={place}/work"
+        options += "" if self._own else ",userxattr"
+        mount("overlay", f"{place}/merged", "overlay", NOSUID | NODEV, options)
+        self._trees.mount_own(root["shm"])
+
+    def _unmount(self) -> None:
+        self._trees.unmount_own()
+        unmount(self._place)
 
 
 class Starter:
@@ -61,9 +201,9 @@ class Starter:
         self._layers: dict[str, int] = {}  # descriptors of them
         self._running: list[int] = []  # descriptors of sandboxes' first processes
         self._own = own
-        self._groups: list[tuple[int, str]] = []  # where they are, and what they are called
-        self._base = next(place for place in PLACES if Path(place).is_dir())
-        self._ready: deque[socket.socket] = deque()  # spares, the oldest first
+        self._groups: list[tuple[int, str]] = []  # folders, and patterns of names in them
+        self._base = next(place for place in _PLACES if Path(place).is_dir())
+        self._ready: deque[socket.socket] = deque()  # the preforked processes, the oldest first
         self._root: dict[str, Any] | None = None  # the last sandbox's: the next is often like it
         if own:
             unshare_mounts()
@@ -71,9 +211,9 @@ class Starter:
         mount("tmpfs", self._base, "tmpfs", NOSUID | NODEV, "mode=755")
         Path(self._base, "root").mkdir()
         self._trees = Trees(self._base)
-        self._spares = Spare(f"{self._base}/root", self._trees, own)
+        self._preforker = Preforker(f"{self._base}/root", self._trees, own)
         self._ids = {kind: _identity(f"/proc/self/{kind}_map") for kind in ("gid", "uid")}
-        self._everyone = all(
+        self._all_ids = all(
             sum(count for _, count in ranges) == IDS for ranges in self._ids.values()
         )
 
@@ -88,7 +228,7 @@ class Starter:
                 return
             answer: dict[str, Any] = {}
             back: list[int] = []
-            spares = message.pop("spares", 0)  # to be forked; the doors are theirs, in equal parts
+            count = message.pop("prefork", 0)  # the further descriptors are theirs, in equal parts
             try:
                 answer, back = getattr(self, f"_{message.pop('do')}")(descriptors, **message)
             except OSError as error:
@@ -101,12 +241,12 @@ class Starter:
             # The next process must not hold this sandbox's pipes open.
             for descriptor in descriptors[:_PIPES]:
                 os.close(descriptor)
-            doors = descriptors[_PIPES:]
-            for number in range(spares):
-                mine = doors[number * len(doors) // spares : (number + 1) * len(doors) // spares]
+            procs = descriptors[_PIPES:]
+            for number in range(count):
+                its = procs[number * len(procs) // count : (number + 1) * len(procs) // count]
                 others = [self._channel, *self._ready]
-                self._ready.append(self._spares.fork(mine, others, self._root))
-            for descriptor in doors:
+                self._ready.append(self._preforker.fork(its, others, self._root))
+            for descriptor in procs:
                 os.close(descriptor)
 
     # -- what the client may ask for
@@ -135,11 +275,11 @@ class Starter:
         if self._own:
             detach_needless()
         if filtered:
-            self._spares.filtered = os.dup(descriptors[0])
-        return {"everyone": self._everyone}, []
+            self._preforker.filtered = os.dup(descriptors[0])
+        return {"all_ids": self._all_ids}, []
 
     def _folder(self, descriptors: list[int], name: str, path: str) -> Any:
-        """Know a folder as a layer."""
+        """Use a folder as a layer."""
         self._layers[name] = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._paths[name] = path
         return {}, []
@@ -150,7 +290,7 @@ class Starter:
         Path(path).mkdir()
         with os.fdopen(os.dup(descriptors[0]), "rb") as file, tarfile.open(fileobj=file) as archive:
             for member in archive:
-                _unpack(archive, member, path, self._everyone)
+                _unpack(archive, member, path, self._all_ids)
         return self._folder([], name, path)
 
     def _launch(
@@ -167,17 +307,16 @@ class Starter:
 
         Args:
             descriptors: its pipes.
-            name: what the process is called.
-            argv: the command; ``{root}`` stands for where the layers are, and the words of
-                ``trees.py`` for what is there.
+            name: the name of the process.
+            argv: the command; see :class:`Preforker`.
             lowers: the layers, topmost first.
             size: bytes that may be written on top of them.
             shm: bytes of shared memory.
             limits: limits of each process.
         """
         self._root = {"layers": [self._paths[name] for name in lowers], "size": size, "shm": shm}
-        order = {"name": name, "argv": argv, "root": self._root, "limits": limits}
-        pid, folders = self._start(order, descriptors[:_PIPES])
+        command = {"name": name, "argv": argv, "root": self._root, "limits": limits}
+        pid, folders = self._start(command, descriptors[:_PIPES])
         try:
             process = os.pidfd_open(pid)
         except OSError:
@@ -199,8 +338,8 @@ class Starter:
 
     def end(self) -> None:
         """End every sandbox, and remove the control groups."""
-        for spare in self._ready:
-            spare.close()
+        for process in self._ready:
+            process.close()
         for each in self._running:
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(each, signal.SIGKILL)
@@ -218,41 +357,41 @@ class Starter:
                 return
             time.sleep(0.02)
 
-    def _start(self, order: dict[str, Any], pipes: list[int]) -> tuple[int, list[int]]:
+    def _start(self, command: dict[str, Any], pipes: list[int]) -> tuple[int, list[int]]:
         """Start bubblewrap; return the sandbox's first process, and its upper folder and root."""
-        spare = self._ready.popleft()
-        told, tell = os.pipe()
-        hold, go = os.pipe()
+        preforked = self._ready.popleft()
+        info, info_end = os.pipe()
+        block_end, block = os.pipe()
         folders: list[int] = []
         try:
-            with spare:
-                send(spare, order, [*pipes, tell, hold])
-                os.close(tell)
-                os.close(hold)
-                answer, folders = receive(spare)
+            with preforked:
+                send(preforked, command, [*pipes, info_end, block_end])
+                os.close(info_end)
+                os.close(block_end)
+                answer, folders = receive(preforked)
                 if answer is None or "error" in answer:
                     raise OSError(0, (answer or {}).get("error", "the starter's process ended"))
-            with os.fdopen(told, "rb", closefd=False) as file:
+            with os.fdopen(info, "rb", closefd=False) as file:
                 said = file.read()
             if not said:
                 raise OSError(0, "bubblewrap ended at once")
             pid = int(json.loads(said)["child-pid"])
             for kind, ranges in self._ids.items():
-                if not self._everyone:
+                if not self._all_ids:
                     ranges = [(0, 1)]
                     if kind == "gid":
                         Path(f"/proc/{pid}/setgroups").write_text("deny")
                 lines = [f"{first} {first} {count}\n" for first, count in ranges]
                 Path(f"/proc/{pid}/{kind}_map").write_text("".join(lines))
-            os.write(go, b"..")
+            os.write(block, b"..")
             return pid, folders
         except BaseException:
             for folder in folders:
                 os.close(folder)
             raise
         finally:
-            os.close(told)
-            os.close(go)
+            os.close(info)
+            os.close(block)
 
 
 def _identity(path: str) -> list[tuple[int, int]]:
@@ -272,14 +411,14 @@ def main() -> None:
     """Serve the client at the descriptor that the command line names."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(channel.fileno(), False)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client's affair
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # we never wait for children
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client ends us
     try:
         starter = Starter(channel, own=sys.argv[2] == "own")
     except OSError as error:
         send(channel, {"error": error.strerror or str(error)}, [])
         return
-    gc.freeze()  # or a look for garbage would copy what is shared with each forked process
+    gc.freeze()  # a garbage collection would copy the memory that forked processes share
     try:
         starter.serve()
     finally:

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.errors import EngineUnavailable, SandboxError
-from pytest_intercode.sandboxes.docker.container import Container, host_config
+from pytest_intercode.sandboxes.docker.container import AttachedStreams, Container, host_config
 from pytest_intercode.sandboxes.docker.reaper import Reaper
-from pytest_intercode.sandboxes.docker.stream import AttachedStreams
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 
 if TYPE_CHECKING:

@@ -116,7 +116,7 @@ def provider(
             yield provider
             provider.close()
             assert isinstance(provider._engine, Bubblewrap)
-            assert not provider._engine.boxes()
+            assert not provider._engine.sandboxes()
     assert sockets_of(os.getpid()) == []
 
 
@@ -127,9 +127,9 @@ def _skip_without_server() -> None:
         engine = Bubblewrap()
     except EngineUnavailable as unavailable:
         pytest.skip(str(unavailable))
-    everyone = engine.everyone
+    all_ids = engine.all_ids
     engine.close()
-    if not everyone:
+    if not all_ids:
         pytest.skip("a server runs as a user of its own, and sandboxes have root alone here")
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from pytest_intercode.core.task import Limits
-from pytest_intercode.sandboxes.bubblewrap.box import Box
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap, disk_size
 from pytest_intercode.sandboxes.bubblewrap.hosttree import _ETC
+from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
 from pytest_intercode.suites.loader import bundled_folder
 
@@ -26,26 +26,26 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
-def box(bubblewrap: Bubblewrap) -> Iterator[Box]:
+def box(bubblewrap: Bubblewrap) -> Iterator[BubblewrapSandbox]:
     started = bubblewrap.launch(SandboxSpec(HOST, workdir="/work", limits=Limits(pids=64)))
     yield started
     started.close()
 
 
-def said(box: Box, action: str) -> str:
+def said(box: BubblewrapSandbox, action: str) -> str:
     execution = box.run(action, SOON)
     assert execution.ended == "itself", execution
     return execution.output.decode()
 
 
-def python(box: Box, text: str) -> str:
+def python(box: BubblewrapSandbox, text: str) -> str:
     return said(box, f"python3 - <<'EOF'\n{textwrap.dedent(text)}\nEOF")
 
 
 # -- what of the host can be seen
 
 
-def test_only_what_is_on_the_list(box: Box, tmp_path: Path) -> None:
+def test_only_what_is_on_the_list(box: BubblewrapSandbox, tmp_path: Path) -> None:
     Path(tmp_path, "secret").write_text("the host's")
     private = [tmp_path, Path.home() / ".ssh", ROOT, bundled_folder("tasks") / "bash.yaml"]
     private += [Path("/var/run/docker.sock"), Path("/run/user"), Path("/sys/kernel")]
@@ -63,7 +63,7 @@ def test_only_what_is_on_the_list(box: Box, tmp_path: Path) -> None:
     assert not ordinary & set(said(box, "cut -d: -f1 /etc/passwd").split())
 
 
-def test_variables_are_not_inherited(box: Box) -> None:
+def test_variables_are_not_inherited(box: BubblewrapSandbox) -> None:
     names = {line.partition("=")[0] for line in said(box, "env").splitlines()}
     assert names <= {"PATH", "HOME", "HOSTNAME", "PWD", "OLDPWD", "SHLVL", "_"}
 
@@ -78,7 +78,7 @@ def test_hidden_folders_are_empty() -> None:
         engine.close()
 
 
-def test_no_way_out(box: Box) -> None:
+def test_no_way_out(box: BubblewrapSandbox) -> None:
     """Processes, sockets, descriptors and mounts of the host."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("\0pytest-intercode-test")
@@ -126,7 +126,7 @@ def test_no_way_out(box: Box) -> None:
         "libc.setrlimit(7, (ctypes.c_ulong * 2)(1 << 40, 1 << 40))",
     ],
 )
-def test_refused_calls(box: Box, call: str) -> None:
+def test_refused_calls(box: BubblewrapSandbox, call: str) -> None:
     shown = python(
         box,
         f"""
@@ -139,7 +139,7 @@ def test_refused_calls(box: Box, call: str) -> None:
     assert shown == "-1 EPERM\n" or "clone" in call
 
 
-def test_system_is_read_only(box: Box) -> None:
+def test_system_is_read_only(box: BubblewrapSandbox) -> None:
     for path in ("/usr/x", "/usr/bin/x", "/proc/sys/kernel/x", "/dev/x"):
         assert box.run(f": >{path}", SOON).status == 1, path
     assert box.run("echo 1 >/proc/sys/kernel/panic", SOON).status == 1

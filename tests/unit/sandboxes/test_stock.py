@@ -8,11 +8,9 @@ from typing import cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_intercode.sandboxes.demand import Demand
-from pytest_intercode.sandboxes.orders import Order
 from pytest_intercode.sandboxes.pool import Pool
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
-from pytest_intercode.sandboxes.stock import GRACE, Stock
+from pytest_intercode.sandboxes.stock import GRACE, Demand, Order, Stock
 
 A, B, C = (SandboxSpec(name) for name in "abc")
 

@@ -1,4 +1,4 @@
-"""The pipes of a sandbox as a transport for the command channel."""
+"""A sandbox of bubblewrap, and the pipes to it as a transport for the command channel."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import contextlib
 import fcntl
 import os
 import select
+import signal
 import termios
 import threading
 from array import array
+from collections.abc import Callable
 
 from pytest_intercode.core.forks import close_in_children
+from pytest_intercode.sandboxes.attached import AttachedSandbox, Probe
 from pytest_intercode.sandboxes.channel import ChannelClosed, Chunk
+from pytest_intercode.sandboxes.listing import ListingProbe
+from pytest_intercode.sandboxes.overlay import OUTSIDE, OverlayProbe, Unreadable
+from pytest_intercode.sandboxes.protocol import SandboxSpec
 
-__all__ = ["PipeStreams"]
+__all__ = ["BubblewrapSandbox", "PipeStreams"]
 
 _BLOCK = 262144
 
@@ -22,7 +28,7 @@ class PipeStreams:
     """Pipes to and from the keeper; ``inside`` are the ends that the sandbox gets.
 
     Attributes:
-        inside: the keeper's input, output and answers, until :meth:`handed_over`.
+        inside: the keeper's input, output and answers, until :meth:`close_inside`.
     """
 
     def __init__(self) -> None:
@@ -34,18 +40,18 @@ class PipeStreams:
             os.set_blocking(descriptor, False)
         self._outgoing = bytearray()
         self._open = {self._output: "output", self._answers: "answers"}
-        self._said = b""  # the end of what came last, for it may say why the sandbox ended
+        self._last = b""  # the end of the answers, which may say why the sandbox ended
         self._poll = select.poll()
         for descriptor in self._open:
             self._poll.register(descriptor, select.POLLIN)
         self._writing = False
         self._closed = False
-        self._using = threading.RLock()  # held by whoever reads or writes; a close waits for them
-        self._waker = os.eventfd(0)  # and wakes them
+        self._using = threading.RLock()  # held while reading or writing; a close waits for it
+        self._waker = os.eventfd(0)  # and ends the wait
         self._poll.register(self._waker, select.POLLIN)
         close_in_children(self)
 
-    def handed_over(self) -> None:
+    def close_inside(self) -> None:
         """Close our copies of what the sandbox has now."""
         for descriptor in self.inside:
             os.close(descriptor)
@@ -83,12 +89,12 @@ class PipeStreams:
         with self._using:
             if self._closed or self._output not in self._open:
                 raise self._ended()
-            # No more than is there now, as a job that prints for ever would never let us go.
+            # No more than is there now: a background job may print for ever.
             count = array("i", [0])
             fcntl.ioctl(self._output, termios.FIONREAD, count)
             return os.read(self._output, count[0]) if count[0] else b""
 
-    def last_words(self) -> str:
+    def failure(self) -> str:
         """Return what bubblewrap said about its failure, or nothing."""
         try:
             while self._open:
@@ -100,7 +106,7 @@ class PipeStreams:
         return said if said.startswith("bwrap:") else ""
 
     def _ended(self) -> ChannelClosed:
-        why = self._said.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        why = self._last.decode("utf-8", "replace").strip().rpartition("\n")[2]
         return ChannelClosed(why if why.startswith("bwrap:") else "the sandbox has ended")
 
     def _read(self, descriptor: int) -> list[Chunk]:
@@ -113,7 +119,7 @@ class PipeStreams:
         if data:
             kind = self._open[descriptor]
             if kind == "answers":
-                self._said = (self._said + data)[-1000:]
+                self._last = (self._last + data)[-1000:]
                 return [Chunk("answers", data)]
             return [Chunk("output", data)]
         self._poll.unregister(descriptor)
@@ -128,7 +134,7 @@ class PipeStreams:
         except (BlockingIOError, InterruptedError):
             pass
         except OSError:
-            # What the sandbox still has to say, why it ended perhaps, comes first.
+            # What the sandbox has still sent, perhaps why it ended, is read first.
             self._outgoing.clear()
 
     def close(self) -> None:
@@ -137,17 +143,87 @@ class PipeStreams:
             self._closed = True
             os.eventfd_write(self._waker, 1)
             with self._using:
-                self._let_go()
+                self._close_all()
 
     def close_copies(self) -> None:
         """Close a forked child's copies; the sandbox stays its parent's."""
         if not self._closed:
             self._closed = True
-            self._let_go()
+            self._close_all()
 
-    def _let_go(self) -> None:
+    def _close_all(self) -> None:
         mine = (self._input, self._output, self._answers, self._waker)
         for descriptor in (*mine, *self.inside):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
         self.inside = []
+
+
+class BubblewrapSandbox(AttachedSandbox):
+    """A started sandbox and the channel to its keeper.
+
+    Args:
+        name: its name.
+        pid: its first process, as the host knows it.
+        descriptors: of that process, of its overlay's upper folder, of its root, and of the layers
+            below; the first is also how it is ended.
+        streams: the pipes to its keeper.
+        spec: what it was asked for.
+        readable: we may read all its files from outside.
+        ended: called once, when it is closed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        pid: int,
+        descriptors: list[int],
+        streams: PipeStreams,
+        spec: SandboxSpec,
+        *,
+        readable: bool,
+        ended: Callable[[BubblewrapSandbox], None],
+    ) -> None:
+        self._name = name
+        self.pid = pid
+        self._descriptors = descriptors
+        self._readable = readable
+        self._ended = ended
+        super().__init__(streams, spec)
+
+    @property
+    def name(self) -> str:
+        """The name that it was given."""
+        return self._name
+
+    def kill(self) -> None:
+        """End every process of it at once."""
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(self._descriptors[0], signal.SIGKILL)
+
+    def close(self) -> None:
+        """End the sandbox; nothing of it stays."""
+        super().close()
+        descriptors, self._descriptors = self._descriptors, []
+        if descriptors:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(descriptors[0], signal.SIGKILL)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            self._ended(self)
+
+    def layers(self) -> OverlayProbe:
+        """Return the probe that reads the overlay's layers from outside.
+
+        Raises:
+            Unreadable: only root may.
+        """
+        if not self._readable or not self._descriptors:
+            raise Unreadable("only root may read the layers")
+        _, upper, merged, *lower = (f"/proc/self/fd/{each}/." for each in self._descriptors)
+        return OverlayProbe(upper, lower, merged)
+
+    def _make_probe(self) -> Probe:
+        with contextlib.suppress(Unreadable):
+            return self.layers()
+        return ListingProbe(self.admin, OUTSIDE)

@@ -1,0 +1,273 @@
+"""What takes the place of images: the host's system, or an unpacked root file system.
+
+A Dockerfile of ours may add to the host's system, as the databases of a suite. Its steps are then
+run in a sandbox; what they leave is kept as an archive in the user's cache, and in memory while a
+run uses it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+
+from pytest_intercode.core.task import ImageSource, Limits
+from pytest_intercode.errors import ImageError, SandboxError
+from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
+from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
+from pytest_intercode.sandboxes.docker.images import build_context
+from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
+
+__all__ = ["Images", "Layers"]
+
+_STEP = re.compile(r"^(COPY|RUN)\s+(.+)$", re.MULTILINE)
+_LIMITS = Limits(memory=1024**3, cpus=2.0, pids=400, file_size=2 * 1024**3)
+_PATIENCE = 600.0
+_SERVERS = ("mariadbd", "mysqld")
+_OUT = "/run/out"
+# What is mounted there, or fresh in every sandbox.
+_KEEP = "tar --one-file-system -C / -cf {out}/layer.tar {without} ."
+_WITHOUT = ("dev", "proc", "run", "sys", "tmp", "usr")
+_INSTALL = re.compile(r"apt-get install((?:\\\n|[^&|;\n])*)")
+# What a Dockerfile does that makes a Debian with some packages, and nothing else.
+_PLAIN = re.compile(
+    r"ARG BASE=debian(?::\S+)?|FROM (?:debian(?::\S+)?|\$BASE|\$\{BASE\})"
+    r"|RUN (?:(?:[A-Z_]+=\S+ )?(?:apt-get (?:update|install|clean)|rm) [^&|;$`]*(?:&& *|$))+",
+)
+_STATUS = Path("/var/lib/dpkg/status")
+_INSTALLED = re.compile(
+    r"^Package: (\S+)\n(?:Essential: yes\n)?Status: install ok installed$", re.MULTILINE
+)
+
+
+class Images:
+    """Finds the system for what tasks name as image.
+
+    Args:
+        bundled: the folder of our own Dockerfiles; for these, the host's system is as good. For
+            others it is where they do nothing but install packages, and the host has them all.
+        rootfs: an unpacked root file system for all images; or a folder with one for each,
+            called as the Dockerfile is: ``bash`` for ``bash.Dockerfile``.
+        progress: called with one line for what a person should know.
+        owner: the user that a root file system has to belong to, if to one.
+        layered: makes an image of the host's system with what a Dockerfile of ours adds to it.
+    """
+
+    def __init__(
+        self,
+        bundled: Path,
+        rootfs: Path | None = None,
+        progress: Callable[[str], None] | None = None,
+        layered: Callable[[Path, ImageSource], str] | None = None,
+        owner: int | None = None,
+    ) -> None:
+        self._owner = owner
+        self._layered = layered
+        self._bundled = bundled.resolve()
+        self._rootfs = None if rootfs is None else rootfs.resolve()
+        self._progress = progress or (lambda line: None)
+        self._known: dict[ImageSource, str] = {}
+        self._lock = threading.Lock()
+
+    def resolve(self, source: ImageSource) -> str:
+        """Return the path of a root file system, or that the host's is to be used.
+
+        Raises:
+            ImageError: there is none for this image.
+        """
+        with self._lock:
+            if source not in self._known:
+                self._known[source] = self._find(source)
+            return self._known[source]
+
+    def _find(self, source: ImageSource) -> str:
+        name = _name(source)
+        if self._rootfs is not None:
+            for folder in (self._rootfs / name, self._rootfs):
+                if _is_root(folder):
+                    self._check(folder)
+                    return str(folder)
+            raise ImageError(
+                f"--intercode-rootfs={self._rootfs}: neither it nor {name} in it is an unpacked "
+                "root file system (it has no usr/bin/bash)"
+            )
+        dockerfile = source.dockerfile
+        ours = dockerfile is not None and dockerfile.resolve().is_relative_to(self._bundled)
+        text = "" if dockerfile is None else _text(dockerfile)
+        if dockerfile is None or not (ours or _is_plain(text)):
+            raise ImageError(
+                f"the image {source.image or dockerfile} is made by Docker; for bubblewrap, unpack "
+                f"it (`docker export`) and give --intercode-rootfs, with it or with {name}/ in it"
+            )
+        if source.context and self._layered:
+            return self._layered(dockerfile, source)
+        missing = list(_missing(text))
+        if missing and not ours:
+            raise ImageError(
+                f"this machine lacks what {dockerfile} installs: apt-get install "
+                f"{' '.join(missing)}; or give --intercode-rootfs, with the image unpacked"
+            )
+        if missing:
+            self._progress(
+                f"this machine lacks what {dockerfile.name} installs, and some tasks may need it: "
+                f"apt-get install {' '.join(missing)} (or give --intercode-rootfs)"
+            )
+        return HOST
+
+    def _check(self, folder: Path) -> None:
+        if self._owner not in (None, (folder / "usr").stat().st_uid):
+            raise ImageError(
+                f"--intercode-rootfs: {folder} belongs to another user, so nothing in it could be "
+                f"changed; unpack it as the user with the id {self._owner}"
+            )
+
+
+def _name(source: ImageSource) -> str:
+    """Return the name that a root file system for an image has."""
+    if source.dockerfile is None:
+        return re.sub(r"[^\w.-]", "-", source.image or "")
+    name = source.dockerfile.name
+    return (
+        name.removesuffix(".Dockerfile") if name != "Dockerfile" else source.dockerfile.parent.name
+    )
+
+
+def _is_root(folder: Path) -> bool:
+    return os.path.lexists(folder / "usr/bin/bash") or os.path.lexists(folder / "bin/bash")
+
+
+def _text(dockerfile: Path) -> str:
+    try:
+        return dockerfile.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ImageError(f"{dockerfile}: cannot be read: {error}") from None
+
+
+def _is_plain(dockerfile: str) -> bool:
+    """Whether a Dockerfile does nothing but install Debian packages."""
+    lines = dockerfile.replace("\\\n", " ").splitlines()
+    steps = [" ".join(line.split()) for line in lines if line.strip()]
+    plain = all(step.startswith("#") or _PLAIN.fullmatch(step) for step in steps)
+    return plain and _INSTALL.search(dockerfile) is not None
+
+
+def _missing(dockerfile: str) -> Iterator[str]:
+    """Name the Debian packages that a Dockerfile installs and that this machine lacks."""
+    if not _STATUS.is_file():
+        return  # no Debian: what is there is found out by using it
+    installed = {name.split(":")[0] for name in _INSTALLED.findall(_STATUS.read_text("utf-8"))}
+    for command in _INSTALL.findall(dockerfile):
+        for word in command.replace("\\\n", " ").split():
+            if not word.startswith("-") and word not in installed:
+                yield word
+
+
+class Layers:
+    """Builds layers, or finds those that were built before.
+
+    Args:
+        engine: where sandboxes come from.
+        progress: called with one line for each slow step.
+    """
+
+    def __init__(self, engine: Bubblewrap, progress: Callable[[str], None]) -> None:
+        self._engine = engine
+        self._progress = progress
+
+    def image(self, dockerfile: Path, source: ImageSource) -> str:
+        """Return the name under which the engine knows the host's system with a layer on it.
+
+        Raises:
+            ImageError: it cannot be built here.
+        """
+        server = self._server(dockerfile)
+        context = build_context(dockerfile, source.context)
+        digest = hashlib.sha256(server.encode() + context).hexdigest()[:12]
+        name = f"{HOST}+{dockerfile.name.removesuffix('.Dockerfile')}-{digest}"
+        home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+        path = home / "pytest-intercode" / f"{name}.tar"
+        try:
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._progress(f"building {name} from {dockerfile.name} (first use)")
+                self._build(dockerfile, context, path)
+            with path.open("rb") as file:
+                self._engine.add_layer(name, file)
+        except (OSError, SandboxError) as error:
+            raise ImageError(f"{dockerfile} cannot be built: {error}") from None
+        return name
+
+    def _server(self, dockerfile: Path) -> str:
+        """Return which database server there is."""
+        place = os.environ.get("PATH", "") + ":/usr/sbin:/usr/bin"
+        found = [path for name in _SERVERS if (path := shutil.which(name, path=place))]
+        if not found:
+            raise ImageError(
+                "tasks with the engine mysql need a server, and this machine has none: apt-get "
+                "install mariadb-server-core mariadb-client-core (or use Docker, or "
+                f"--intercode-rootfs with {dockerfile.name.removesuffix('.Dockerfile')}/ in it)"
+            )
+        if not self._engine.all_ids:
+            raise ImageError(
+                "a MySQL server runs as a user of its own, and sandboxes have root alone here: "
+                "install newuidmap (apt-get install uidmap) and have 65536 ids in /etc/subuid and "
+                "/etc/subgid"
+            )
+        command = [found[0], "--version"]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+    def _build(self, dockerfile: Path, context: bytes, path: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="pytest-intercode-") as out:
+            Path(out).chmod(0o777)
+            mounts = ((out, _OUT),)
+            box = self._engine.launch(SandboxSpec(HOST, limits=_LIMITS, mounts=mounts))
+            try:
+                for word, rest in _STEP.findall(dockerfile.read_text("utf-8")):
+                    if word == "COPY":
+                        box.unpack(_copied(context, *rest.split()))
+                    else:
+                        _run(box, dockerfile, rest)
+                without = " ".join(f"--exclude=./{each}" for each in _WITHOUT)
+                _run(box, dockerfile, _KEEP.format(out=_OUT, without=without))
+            finally:
+                box.close()
+            part = path.with_name(f"{path.name}.{os.getpid()}")
+            shutil.move(Path(out, "layer.tar"), part)
+            part.replace(path)
+
+
+def _run(sandbox: BubblewrapSandbox, dockerfile: Path, command: str) -> None:
+    status, output = sandbox.admin(f"cd /; {command}", _PATIENCE)
+    if status != 0:
+        lines = output.decode("utf-8", "replace").splitlines()[-12:]
+        said = "".join(f"\n    {line}" for line in lines)
+        raise ImageError(f"{dockerfile} does not build: {command} ended with {status}{said}")
+
+
+def _copied(context: bytes, source: str, target: str) -> bytes:
+    """Return what ``COPY`` copies out of a context, as an archive to be unpacked at the root."""
+    buffer = io.BytesIO()
+    with (
+        tarfile.open(fileobj=io.BytesIO(context)) as taken,
+        tarfile.open(fileobj=buffer, mode="w") as given,
+    ):
+        for member in taken:
+            inner = PurePosixPath(member.name)
+            if member.name == source:
+                inner = PurePosixPath(inner.name)
+            elif inner.is_relative_to(source.rstrip("/")):
+                inner = inner.relative_to(source.rstrip("/"))
+            else:
+                continue
+            data = taken.extractfile(member)
+            member.name = str(PurePosixPath(target.strip("/"), inner))
+            given.addfile(member, data)
+    return buffer.getvalue()
