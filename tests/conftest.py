@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -116,6 +117,16 @@ def pytest_intercode_make_environment(config, task):
 
 
 ADDOPTS = "-p no:hypothesispytest -p no:rerunfailures"
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach the processes that tests start, also where all of it is in the background.
+
+    A shell that is not interactive has what it starts in the background ignore SIGINT, and a
+    process inherits that. A handler is not inherited: it becomes the default.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

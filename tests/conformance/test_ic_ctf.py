@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -18,14 +17,14 @@ from typing import Any
 
 from pytest_intercode.results.writing import read_results
 from pytest_intercode.suites.loader import bundled_folder, load_suite
+from tests.support.thinning import ALL
 
 NETWORK = {
     *("1", "7", "9", "14", "16", "20", "28", "29", "35", "39", "41", "42", "43", "54", "57"),
     *("62", "66", "73", "87", "88", "89", "95"),
 }
 
-# All of it takes a minute; set INTERCODE_ALL to run it. Else one task in five, always the same.
-ALL = bool(os.environ.get("INTERCODE_ALL"))
+# One task in five, always the same; all of it takes a minute.
 EVERY = 1 if ALL else 5
 
 # Runs what is marked as in need of a network without one.

@@ -22,8 +22,8 @@ from tests.support.thinning import ALL, thinned
 
 PARTS = (1, 2, 3, 4)
 STRICT, PAPER = ("oracle", "idle"), ("gpt-4", "gold", "noop")
-# All of it takes minutes, most of them waiting; set INTERCODE_ALL to run it. Else some parts,
-# and of gold every tenth task but for part 4.
+# Some parts, and of gold every tenth task but for part 4. All of it takes minutes, most of them
+# waiting.
 PARTS_OF = {"oracle": PARTS, "idle": (4,), "gpt-4": (4,), "gold": (4,), "noop": (4,)}
 EVERY = {1: 10, 2: 10, 3: 10, 4: 1}
 if ALL:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,10 +22,11 @@ from pytest_intercode.agents.chat.react import react
 from pytest_intercode.core.task import Database, Task, TaskView
 from pytest_intercode.core.turn import Observation, StepResult
 from tests.support.chat_server import ChatServer, Request
+from tests.support.thinning import ALL
 
 _LEAST = 0.99
 # The parser reads all of them in CI; through client and server go every fourth episode of SQL's.
-_EVERY = 1 if os.environ.get("INTERCODE_ALL") else 4
+_EVERY = 1 if ALL else 4
 _END = "\n"
 _ENVS = {"ic_bash": "bash", "ic_sql": "sql"}
 

@@ -60,8 +60,9 @@ def test_each_command(command: str, tmp_path: Path, quick_sandbox: str) -> None:
             capture_output=True,
             text=True,
         )
-    assert done.returncode in (0, 1), done.stdout + done.stderr
     rows = results(tmp_path / "results.jsonl")
-    assert len(rows) == 3
-    assert {row["outcome"] for row in rows} <= {"solved", "failed"}, json.dumps(rows, indent=1)
+    assert len(rows) == 3, done.stdout + done.stderr
+    outcomes = {row["outcome"] for row in rows}
+    assert outcomes <= {"solved", "failed"}, json.dumps(rows, indent=1)
+    assert done.returncode == (1 if "failed" in outcomes else 0), done.stdout + done.stderr
     assert all(row["turn_history"]["actions"] for row in rows)

@@ -24,11 +24,9 @@ ELSEWHERE = re.compile(
 )
 COMMAND = re.compile(r"^    ((?:pytest|pytest-intercode) (?:.*\\\n)*.*)$", re.MULTILINE)
 AGENT = """\
-import random
-
 class Agent:
     def act(self, observation):
-        return random.choice(["submit", "SELECT 1", "ls"])
+        return "submit"
 """
 SUITE = """\
 env: bash
@@ -98,11 +96,10 @@ def test_the_commands_of_a_page(page: str, prepared: Path, tmp_path: Path) -> No
                 (folder / made).unlink(missing_ok=True)
         done = _run(shown, folder)
         said = done.stdout + done.stderr
-        # 1: the agent of this test solves nothing, and that is what is told.
-        assert done.returncode in (0, 1), f"{command}\n{said}"
+        # The agent solves nothing. Compared, it is no worse, or two tasks are too few to tell.
+        fails = "Agent" in shown and "baseline=" not in shown
+        assert done.returncode == (1 if fails else 0), f"{command}\n{said}"
         assert f"{ROOT}/pytest_intercode/" not in said, f"{command}\n{said}"  # in no traceback
-        if command.startswith("pytest-intercode"):
-            assert done.returncode == 0 or "audit" in command, f"{command}\n{said}"
         if "merge" in command:
             shutil.copy(prepared / "run.jsonl", folder / "run.jsonl")
         for made in re.findall(r"--(?:intercode-)?(?:html|output|results)[= ](\S+)", command):

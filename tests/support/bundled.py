@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Iterable
@@ -12,13 +11,14 @@ import pytest
 
 from pytest_intercode.core.task import Task
 from pytest_intercode.results.writing import read_results
+from tests.support.thinning import ALL
 
 # What golds and setups use, and not every machine has.
 _PROGRAMS = ("git", "iconv", "jq", "make", "patch", "python3", "rsync", "sqlite3", "unzip", "zip")
 
 
 # Docker plays all of the suites in test_same_rewards; the oracle does so there on demand.
-BACKENDS = ("docker", "bubblewrap") if os.environ.get("INTERCODE_ALL") else ("bubblewrap",)
+BACKENDS = ("docker", "bubblewrap") if ALL else ("bubblewrap",)
 
 
 def lacking(tasks: Iterable[Task], backend: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""One task in so many, always the same: what conformance runs are in CI; all with INTERCODE_ALL."""
+"""How much of the suites and data sets tests play: one task in so many, always the same, or all."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 __all__ = ["ALL", "thinned"]
 
 ALL = bool(os.environ.get("INTERCODE_ALL"))
+"""Whether all is played, as ``scripts/test --all`` says."""
 
 _PLUGIN = """\
 def pytest_intercode_modify_tasks(config, tasks):

@@ -1,6 +1,6 @@
 """One agent, written in every way that there is, gets the same rewards on the bundled suites.
 
-All tasks of the suites with INTERCODE_ALL=1; else the first few of each.
+All tasks of the suites with ``scripts/test --all``; else the first few of each.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pytest_intercode.agents.oracle import make_oracle
 from pytest_intercode.core.task import ENVIRONMENTS, Task
 from pytest_intercode.suites.catalogue import bundled_tasks
 from tests.conftest import results
+from tests.support.thinning import ALL
 
-AGENTS = Path(__file__).parents[2] / "same_agent"
-EVERYTHING = os.environ.get("INTERCODE_ALL") == "1"
+AGENTS = Path(__file__).parents[2] / "support" / "same_agent"
 LIMIT, LIMIT_OF_MCP = 4, 2  # tasks of each suite; the SDK takes most of a second to import
 NOTHING = {"bash": "true", "ctf": "ls", "python": "print()", "sql": "SELECT 1"}
 FORMS = {
@@ -85,7 +85,7 @@ def play(tmp_path_factory: pytest.TempPathFactory, quick_sandbox: str) -> Any:
                 *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
                 *("--intercode-env=all", f"--intercode-agent={agent}"),
                 f"--intercode-results={out}",
-                *([] if EVERYTHING else [f"--intercode-limit={limit}"]),
+                *([] if ALL else [f"--intercode-limit={limit}"]),
             ],
             cwd=folder,
             env={**os.environ, "PLAN": str(path), "PYTEST_ADDOPTS": quick_sandbox},

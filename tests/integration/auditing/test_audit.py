@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import functools
 import json
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,10 +14,11 @@ from typing import Any
 import pytest
 
 from pytest_intercode.cli import audit as command
+from tests.support.thinning import ALL
 
 pytestmark = pytest.mark.usefixtures("bubblewrap")
 
-EVERY = "1" if os.environ.get("INTERCODE_ALL") else "9"
+EVERY = "1" if ALL else "9"
 
 Audit = Callable[..., "tuple[int, list[dict[str, Any]]]"]
 
@@ -260,7 +260,7 @@ def test_our_own_files_are_needed(audit: Audit) -> None:
 
 @pytest.mark.parametrize("env", ["bash", "sql", "python", "ctf"])
 def test_our_own_suites_are_clean(env: str, audit: Audit) -> None:
-    """Every check; of all tasks with INTERCODE_ALL=1, else of every ninth."""
+    """Every check; of all tasks with ``scripts/test --all``, else of every ninth."""
     status, findings = audit(env, "--every", EVERY, "--concurrency", "6")
     assert [finding for finding in findings if finding["fault"]] == []
     assert status == 0

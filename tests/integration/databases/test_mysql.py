@@ -43,6 +43,7 @@ from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from tests.conftest import PIDS, owned_by, pids_of, wait_until_gone
+from tests.support.thinning import ALL
 
 SHOP = """\
 CREATE USER 'owner'@'%' IDENTIFIED BY 'owner';
@@ -93,7 +94,7 @@ Run = Callable[..., Answer]
 
 
 # A server on bubblewrap is started by test_backend_choice; all of this is run there on demand.
-BACKENDS = ["docker", "bubblewrap"] if os.environ.get("INTERCODE_ALL") else ["docker"]
+BACKENDS = ["docker", "bubblewrap"] if ALL else ["docker"]
 
 
 @pytest.fixture(scope="module", params=BACKENDS)

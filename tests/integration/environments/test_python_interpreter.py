@@ -377,7 +377,7 @@ def test_flood_is_stopped(sandbox: AttachedSandbox) -> None:
 def test_flood_of_answers_does_not_fill_our_memory(sandbox: AttachedSandbox) -> None:
     flood = "import os, time\nlimit = time.monotonic() + 1\nwhile time.monotonic() < limit:\n"
     execution = sandbox.run(flood + "    _ = os.write(201, b'x' * 65536)", 3.0)
-    assert (execution.ended, execution.restarted) == ("itself", False) or execution.restarted
+    assert execution.ended == "itself" or execution.restarted
     assert len(sandbox._channel._answers) <= 16 * 1024**2
 
 

@@ -223,7 +223,8 @@ def test_the_first_failure_stops_what_has_not_begun(
         *("suite.yaml", "--intercode-agent=failing:agent", "--intercode-concurrency=4", "-x"),
         *("--intercode-results=r.jsonl", *workers),
     )
-    assert result.ret == pytest.ExitCode.TESTS_FAILED or workers
+    code = pytest.ExitCode.INTERRUPTED if workers else pytest.ExitCode.TESTS_FAILED
+    assert result.ret == code
     begun = len(list(pytester.path.glob("begun-*")))
     assert 2 <= begun <= 8
     written = len(results(Path("r.jsonl")))
@@ -256,6 +257,7 @@ def test_ctrl_c_ends_at_once_and_keeps_what_was_over(pytester: pytest.Pytester) 
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         while len(list(pytester.path.glob("begun-*"))) < 5:
+            assert process.poll() is None
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         began = time.monotonic()
@@ -281,7 +283,8 @@ def test_with_xdist_the_workers_share_it_out(pytester: pytest.Pytester, dist: st
     assert len({row["task_id"] for row in results(Path("r.jsonl"))}) == 24
     assert len(results(Path("r.jsonl"))) == 24
     most = sorted(path.read_text() for path in pytester.path.glob("mostgw*"))
-    assert most == (["3"] if dist == "loadfile" else ["2", "3"]) or most == ["2"]
+    # one file goes to one worker, whichever is there first; workers have 3 and 2 of the 5
+    assert most in ([["2"], ["3"]] if dist == "loadfile" else [["2", "3"]])
     for name, part in re.findall(r"_ test_solves\[(t\d+)\] _+\n(.*?)reward 0", result.stdout.str()):
         assert re.findall(r"printed by (\w+)", part) == [name]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from pytest_intercode.sandboxes.overlay import OUTSIDE, OverlayProbe
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.loader import bundled_folder, load_suite
 from tests.support.bundled import lacking, play
+from tests.support.thinning import ALL
 
 SUITE = load_suite(bundled_folder("tasks") / "bash.yaml")
 
@@ -49,9 +49,9 @@ def test_doing_nothing_earns_nothing(pytester: pytest.Pytester) -> None:
 def test_both_probes_see_the_same_effects() -> None:
     """The walk over the layers from outside, and the listings from inside.
 
-    Of all tasks with INTERCODE_ALL=1, else of every third.
+    Of all tasks with ``scripts/test --all``, else of every third.
     """
-    tasks = SUITE.tasks[:: 1 if os.environ.get("INTERCODE_ALL") else 3]
+    tasks = SUITE.tasks[:: 1 if ALL else 3]
     provider = SandboxProvider(sandbox="docker")
     try:
         for at, task in enumerate(tasks):

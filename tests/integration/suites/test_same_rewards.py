@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -29,12 +28,13 @@ from pytest_intercode.suites.loader import bundled_folder, load_suite
 from tests.integration.suites.test_bundled_python import WRONG
 from tests.integration.suites.test_bundled_sql import mistaken
 from tests.support.bundled import lacking
+from tests.support.thinning import ALL
 
 # Backend, concurrency, processes of xdist: each value of one meets each of another in four runs.
 PAIRS = [("docker", 1, 0), ("docker", 32, 2), ("bubblewrap", 1, 2), ("bubblewrap", 32, 0)]
 RUNS = PAIRS
 EVERY = 4  # every fourth task; all of them, and all eight runs, on demand
-if os.environ.get("INTERCODE_ALL"):
+if ALL:
     RUNS = list(itertools.product(("docker", "bubblewrap"), (1, 32), (0, 2)))
     EVERY = 1
 SUITES = {

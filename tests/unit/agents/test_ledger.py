@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import pytest_intercode
-from pytest_intercode.agents.ledger import Ledger, Note
+from pytest_intercode.agents.ledger import Ledger, Note, current_ledger
 from pytest_intercode.core.usage import UNSPENT, Budget, RunLimits, Usage
 from pytest_intercode.errors import AgentError, BudgetExhausted
 from pytest_intercode.rollouts.budgets import RunBudget
@@ -110,8 +110,11 @@ def test_wrong_numbers(wrong: dict[str, Any]) -> None:
 
 def test_outside_of_an_episode_nothing_happens() -> None:
     pytest_intercode.spend(input_tokens=1)
-    pytest_intercode.think("nobody hears it")
-    pytest_intercode.log("nor this")
+    pytest_intercode.think("a thought")
+    pytest_intercode.log("a line")
+    assert current_ledger().get() is None
+    ledger = Ledger()
+    assert (ledger.usage, ledger.take()) == (UNSPENT, Note())
 
 
 def test_threads_share_a_ledger() -> None:

@@ -160,9 +160,9 @@ def test_what_cannot_be_split_says_why(code: str, message: str) -> None:
 
 def test_every_part_is_python() -> None:
     made = split("x = f(1)\nassert [f(n) == n for n in range(3) if n] == [x, 2]\nassert g(x)")
-    for step in made.steps:
-        ast.parse(str(step[2]))
-    ast.parse(made.source)
+    assert len(made.steps) > 2
+    for source in (made.source, *(str(step[2]) for step in made.steps)):
+        assert isinstance(ast.parse(source), ast.Module), source
 
 
 # -- tasks
