@@ -7,20 +7,18 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
-import sys
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from pytest_intercode.agents.arguments import read_arguments
 from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.core.imports import describe_error, import_attribute
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import AgentError, AgentLoadError, suggestion
 
-__all__ = ["adapt", "load_agent", "no_arguments"]
+__all__ = ["adapt", "load_agent"]
 
 # The word, the module that makes it, and how it is written.
 _BUILT_IN = {
@@ -63,91 +61,12 @@ def load_agent(
         made = importlib.import_module(f"pytest_intercode.agents.{home}")
         factory: AgentFactory = made.make_factory(name, rest, arguments, folder)
         return factory
-    module_name, colon, attribute = name.rpartition(":")
-    if not colon or not module_name or not attribute:
+    module, colon, attribute = name.rpartition(":")
+    if not module or not attribute:
         hint = suggestion(head, _BUILT_IN)
         raise AgentLoadError(f"--intercode-agent={name}: an agent is {_FORMS}.{hint}")
-    module = _import(name, module_name, folder)
-    target: Any = module
-    for part in attribute.split("."):
-        try:
-            target = getattr(target, part)
-        except AttributeError:
-            names = [n for n in vars(module) if not n.startswith("_")]
-            raise AgentLoadError(
-                f"--intercode-agent={name}: {module_name} has no {attribute!r}."
-                + suggestion(attribute, names)
-            ) from None
+    target = import_attribute(name, folder, "--intercode-agent", AgentLoadError)
     return AgentFactory(name, _maker(name, target, arguments))
-
-
-def no_arguments(name: str, arguments: Mapping[str, str]) -> None:
-    """Refuse arguments for an agent that takes none.
-
-    Raises:
-        AgentLoadError: there are some.
-    """
-    if arguments:
-        raise AgentLoadError(
-            f"--intercode-agent-arg {next(iter(arguments))}=...: the agent {name!r} takes no "
-            "arguments"
-        )
-
-
-def _import(name: str, module_name: str, folder: Path) -> ModuleType:
-    try:
-        if module_name.endswith(".py"):
-            return _import_file(name, folder / Path(module_name).expanduser())
-        if str(folder) not in sys.path:
-            sys.path.insert(0, str(folder))
-        return importlib.import_module(module_name)
-    except AgentLoadError:
-        raise
-    except (Exception, SystemExit) as error:
-        missing = (
-            isinstance(error, ModuleNotFoundError)
-            and error.name
-            and (module_name == error.name or module_name.startswith(f"{error.name}."))
-        )
-        if missing:
-            raise AgentLoadError(
-                f"--intercode-agent={name}: there is no module {module_name!r} in {folder} or on "
-                "the import path"
-            ) from None
-        raise AgentLoadError(
-            f"--intercode-agent={name}: importing {module_name} raised "
-            f"{type(error).__name__}: {_said(error)} ({_place(error)})"
-        ) from None
-
-
-def _import_file(name: str, path: Path) -> ModuleType:
-    if not path.is_file():
-        raise AgentLoadError(f"--intercode-agent={name}: there is no file {path}")
-    module_name = f"_intercode_agent_{path.stem}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    if spec is None or spec.loader is None:
-        raise AgentLoadError(f"--intercode-agent={name}: {path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))  # so that the agent can import what lies beside it
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[module_name]
-        raise
-    return module
-
-
-def _said(error: BaseException) -> str:
-    return " ".join(str(error).split())
-
-
-def _place(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{error.filename}:{error.lineno}"
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "no place"
 
 
 def _maker(name: str, target: Any, arguments: Mapping[str, str]) -> Any:
@@ -163,10 +82,7 @@ def _maker(name: str, target: Any, arguments: Mapping[str, str]) -> Any:
             try:
                 instance = target(**arguments)
             except (Exception, SystemExit) as error:
-                raise AgentError(
-                    f"{target.__name__}() raised {type(error).__name__}: {_said(error)} "
-                    f"({_place(error)})"
-                ) from error
+                raise AgentError(f"{target.__name__}() raised {describe_error(error)}") from error
             return adapt(instance)
 
         return make
@@ -179,7 +95,7 @@ def _maker(name: str, target: Any, arguments: Mapping[str, str]) -> Any:
         raise AgentLoadError(
             f"--intercode-agent={name}: {target!r:.60} is neither a class nor a callable"
         )
-    no_arguments(name, arguments)
+    read_arguments(name, arguments)
     _of_callable(f"--intercode-agent={name}", target)
     return lambda _: _of_callable(name, target)
 

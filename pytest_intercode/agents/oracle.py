@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.agents.loader import no_arguments
+from pytest_intercode.agents.arguments import read_arguments
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.suites.python_tests import entry_of
@@ -16,7 +16,7 @@ __all__ = ["make_factory", "make_oracle"]
 
 def make_factory(name: str, _: str, arguments: Mapping[str, str], __: Path) -> AgentFactory:
     """Return the factory of ``--intercode-agent=oracle``."""
-    no_arguments(name, arguments)
+    read_arguments(name, arguments)
     return AgentFactory(name, make_oracle)
 
 

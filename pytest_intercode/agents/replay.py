@@ -11,8 +11,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pytest_intercode.agents.arguments import read_arguments
 from pytest_intercode.agents.ledger import think
-from pytest_intercode.agents.loader import no_arguments
 from pytest_intercode.agents.protocol import Agent, AgentFactory, NoRecording
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.errors import AgentLoadError, ConfigurationError
@@ -33,7 +33,7 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
     Raises:
         AgentLoadError: the file cannot be read as results, or holds none.
     """
-    no_arguments(name, arguments)
+    read_arguments(name, arguments)
     path = folder / Path(rest.strip()).expanduser()
     try:
         rows = read_results(path)

@@ -11,21 +11,17 @@
 from __future__ import annotations
 
 import copy
-import importlib
-import importlib.util
 import inspect
-import sys
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from pytest_intercode.core.imports import describe_error, import_attribute
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
-from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.rescoring.scoring import NotRecorded
 from pytest_intercode.results.reading import Row, actions_of, env_of
 
@@ -59,8 +55,7 @@ class RewardFunction:
         try:
             value = self.call(task, agent, gold)
         except Exception as error:
-            said = " ".join(f"{type(error).__name__}: {error}".split())
-            raise NotRecorded(f"{self.name} raised {said:.200} ({_place(error)})") from None
+            raise NotRecorded(f"{self.name} raised {describe_error(error)}") from None
         if isinstance(value, Reward):
             reward = value
         elif isinstance(value, Real):
@@ -114,62 +109,15 @@ def load_function(name: str, folder: Path) -> RewardFunction:
     Raises:
         ConfigurationError: it cannot be found, imported or called.
     """
-    module_name, _, attribute = name.rpartition(":")
-    if not module_name or not attribute:
-        raise ConfigurationError(
-            f"--reward={name}: the form is module:function or path/to/file.py:function"
-        )
-    module = _import(name, module_name, folder)
-    function = getattr(module, attribute, None)
-    if function is None:
-        names = [n for n, value in vars(module).items() if callable(value)]
-        raise ConfigurationError(
-            f"--reward={name}: {module_name} has no {attribute!r}.{suggestion(attribute, names)}"
-        )
+    function = import_attribute(name, folder, "--reward")
+    if not callable(function):
+        raise ConfigurationError(f"--reward={name}: {function!r:.60} is no function")
     try:
         inspect.signature(function).bind(None, {}, {})
     except ValueError:
         pass  # no signature to look at
     except TypeError:
         raise ConfigurationError(
-            f"--reward={name}: it cannot be called as {attribute}(task, agent, gold)"
+            f"--reward={name}: it cannot be called as {name.rpartition(':')[2]}(task, agent, gold)"
         ) from None
     return RewardFunction(name, function)
-
-
-def _import(name: str, module_name: str, folder: Path) -> ModuleType:
-    path = folder / Path(module_name).expanduser()
-    file = module_name.endswith(".py")
-    if file and not path.is_file():
-        raise ConfigurationError(f"--reward={name}: there is no file {path}")
-    beside = str(path.parent if file else folder)
-    if beside not in sys.path:
-        sys.path.insert(0, beside)  # so that it can import what lies beside it
-    try:
-        if not file:
-            return importlib.import_module(module_name)
-        spec = importlib.util.spec_from_file_location(f"_intercode_reward_{path.stem}", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module
-        spec.loader.exec_module(module)
-        return module
-    except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == module_name:
-            raise ConfigurationError(
-                f"--reward={name}: there is no module {module_name!r} in {folder} or on the "
-                "import path"
-            ) from None
-        said = " ".join(str(error).split())
-        raise ConfigurationError(
-            f"--reward={name}: importing {module_name} raised {type(error).__name__}: {said} "
-            f"({_place(error)})"
-        ) from None
-
-
-def _place(error: BaseException) -> str:
-    if isinstance(error, SyntaxError) and error.filename:
-        return f"{error.filename}:{error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "no place"

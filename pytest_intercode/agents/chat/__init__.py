@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.agents.chat.arguments import read_arguments
+from pytest_intercode.agents.chat.arguments import read_chat_arguments
 from pytest_intercode.agents.chat.templates import load_templates
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task, TaskView
@@ -38,7 +38,7 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
             f"--intercode-agent={name} needs the openai client: "
             "pip install 'pytest-intercode[chat]'"
         )
-    told = read_arguments(name, arguments, folder)
+    told = read_chat_arguments(name, arguments, folder)
     templates = load_templates(told.prompts)
 
     from pytest_intercode.agents.chat.client import Caller, ChatClient

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import json
-import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.errors import AgentLoadError, suggestion
+from pytest_intercode.agents.arguments import Argument, read_arguments
+from pytest_intercode.core.values import amount, text, whole
+from pytest_intercode.errors import AgentLoadError
 
-__all__ = ["ChatArguments", "read_arguments"]
+__all__ = ["ChatArguments", "read_chat_arguments"]
 
-# What the agents need to say themselves.
-_OURS = ("model", "messages", "tools", "tool_choice", "stream", "n")
+# Fields of a request that the agents set themselves.
+_RESERVED = ("model", "messages", "tools", "tool_choice", "stream", "n")
 
 
 @dataclass(frozen=True)
 class ChatArguments:
-    """What a chat agent is told.
+    """The arguments of a chat agent.
 
     Attributes:
         model: the model's name.
         base_url: the server; None for what the client itself takes from OPENAI_BASE_URL.
         api_key: the key; None for what the client itself takes from OPENAI_API_KEY.
-        sampling: temperature, seed and limits of tokens, as far as they are given. A server's own
-            defaults hold for the rest, and some models refuse to be told.
+        sampling: temperature, seed and limits of tokens, as far as they are given. For the others
+            the server has defaults, and some models refuse a request that sets them.
         extra_body: further fields of each request.
         timeout: seconds that a server may be silent.
         retries: how often the client asks again after an error that may pass.
@@ -40,7 +41,7 @@ class ChatArguments:
 
     model: str
     base_url: str | None = None
-    api_key: str | None = None
+    api_key: str | None = field(default=None, repr=False)
     sampling: Mapping[str, float] = field(default_factory=dict)
     extra_body: Mapping[str, Any] = field(default_factory=dict)
     timeout: float = 300.0
@@ -52,7 +53,7 @@ class ChatArguments:
     refine: int = 3
 
 
-def read_arguments(name: str, given: Mapping[str, str], folder: Path) -> ChatArguments:
+def read_chat_arguments(name: str, given: Mapping[str, str], folder: Path) -> ChatArguments:
     """Check the arguments of a chat agent.
 
     Args:
@@ -63,19 +64,8 @@ def read_arguments(name: str, given: Mapping[str, str], folder: Path) -> ChatArg
     Raises:
         AgentLoadError: one is unknown or malformed, or what is needed is missing.
     """
-    known = [key for key in _PARSERS if key != "refine" or name == "plan-solve"]
-    values: dict[str, Any] = {}
-    for key, text in given.items():
-        if key not in known:
-            raise AgentLoadError(
-                f"--intercode-agent-arg {key}=...: {name} has no such argument; it takes "
-                f"{', '.join(known)}.{suggestion(key, known)}"
-            )
-        try:
-            values[key] = _PARSERS[key](text.strip())
-        except ValueError as error:
-            shown = "..." if key == "api_key" else text
-            raise AgentLoadError(f"--intercode-agent-arg {key}={shown}: {error}") from None
+    known = (*_ARGUMENTS, _REFINE) if name == "plan-solve" else _ARGUMENTS
+    values = read_arguments(name, given, known)
     if {"max_tokens", "max_completion_tokens"} <= values.keys():
         raise AgentLoadError(
             "--intercode-agent-arg max_completion_tokens=...: max_tokens is given as well; models "
@@ -104,83 +94,43 @@ def read_arguments(name: str, given: Mapping[str, str], folder: Path) -> ChatArg
     return ChatArguments(**values, sampling=sampling, prices=priced)
 
 
-# -- each returns the value of a text, or raises a ValueError that says what is allowed
-
-
-def _text(text: str) -> str:
-    if not text:
-        raise ValueError("a value is needed")
-    return text
-
-
 def _url(text: str) -> str:
     if not text.startswith(("http://", "https://")):
         raise ValueError("an address with http:// or https:// is needed, mostly ending in /v1")
     return text
 
 
-def _number(least: float, what: str, *, above: bool = False) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not (value > least if above else value >= least) or math.isinf(value):
-            raise ValueError(f"{what} is needed")
-        return value
-
-    return parse
-
-
-def _whole(least: int, what: str) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        try:
-            value = int(text.replace("_", ""))
-        except ValueError:
-            value = least - 1
-        if value < least:
-            raise ValueError(f"{what} is needed")
-        return value
-
-    return parse
-
-
-def _seed(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError("a whole number is needed") from None
-
-
-def _object(text: str) -> dict[str, Any]:
+def _json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
         raise ValueError(f"it is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise ValueError('a JSON object is needed, as in {"reasoning_effort": "low"}')
-    for key in _OURS:
+    for key in _RESERVED:
         if key in value:
-            raise ValueError(f"{key!r} is what the agent says itself")
+            raise ValueError(f"{key!r} is set by the agent itself")
     return value
 
 
 _SAMPLING = ("temperature", "seed", "max_tokens", "max_completion_tokens")
-_PARSERS: Mapping[str, Callable[[str], Any]] = {
-    "model": _text,
-    "base_url": _url,
-    "api_key": _text,
-    "temperature": _number(0, "a number from 0 up"),
-    "seed": _seed,
-    "max_tokens": _whole(1, "a whole number of tokens from 1 up"),
-    "max_completion_tokens": _whole(1, "a whole number of tokens from 1 up"),
-    "timeout": _number(0, "a number of seconds above 0", above=True),
-    "retries": _whole(0, "a whole number from 0 up"),
-    "history": _whole(1, "a whole number of characters from 1 up"),
-    "observation_limit": _whole(100, "a whole number of characters from 100 up"),
-    "prompts": _text,
-    "input_price": _number(0, "the price of a million tokens, a number from 0 up,"),
-    "output_price": _number(0, "the price of a million tokens, a number from 0 up,"),
-    "extra_body": _object,
-    "refine": _whole(0, "a whole number of turns from 0 up"),
-}
+_TOKENS = whole("a whole number of tokens from 1 up", 1)
+_PRICE = amount("the price of a million tokens, a number from 0 up,", zero=True)
+_ARGUMENTS = (
+    Argument("model", text),
+    Argument("base_url", _url),
+    Argument("api_key", text, secret=True),
+    Argument("temperature", amount("a number from 0 up", zero=True)),
+    Argument("seed", whole("a whole number")),
+    Argument("max_tokens", _TOKENS),
+    Argument("max_completion_tokens", _TOKENS),
+    Argument("timeout", amount("a number of seconds above 0")),
+    Argument("retries", whole("a whole number from 0 up", 0)),
+    Argument("history", whole("a whole number of characters from 1 up", 1)),
+    Argument("observation_limit", whole("a whole number of characters from 100 up", 100)),
+    Argument("prompts", text),
+    Argument("input_price", _PRICE),
+    Argument("output_price", _PRICE),
+    Argument("extra_body", _json_object),
+)
+_REFINE = Argument("refine", whole("a whole number of turns from 0 up", 0))

@@ -10,13 +10,15 @@ import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 
+from pytest_intercode.agents.arguments import Argument, read_arguments
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task
-from pytest_intercode.errors import AgentLoadError, suggestion
+from pytest_intercode.core.values import choice
+from pytest_intercode.errors import AgentLoadError
 
 __all__ = ["make_factory"]
 
-_KEYS = ("emacs", "vi")
+_ARGUMENTS = (Argument("keys", choice("emacs", "vi")),)
 
 
 def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Path) -> AgentFactory:
@@ -31,18 +33,7 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
     Raises:
         AgentLoadError: prompt_toolkit is missing, or an argument is wrong.
     """
-    given = dict(arguments)
-    keys = given.pop("keys", _KEYS[0])
-    for other in given:
-        raise AgentLoadError(
-            f"--intercode-agent-arg {other}=...: the agent human takes keys=emacs or keys=vi."
-            + suggestion(other, ["keys"])
-        )
-    if keys not in _KEYS:
-        raise AgentLoadError(
-            f"--intercode-agent-arg keys={keys}: allowed are {', '.join(_KEYS)}."
-            + suggestion(keys, _KEYS)
-        )
+    keys = read_arguments(name, arguments, _ARGUMENTS).get("keys")
     if importlib.util.find_spec("prompt_toolkit") is None:
         raise AgentLoadError(
             f"--intercode-agent={name} needs prompt_toolkit: pip install 'pytest-intercode[human]'"

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import math
 import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_intercode.agents.arguments import Argument, read_arguments
 from pytest_intercode.agents.mcp import wording
 from pytest_intercode.agents.mcp.calls import Call, Calls, Event
 from pytest_intercode.agents.mcp.command_line import CommandLine
@@ -22,8 +22,9 @@ from pytest_intercode.agents.mcp.configuration import Handover
 from pytest_intercode.agents.program import Program, said_of_exit
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task, TaskView
+from pytest_intercode.core.values import amount, text
 from pytest_intercode.databases.private_folder import PrivateFolder
-from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted, suggestion
+from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted
 
 if TYPE_CHECKING:
     from pytest_intercode.agents.mcp.server import Door, Serving
@@ -33,6 +34,10 @@ __all__ = ["make_factory"]
 _GRACE = 5.0  # seconds that the program has to end by itself once the episode is over
 _LAST_LINES = 3  # of what it printed, in the reason of an error
 _LONGEST = 400  # characters of them
+_ARGUMENTS = (
+    Argument("folder", text),
+    Argument("grace", amount("a number of seconds from 0 up", zero=True)),
+)
 _EXITED = Event("the program has ended")
 _ABORTED = Event("the run ends the episode")
 
@@ -52,7 +57,13 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
     """
     _check_extra(name)
     command = CommandLine(name, rest, folder)
-    working, grace = _read(arguments, folder)
+    values = read_arguments(name, arguments, _ARGUMENTS)
+    working = values.get("folder")
+    if working is not None:
+        working = (folder / Path(working).expanduser()).absolute()
+        if not working.is_dir():
+            raise AgentLoadError(f"--intercode-agent-arg folder=...: there is no folder {working}")
+    grace = values.get("grace", _GRACE)
     host = _Host()
 
     def make(task: Task) -> Agent:
@@ -77,29 +88,6 @@ def _check_extra(name: str) -> None:
             f"--intercode-agent={form} needs version 2 of the MCP SDK, and {version} is installed: "
             f"{how}"
         )
-
-
-def _read(arguments: Mapping[str, str], folder: Path) -> tuple[Path | None, float]:
-    working, grace = None, _GRACE
-    for key, value in arguments.items():
-        given = f"--intercode-agent-arg {key}={value}"
-        if key == "folder":
-            working = (folder / Path(value).expanduser()).absolute()
-            if not working.is_dir():
-                raise AgentLoadError(f"{given}: there is no folder {working}")
-        elif key == "grace":
-            try:
-                grace = float(value)
-            except ValueError:
-                grace = math.nan
-            if not 0 <= grace < math.inf:
-                raise AgentLoadError(f"{given}: a number of seconds is needed, 0 or more")
-        else:
-            raise AgentLoadError(
-                f"{given}: an agent that speaks MCP takes folder and grace."
-                + suggestion(key, ("folder", "grace"))
-            )
-    return working, grace
 
 
 class _Host:

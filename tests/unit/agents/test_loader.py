@@ -102,7 +102,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield tmp_path
     for name in set(sys.modules) - before:
-        if name.startswith("_intercode_agent_") or name.split(".")[0] in {
+        if name.startswith("_intercode_user_") or name.split(".")[0] in {
             "mine",
             "sibling",
             "package",
@@ -215,7 +215,7 @@ def test_a_file_that_fails_is_not_left_imported(folder: Path) -> None:
     for _ in range(2):
         with pytest.raises(AgentLoadError, match="ValueError: no"):
             load_agent("raises.py:x", None, folder)
-    assert "_intercode_agent_raises" not in sys.modules
+    assert "_intercode_user_raises" not in sys.modules
 
 
 @pytest.mark.parametrize("name", ["oracle", "replay:run.jsonl", "mine:step"])

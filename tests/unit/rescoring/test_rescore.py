@@ -465,7 +465,7 @@ def test_the_suite_is_found_by_the_node_id(folder: Path) -> None:
         ),
         (["run.jsonl", "--data", "nowhere"], "--data=nowhere: there is no such folder"),
         (["run.jsonl", "--suite", "nope.yaml"], "nope.yaml: "),
-        (["run.jsonl", "--reward", "half"], "--reward=half: the form is module:function or "),
+        (["run.jsonl", "--reward", "half"], "--reward=half: the form is module:NAME or "),
         (["run.jsonl", "--reward", "no.py:half"], "--reward=no.py:half: there is no file "),
         (["run.jsonl", "--reward", "absent:half"], "--reward=absent:half: there is no module "),
         (

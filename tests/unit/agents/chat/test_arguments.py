@@ -12,7 +12,7 @@ from string import Template
 import pytest
 
 from pytest_intercode.agents.chat import make_factory
-from pytest_intercode.agents.chat.arguments import ChatArguments, read_arguments
+from pytest_intercode.agents.chat.arguments import ChatArguments, read_chat_arguments
 from pytest_intercode.agents.chat.templates import FOLDER, PLACEHOLDERS, load_templates
 from pytest_intercode.cli import prompts as command
 from pytest_intercode.errors import AgentLoadError, ConfigurationError
@@ -27,7 +27,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read(name: str = "react", **given: str) -> ChatArguments:
-    return read_arguments(name, {"model": "m", "api_key": "k", **given}, HERE)
+    return read_chat_arguments(name, {"model": "m", "api_key": "k", **given}, HERE)
 
 
 def test_what_is_given() -> None:
@@ -68,7 +68,7 @@ def test_what_is_given() -> None:
     [
         ({"temprature": "1"}, "no such argument; it takes model, base_url, api_key, temperature"),
         ({"temprature": "1"}, "Did you mean 'temperature'?"),
-        ({"refine": "1"}, "react has no such argument"),
+        ({"refine": "1"}, "the agent 'react' has no such argument"),
         ({"temperature": "hot"}, "temperature=hot: a number from 0 up is needed"),
         ({"temperature": "nan"}, "a number from 0 up is needed"),
         ({"temperature": "inf"}, "a number from 0 up is needed"),
@@ -87,7 +87,7 @@ def test_what_is_given() -> None:
         ({"input_price": "-1", "output_price": "1"}, "a number from 0 up, is needed"),
         ({"extra_body": "{"}, "extra_body={: it is not JSON"),
         ({"extra_body": "[1]"}, "a JSON object is needed"),
-        ({"extra_body": '{"stream": true}'}, "'stream' is what the agent says itself"),
+        ({"extra_body": '{"stream": true}'}, "'stream' is set by the agent itself"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(given: Mapping[str, str], said: str) -> None:
@@ -100,21 +100,24 @@ def test_what_is_wrong_is_said_in_one_line(given: Mapping[str, str], said: str) 
 
 def test_a_model_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AgentLoadError, match=r"which model.*model=NAME.*OPENAI_MODEL"):
-        read_arguments("react", {"api_key": "k"}, HERE)
+        read_chat_arguments("react", {"api_key": "k"}, HERE)
     monkeypatch.setenv("OPENAI_MODEL", "from-environment")
-    assert read_arguments("react", {"api_key": "k"}, HERE).model == "from-environment"
+    assert read_chat_arguments("react", {"api_key": "k"}, HERE).model == "from-environment"
     assert read(model="given").model == "given"
 
 
 def test_a_key_is_needed_unless_the_server_is_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AgentLoadError, match=r"no API key.*OPENAI_API_KEY.*base_url=URL"):
-        read_arguments("react", {"model": "m"}, HERE)
-    assert read_arguments("react", {"model": "m", "base_url": "http://a/v1"}, HERE).api_key is None
+        read_chat_arguments("react", {"model": "m"}, HERE)
+    assert (
+        read_chat_arguments("react", {"model": "m", "base_url": "http://a/v1"}, HERE).api_key
+        is None
+    )
     monkeypatch.setenv("OPENAI_BASE_URL", "http://a/v1")
-    read_arguments("react", {"model": "m"}, HERE)
+    read_chat_arguments("react", {"model": "m"}, HERE)
     monkeypatch.delenv("OPENAI_BASE_URL")
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    read_arguments("react", {"model": "m"}, HERE)
+    read_chat_arguments("react", {"model": "m"}, HERE)
 
 
 def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

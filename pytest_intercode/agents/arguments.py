@@ -1,0 +1,56 @@
+"""The arguments of agents, as ``--intercode-agent-arg KEY=VALUE`` gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from pytest_intercode.errors import AgentLoadError, suggestion
+
+__all__ = ["Argument", "read_arguments"]
+
+
+class Argument(NamedTuple):
+    """One argument that an agent takes.
+
+    Attributes:
+        name: its key.
+        parse: returns the value of a text, or raises a ValueError that says what is needed.
+        secret: no message shows its value.
+    """
+
+    name: str
+    parse: Callable[[str], object]
+    secret: bool = False
+
+
+def read_arguments(
+    agent: str, given: Mapping[str, str], known: tuple[Argument, ...] = ()
+) -> dict[str, Any]:
+    """Return the values of the given arguments by their names.
+
+    Args:
+        agent: the agent's name, for messages.
+        given: the texts by their keys.
+        known: what the agent takes.
+
+    Raises:
+        AgentLoadError: a key is unknown, or a value is wrong.
+    """
+    parsers = {argument.name: argument for argument in known}
+    values = {}
+    for key, text in given.items():
+        asked = f"--intercode-agent-arg {key}"
+        if not known:
+            raise AgentLoadError(f"{asked}=...: the agent {agent!r} takes no arguments")
+        if key not in parsers:
+            raise AgentLoadError(
+                f"{asked}=...: the agent {agent!r} has no such argument; it takes "
+                f"{', '.join(parsers)}.{suggestion(key, parsers)}"
+            )
+        try:
+            values[key] = parsers[key].parse(text.strip())
+        except ValueError as error:
+            shown = "..." if parsers[key].secret else text
+            raise AgentLoadError(f"{asked}={shown}: {error}") from None
+    return values

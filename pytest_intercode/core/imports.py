@@ -1,0 +1,85 @@
+"""Imports what a user names: ``module:Attr`` or ``path/to/file.py:Attr``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from pytest_intercode.errors import ConfigurationError, suggestion
+
+__all__ = ["describe_error", "import_attribute"]
+
+
+def import_attribute(
+    name: str, folder: Path, option: str, error: type[ConfigurationError] = ConfigurationError
+) -> object:
+    """Return what ``module:Attr`` or ``path/to/file.py:Attr`` names; ``Attr`` may be dotted.
+
+    The folder, or that of the file, is put on the import path, so that the module can import what
+    is beside it.
+
+    Args:
+        name: the user's text.
+        folder: where relative paths and modules are looked for.
+        option: the option that the text is from, for messages.
+        error: the class of the error to raise.
+
+    Raises:
+        ConfigurationError: it has another form, or cannot be found or imported.
+    """
+    asked = f"{option}={name}"
+    module_name, _, attribute = name.rpartition(":")
+    if not module_name or not attribute:
+        raise error(f"{asked}: the form is module:NAME or path/to/file.py:NAME")
+    file = folder / Path(module_name).expanduser() if module_name.endswith(".py") else None
+    if file is not None and not file.is_file():
+        raise error(f"{asked}: there is no file {file}")
+    beside = str(file.parent if file else folder)
+    if beside not in sys.path:
+        sys.path.insert(0, beside)
+    try:
+        module = _import_file(file) if file else importlib.import_module(module_name)
+    except (Exception, SystemExit) as raised:
+        missing = raised.name if isinstance(raised, ModuleNotFoundError) else None
+        if file is None and missing and f"{module_name}.".startswith(f"{missing}."):
+            raise error(
+                f"{asked}: there is no module {module_name!r} in {folder} or on the import path"
+            ) from None
+        raise error(f"{asked}: importing {module_name} raised {describe_error(raised)}") from None
+    found: object = module
+    for part in attribute.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            names = [name for name in vars(module) if not name.startswith("_")]
+            raise error(
+                f"{asked}: {module_name} has no {attribute!r}.{suggestion(attribute, names)}"
+            ) from None
+    return found
+
+
+def describe_error(error: BaseException) -> str:
+    """Return an exception in one line: its type, its message, and the file and line it is from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "no place"
+    if isinstance(error, SyntaxError) and error.filename:
+        place = f"{error.filename}:{error.lineno}"
+    return f"{type(error).__name__}: {' '.join(str(error).split()):.300} ({place})"
+
+
+def _import_file(path: Path) -> ModuleType:
+    """Import a file under a name that no module of the user has."""
+    spec = importlib.util.spec_from_file_location(f"_intercode_user_{path.stem}", path)
+    assert spec is not None and spec.loader is not None  # noqa: PT018 - true of every *.py
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[spec.name]
+        raise
+    return module

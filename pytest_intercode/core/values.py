@@ -1,0 +1,71 @@
+"""Parsers of the texts that users write as values of options and arguments.
+
+A parser returns the value of a text, or raises a ValueError that says what is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+__all__ = ["amount", "choice", "text", "whole"]
+
+
+def text(value: str) -> str:
+    """Return any text that is not empty."""
+    if not value:
+        raise ValueError("a value is needed")
+    return value
+
+
+def whole(needed: str, least: int | None = None) -> Callable[[str], int]:
+    """Return a parser of whole numbers.
+
+    Args:
+        needed: what the message says is needed.
+        least: the smallest number that is allowed, or None.
+    """
+
+    def parse(value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            number = None
+        if number is None or (least is not None and number < least):
+            raise ValueError(f"{needed} is needed, found {value!r}")
+        return number
+
+    return parse
+
+
+def amount(needed: str, *, zero: bool = False) -> Callable[[str], float]:
+    """Return a parser of finite numbers above 0.
+
+    Args:
+        needed: what the message says is needed.
+        zero: 0 is allowed, too.
+    """
+
+    def parse(value: str) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not (0 < number < math.inf or (zero and number == 0)):
+            raise ValueError(f"{needed} is needed, found {value!r}")
+        return number
+
+    return parse
+
+
+def choice(*allowed: str) -> Callable[[str], str]:
+    """Return a parser that takes one of some words."""
+
+    def parse(value: str) -> str:
+        if value not in allowed:
+            from pytest_intercode.errors import suggestion
+
+            raise ValueError(f"allowed are {', '.join(allowed)}.{suggestion(value, allowed)}")
+        return value
+
+    return parse
