@@ -1,25 +1,129 @@
-"""A short name for what a task is, so that results of one that was changed since are told apart."""
+"""The digest of a task: it tells results of a task from those of what the task was before.
+
+Reads the files that a task names. Computed when a record is written or a run is resumed, never when
+tasks are collected.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
 
-from pytest_intercode.core.task import Task
+from pytest_intercode.core.task import Archive, Database, FileSpec, ImageSource, Task
+from pytest_intercode.errors import SuiteError
+from pytest_intercode.suites.files import build_archive, context_files, paths_below
 
-__all__ = ["digest"]
+__all__ = ["PARTS", "digest"]
+
+PARTS = (
+    *("query", "gold", "env", "files", "archive", "setup", "image", "workdir", "limits", "reward"),
+    *("database", "tests", "test_setup", "entry"),
+)
+"""The fields of a task that its digest is of: what the agent gets, and what it is graded by.
+
+Where the task was read from, its labels, its number of turns and its limits of time are no part. An
+image that the task does not name is the environment's; records name it by themselves.
+"""
 
 _LENGTH = 16
+_BLOCK = 2**20
+_ONE_AT_A_TIME = threading.Lock()  # what several threads ask for at once is read once
+
+_State: TypeAlias = "tuple[tuple[str, int, int, int], ...]"
 
 
 def digest(task: Task) -> str:
-    """Return 16 hexadecimal digits of SHA-256 over what the agent gets and is graded by.
+    """Return 16 hexadecimal digits of SHA-256 over :data:`PARTS`, the content of files included.
 
-    Where the task was read from, its labels, and its limits of time are no part of it.
+    A file that is not there counts as missing and is no error. The content of each file is read
+    once in a process, and again when its size or its time changed.
     """
-    files = sorted((path, repr(spec)) for path, spec in task.files.items())
-    database = task.database and (task.database.engine, task.database.name, task.database.writes)
-    content = (
-        *(task.query, task.gold, task.env, files, task.setup, task.workdir, task.reward, database),
-        *(task.tests, task.test_setup, task.entry),
-    )
-    return hashlib.sha256(repr(content).encode("utf-8", "backslashreplace")).hexdigest()[:_LENGTH]
+    content = {name: _canonical(getattr(task, name)) for name in PARTS}
+    text = json.dumps(content, sort_keys=True, default=lambda value: f"{type(value)} {value}")
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:_LENGTH]
+
+
+def _canonical(value: Any) -> Any:
+    """Return what equal values have in common, as JSON values."""
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, (tuple, list)):
+        return [_canonical(each) for each in value]
+    if isinstance(value, FileSpec):
+        return {**vars(value), "content": hashlib.sha256(value.content).hexdigest()}
+    if isinstance(value, Mapping):
+        return {str(name): _canonical(each) for name, each in value.items()}
+    if isinstance(value, Archive):
+        return [value.at, value.keep_times_before, _of_archive(value)]
+    if isinstance(value, Database):
+        scripts = [_of_file(path) for path in value.scripts]
+        file = None if value.file is None else _of_file(value.file)
+        return [value.engine, value.name, value.writes, scripts, file]
+    if isinstance(value, ImageSource):
+        context = None if value.dockerfile is None else _of_context(value.dockerfile)
+        more = [[name, _of_file(path)] for name, path in value.context]
+        return [value.image, context, more]
+    if is_dataclass(value):
+        return {field.name: _canonical(getattr(value, field.name)) for field in fields(value)}
+    return value
+
+
+def _of_file(path: Path) -> str | None:
+    try:
+        with _ONE_AT_A_TIME:
+            return _file_content(path, _state(path, [path]))
+    except OSError:
+        return None
+
+
+def _of_archive(archive: Archive) -> str | None:
+    try:
+        path = archive.path
+        paths = [path, *paths_below(path)] if path.is_dir() else [path]
+        with _ONE_AT_A_TIME:
+            return _archive_content(archive, _state(path, paths))
+    except (OSError, SuiteError):
+        return None
+
+
+@cache
+def _of_context(dockerfile: Path) -> list[list[Any]] | None:
+    """Read what a build may use, once in a process, as it is built once."""
+    try:
+        return [
+            [name, bool(path.stat().st_mode & 0o100), _of_file(path)]
+            for name, path in context_files(dockerfile)
+        ]
+    except OSError:
+        return None
+
+
+def _state(root: Path, paths: Iterable[Path]) -> _State:
+    """Return what changes with the content of files: their names, modes, sizes and times."""
+    found = []
+    for path in paths:
+        state = path.stat() if path == root else path.lstat()
+        name = "" if path == root else str(path.relative_to(root))
+        found.append((name, state.st_mode, state.st_size, state.st_mtime_ns))
+    return tuple(found)
+
+
+@cache
+def _file_content(path: Path, state: _State) -> str:
+    content = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            content.update(block)
+    return content.hexdigest()
+
+
+@cache
+def _archive_content(archive: Archive, state: _State) -> str:
+    task = Task(id="", query="", gold=(), env="", suite="", dataset="", archive=archive)
+    return hashlib.sha256(build_archive(task, now=0.0)).hexdigest()

@@ -1,4 +1,4 @@
-"""A task's file tree as one tar archive."""
+"""The files that a task brings: its tree as one tar archive, and the context of its image."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from pytest_intercode.core.task import Archive, FileSpec, Task
 from pytest_intercode.errors import SuiteError
 
-__all__ = ["build_archive"]
+__all__ = ["build_archive", "context_files", "paths_below"]
 
 
 def build_archive(task: Task, now: float) -> bytes:
@@ -46,6 +46,19 @@ def build_archive(task: Task, now: float) -> bytes:
     return buffer.getvalue()
 
 
+def context_files(dockerfile: Path) -> list[tuple[str, Path]]:
+    """Return what the build of an image may use, as pairs of a name there and a path here.
+
+    ``NAME.Dockerfile`` may use what is in ``NAME/`` beside it; a plain ``Dockerfile`` the whole
+    folder that it is in.
+    """
+    if dockerfile.suffix == ".Dockerfile":
+        files = [dockerfile, *sorted(filter(Path.is_file, dockerfile.with_suffix("").rglob("*")))]
+    else:
+        files = sorted(filter(Path.is_file, dockerfile.parent.rglob("*")))
+    return [(str(path.relative_to(dockerfile.parent)), path) for path in files]
+
+
 def _copy(archive: Archive, out: tarfile.TarFile, now: float) -> None:
     prefix = archive.at.strip("/")
     try:
@@ -73,7 +86,7 @@ def _copy_folder(archive: Archive, out: tarfile.TarFile, now: float) -> None:
     """Add what is in a folder, in the order of its names; the folder itself stands for ``at``."""
     keep = archive.keep_times_before
     try:
-        for path in _below(archive.path):
+        for path in paths_below(archive.path):
             state = path.lstat()
             name = posixpath.join(archive.at, path.relative_to(archive.path).as_posix())
             entry = tarfile.TarInfo(name.strip("/"))
@@ -98,12 +111,12 @@ def _copy_folder(archive: Archive, out: tarfile.TarFile, now: float) -> None:
         raise SuiteError(f"{archive.path}: not a folder that can be read: {error}") from None
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    """Yield every path below a folder, sorted, a directory ahead of what is in it."""
+def paths_below(folder: Path) -> Iterator[Path]:
+    """Yield every path below a folder, sorted, a directory before what is in it."""
     for path in sorted(folder.iterdir()):
         yield path
         if path.is_dir() and not path.is_symlink():
-            yield from _below(path)
+            yield from paths_below(path)
 
 
 def _plain(name: str) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError
+from pytest_intercode.suites.files import context_files
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -165,21 +166,13 @@ class Images:
 
 
 def build_context(dockerfile: Path, more: Iterable[tuple[str, Path]] = ()) -> bytes:
-    """Return what a build may use as a tar archive: the Dockerfile and the folder of its name.
+    """Return what a build may use as a tar archive, which depends on names, modes and bytes alone.
 
-    ``NAME.Dockerfile`` may use what is in ``NAME/`` beside it; a plain ``Dockerfile`` the whole
-    folder that it is in. ``more`` are further files, by their names there. The archive depends on
-    names, modes and bytes alone.
+    ``more`` are further files, by their names there.
     """
-    if dockerfile.suffix == ".Dockerfile":
-        folder = dockerfile.with_suffix("")
-        files = [dockerfile, *sorted(path for path in folder.rglob("*") if path.is_file())]
-    else:
-        files = sorted(path for path in dockerfile.parent.rglob("*") if path.is_file())
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        named = [(str(path.relative_to(dockerfile.parent)), path) for path in files]
-        for name, path in (*named, *more):
+        for name, path in (*context_files(dockerfile), *more):
             entry = tarfile.TarInfo(name)
             try:
                 data = path.read_bytes()

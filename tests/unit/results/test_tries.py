@@ -1,19 +1,16 @@
-"""Which tries of a run count, whether a task is as it was, and files that end in a torn line."""
+"""Which tries of a run count, and files that end in a torn line."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_intercode.core.task import CodeTest, Database, FileSpec, Limits, RewardOptions, Task
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.reading import read_results
 from pytest_intercode.results.tries import by_task, counted
-from pytest_intercode.suites.digest import digest
 
 
 def _row(task: str = "t", outcome: str = "solved", **more: Any) -> dict[str, Any]:
@@ -75,48 +72,6 @@ def test_rows_of_intercode() -> None:
     ]
     assert all(each.graded for each in tries)
     assert not counted([_row(outcome="infrastructure-error")])[0].graded
-
-
-# -- tasks
-
-TASK = Task("t", "q", ("g",), "bash", "s", "d", files={"a": FileSpec("file", b"1")})
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"query": "r"},
-        {"gold": ("h",)},
-        {"gold": ("g", "h")},
-        {"files": {"a": FileSpec("file", b"2")}},
-        {"files": {"b": FileSpec("file", b"1")}},
-        {"files": {"a": FileSpec("file", b"1", mode=0o600)}},
-        {"setup": ("true",)},
-        {"workdir": "/work"},
-        {"reward": RewardOptions(output="never")},
-        {"database": Database("sqlite", "x")},
-        {"tests": (CodeTest("assert True"),)},
-        {"test_setup": "import x"},
-        {"entry": "f"},
-    ],
-)
-def test_another_task_has_another_digest(change: dict[str, Any]) -> None:
-    assert digest(replace(TASK, **change)) != digest(TASK)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"source": "x"}, {"hardness": "easy"}, {"tags": ("a",)}, {"repeat": 2}, {"limits": Limits(1)}],
-)
-def test_labels_and_limits_are_no_part_of_it(change: dict[str, Any]) -> None:
-    assert digest(replace(TASK, **change)) == digest(TASK)
-    assert len(digest(TASK)) == 16
-
-
-def test_the_order_of_files_is_no_part_of_it() -> None:
-    files = {"a": FileSpec("file", b"1"), "b": FileSpec("file", b"2")}
-    turned = dict(reversed(files.items()))
-    assert digest(replace(TASK, files=files)) == digest(replace(TASK, files=turned))
 
 
 # -- torn lines
