@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Iterable, Iterator
@@ -135,6 +136,37 @@ def _no_data(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
     monkeypatch.delenv("INTERCODE_DATA", raising=False)
     if default_data().is_dir():
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "caches"))
+
+
+# -- the reference data: they are large, not ours, and not part of the project
+
+
+def _folder(variable: str) -> Path:
+    value = os.environ.get(variable)
+    if not value:
+        pytest.skip(f"{variable} names no folder with the reference data")
+    path = Path(value)
+    if not path.is_dir():
+        pytest.fail(f"{variable}={value} is not a folder")
+    return path
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    return _folder("INTERCODE_DATA")
+
+
+@pytest.fixture(scope="session")
+def reference() -> Path:
+    return _folder("INTERCODE_REFERENCE")
+
+
+@pytest.fixture(scope="session")
+def recordings() -> Path:
+    return _folder("INTERCODE_RECORDINGS")
+
+
+# -- backends, and projects to run
 
 
 @pytest.fixture

@@ -41,6 +41,7 @@ def answer(request: Request) -> str | Reply:
     return "Thought: there is nothing to do\nAction: submit"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command(command: str, tmp_path: Path, quick_sandbox: str) -> None:
     for name, body in FILES.items():

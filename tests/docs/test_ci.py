@@ -217,6 +217,7 @@ def runner(project: Path, tmp_path: Path) -> Iterator[Runner]:
     print(made.said)  # shown where the test fails
 
 
+@pytest.mark.slow
 def test_one_job(runner: Runner) -> None:
     assert runner.run(read(ONE_JOB)) == {"episodes": True}
     report = {path.name for path in (runner.artefacts / "report").iterdir()}
@@ -224,6 +225,7 @@ def test_one_job(runner: Runner) -> None:
     assert "100.0%" in runner.summary.read_text()
 
 
+@pytest.mark.slow
 def test_many_jobs(runner: Runner) -> None:
     done = runner.run(read(SHARDED))
     assert done == {"episodes 1": True, "episodes 2": True, "episodes 3": True, "verdict": True}
@@ -269,6 +271,7 @@ def in_one_part(workflow: dict[str, Any]) -> dict[str, Any]:
     return workflow
 
 
+@pytest.mark.slow
 def test_an_agent_that_got_worse_fails_the_last_job(runner: Runner) -> None:
     done = runner.run(in_one_part(read(SHARDED)), AGENT="my_agent.py:Worse")
     assert done == {"episodes 1": True, "verdict": False}
@@ -277,6 +280,7 @@ def test_an_agent_that_got_worse_fails_the_last_job(runner: Runner) -> None:
     assert (runner.artefacts / "report" / "report.html").is_file()  # all the same
 
 
+@pytest.mark.slow
 def test_a_fault_fails_its_own_job(runner: Runner) -> None:
     done = runner.run(in_one_part(read(SHARDED)), AGENT="my_agent.py:NoSuchAgent")
     assert done == {"episodes 1": False, "verdict": False}

@@ -83,7 +83,11 @@ def _run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "page",
+    [page if page == "README.md" else pytest.param(page, marks=pytest.mark.slow) for page in PAGES],
+)
 def test_the_commands_of_a_page(page: str, prepared: Path, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     shutil.copytree(prepared, folder)

@@ -41,6 +41,7 @@ def masked(text: str) -> list[str]:
     return [re.sub(r"% \d+\.\d\d$", "% SECONDS", line) for line in lines if line]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "shown"), RUNS, ids=[command for command, _ in RUNS])
 def test_each_command(command: str, shown: str, tmp_path: Path, quick_sandbox: str) -> None:
     for name, body in FILES.items():

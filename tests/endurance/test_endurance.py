@@ -13,7 +13,7 @@ import docker
 import pytest
 
 from tests.conftest import PIDS, pids_of, wait_until_gone
-from tests.support.backends import processes_with
+from tests.support.backends import mounts, processes_with
 
 # Counts what the process holds after every fiftieth episode. Memory is what is Python's own and
 # the allocator's; a collection first, or garbage would be counted.
@@ -81,19 +81,13 @@ def check(folder: Path, held: list[dict[str, int]]) -> None:
     assert not Path(f"/proc/{process}").exists()
 
 
-def mounted() -> set[str]:
-    """Return where something is mounted, but for what Docker mounts for others meanwhile."""
-    lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    return {place for line in lines if "docker" not in (place := line.split()[4])}
-
-
 @pytest.mark.usefixtures("bubblewrap")
 def test_a_thousand_episodes_leave_nothing_behind(tmp_path: Path) -> None:
-    mounts = mounted()
+    before = mounts()
     held = run(tmp_path, "bubblewrap", 1000)
     assert len(held) == 20
     check(tmp_path, held)
-    assert not mounted() - mounts
+    assert not mounts() - before
     deadline = time.monotonic() + 10
     while (left := processes_with(str(tmp_path))) and time.monotonic() < deadline:
         time.sleep(0.1)

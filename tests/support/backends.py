@@ -149,6 +149,12 @@ class BubblewrapBackend:
         return sandbox.layers()
 
 
+def mounts() -> set[str]:
+    """Return what is mounted here, but for what engines mount meanwhile for others' containers."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return {line for line in lines if not any(name in line for name in ("docker", "containerd"))}
+
+
 def processes_with(word: str) -> list[int]:
     """Return the processes that have a word among their arguments or variables."""
     found = []

@@ -368,7 +368,7 @@ def test_playing_the_task_of_a_failing_test(start: Start) -> None:
     run.prompt(9)
     run.type("submit")
     run.expect(r"reward 1.00 after 2/10 turns \(your own; the test's result stays\)")
-    run.expect(r"<Episode of prints: reward 1.00 after 2/10 turns>")
+    run.expect(r"<EpisodeRecord of prints: reward 1.00 after 2/10 turns>")
     run.expect(r"\(Pdb\) ")
     run.type("intercode_episode.play()")  # once more, from the beginning
     run.prompt(10)
