@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pytest_intercode.plugin.settings import FailUnder
+from pytest_intercode.plugin.options import FailUnder
 from pytest_intercode.results.baseline import Baseline
 from pytest_intercode.results.summary import summarise
 from pytest_intercode.results.tries import Try

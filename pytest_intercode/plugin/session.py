@@ -28,7 +28,7 @@ from pytest_intercode.errors import (
     TornResultsWarning,
 )
 from pytest_intercode.plugin.run_budget import Spending
-from pytest_intercode.plugin.settings import TIMEOUT, Settings
+from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.startup import check, earlier_part, open_reports
 from pytest_intercode.plugin.xdist import Workers, is_worker, make_scheduler
 from pytest_intercode.sandboxes.protocol import SandboxSpec
@@ -191,11 +191,9 @@ class IntercodeSession:
         return settings.feedback or "observation"
 
     def timeout(self, task: Task) -> float | None:
-        """Return the seconds that an episode has; people in front of a terminal take their time."""
-        if task.timeout or self.settings.timeout:
-            return task.timeout or self.settings.timeout
+        """Return the seconds that an episode has, or None for no limit."""
         at_terminal = self._factory is not None and self._factory.terminal
-        return None if at_terminal else TIMEOUT
+        return self.settings.episode_timeout(task, at_terminal=at_terminal)
 
     def stage(
         self, environment: Environment

@@ -27,11 +27,6 @@ def check(session: IntercodeSession) -> None:
         ConfigurationError: two options do not go together, or what one names cannot be used.
     """
     settings = session.settings
-    if settings.agent and settings.audit:
-        raise ConfigurationError(
-            "--intercode-audit: the tasks are audited and no agent is run; leave out "
-            f"--intercode-agent={settings.agent}"
-        )
     if session.baseline is not None:
         _keep(settings, session.baseline.path, "the baseline")
     if settings.agent:
@@ -78,13 +73,7 @@ def earlier_part(session: IntercodeSession) -> Resumed | None:
         ConfigurationError: no results file is named, or it is none.
     """
     settings = session.settings
-    if not settings.resume:
-        return None
-    if settings.results is None:
-        raise ConfigurationError(
-            "--intercode-resume: needs --intercode-results=FILE.jsonl, the run to go on with"
-        )
-    if not settings.results.exists():
+    if not settings.resume or settings.results is None or not settings.results.exists():
         return None
     from pytest_intercode.plugin.resume import Resumed
 

@@ -13,6 +13,7 @@ import pytest
 
 from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.sandboxes.docker.engine import connect
+from tests.support.options_table import with_table
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -32,11 +33,9 @@ def test_shows_the_example_as_it_is(name: str, start: str) -> None:
     assert body(name, start).strip() in README
 
 
-def test_names_every_option(pytester: pytest.Pytester) -> None:
-    from pytest_intercode.plugin import _OPTIONS
-
-    for name, *_ in _OPTIONS:
-        assert f"--intercode-{name}" in README
+def test_the_table_of_options_is_that_of_the_code() -> None:
+    current = with_table(README)
+    assert current == README, "README.md is out of date: run python -m tests.support.options_table"
 
 
 def test_the_examples_work(pytester: pytest.Pytester) -> None:

@@ -154,9 +154,12 @@ def test_an_installed_plugin_is_light() -> None:
     assert not _HEAVY & (found - already)
     assert {name for name in found if name.startswith("pytest_intercode")} == {
         "pytest_intercode",
+        "pytest_intercode.core",
+        "pytest_intercode.core.values",
         "pytest_intercode.plugin",
         "pytest_intercode.plugin.fixtures",
         "pytest_intercode.plugin.hookspecs",
+        "pytest_intercode.plugin.options",
     }
 
 

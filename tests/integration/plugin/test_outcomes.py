@@ -12,7 +12,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from tests.conftest import PIDS, pids_of, results, wait_until_gone
+from tests.conftest import PIDS, SUITE, pids_of, results, wait_until_gone
 
 
 def outcomes() -> dict[str, str]:
@@ -250,6 +250,24 @@ def test_an_agent_that_never_answers(pytester: pytest.Pytester) -> None:
     result.assert_outcomes(passed=2, failed=1)
     assert outcomes() == {"prints": "timed-out", "writes": "solved", "both": "solved"}
     result.stdout.fnmatch_lines(["reward 0.00 < 1.00 after 0/10 turns, timed out after 1 s: *"])
+
+
+@pytest.mark.usefixtures("short_grace")
+@pytest.mark.parametrize("option", ["--intercode-timeout=1", "-ointercode_timeout=1"])
+def test_the_option_wins_over_the_time_of_the_task(
+    pytester: pytest.Pytester, pretend: Path, option: str
+) -> None:
+    pretend.write_text(SUITE.replace("hardness: easy", "timeout: 500"))
+    pytester.makepyfile(
+        silent="""
+        import time
+
+        def silent(observation):
+            time.sleep(3600)
+        """
+    )
+    run(pytester, "silent:silent", option, "-k", "prints").assert_outcomes(failed=1)
+    assert outcomes() == {"prints": "timed-out"}
 
 
 @pytest.mark.usefixtures("needs_sandboxes", "small_suite")

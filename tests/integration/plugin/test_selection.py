@@ -403,9 +403,12 @@ def test_inert_without_an_option(pytester: pytest.Pytester) -> None:
             ours = {name for name in sys.modules if name.startswith("pytest_intercode.")}
             assert not heavy
             assert ours == {
+                "pytest_intercode.core",
+                "pytest_intercode.core.values",
                 "pytest_intercode.plugin",
                 "pytest_intercode.plugin.fixtures",
                 "pytest_intercode.plugin.hookspecs",
+                "pytest_intercode.plugin.options",
             }
         """
     )

@@ -1,0 +1,203 @@
+"""The table of options: complete, the same everywhere, and what its values come to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.turn import Feedback, Profile
+from pytest_intercode.environments.registry import PROFILES
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.plugin.options import OPTIONS, FailUnder, Option
+from pytest_intercode.plugin.settings import Settings
+from pytest_intercode.sandboxes.choice import BACKENDS
+
+_BY_NAME = {option.name: option for option in OPTIONS}
+_TASK = Task("id", "query", ("gold",), "bash", "suite", "dataset")
+
+
+def test_names_are_unique() -> None:
+    assert len(_BY_NAME) == len(OPTIONS) > 30
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_each_option(option: Option) -> None:
+    assert option.help[0] == option.help[0].lower() or option.help.startswith("`")
+    assert not option.help.endswith(".")
+    assert "\n" not in option.help
+    assert bool(option.default) + bool(option.fallback) < 2
+    if option.default:
+        option.parse(option.default)
+    for rule in (option.needs, option.excludes):
+        assert rule is None or rule[0] in _BY_NAME
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [
+        ("sandbox", BACKENDS),
+        ("profile", PROFILES),
+        ("profile", get_args(Profile)),
+        ("feedback", get_args(Feedback)),
+        ("gate", ("tasks", "verdict")),
+    ],
+)
+def test_choices_are_those_of_the_code(name: str, allowed: tuple[str, ...]) -> None:
+    option = _BY_NAME[name]
+    assert option.metavar == "|".join(allowed)
+    assert [option.parse(value) for value in allowed] == list(allowed)
+    with pytest.raises(ValueError, match=f"^allowed are {', '.join(allowed)}"):
+        option.parse("else")
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "value"),
+    [
+        ("shard", "2/8", (2, 8)),
+        ("fail-under", "0.8", FailUnder(0.8, False)),
+        ("fail-under", "80%", FailUnder(0.8, False)),
+        ("fail-under", "lower: 1", FailUnder(1.0, True)),
+        ("network", "On", True),
+        ("network", "0", False),
+        ("max-cost", "0.25", 0.25),
+    ],
+)
+def test_values(name: str, written: str, value: object) -> None:
+    assert _BY_NAME[name].parse(written) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        *[("shard", written) for written in ("0/2", "3/2", "1", "a/b", "1/")],
+        *[("fail-under", written) for written in ("0", "1.1", "upper:0.5", "120%", "nan")],
+        *[("network", written) for written in ("maybe", "2")],
+        *[("max-turns", written) for written in ("0", "-1", "1.5", "many")],
+        *[("max-cost", written) for written in ("0", "nan", "inf", "-1")],
+    ],
+)
+def test_what_is_no_value(name: str, written: str) -> None:
+    with pytest.raises(ValueError, match=r"is needed"):
+        _BY_NAME[name].parse(written)
+
+
+def test_the_defaults(pytester: pytest.Pytester) -> None:
+    settings = Settings.of(pytester.parseconfig())
+    assert (settings.profile, settings.sandbox, settings.gate) == ("strict", "auto", "tasks")
+    assert (settings.concurrency, settings.repeat, settings.network) == (1, 1, False)
+    assert (settings.agent, settings.timeout, settings.feedback) == (None, None, None)
+    assert (settings.environments, settings.datasets, settings.agent_arguments) == ((), (), {})
+    several = Settings.of(pytester.parseconfig("--intercode-repeat=2"))
+    assert several.gate == "verdict"
+
+
+def test_values_are_put_in_form(pytester: pytest.Pytester) -> None:
+    settings = Settings.of(
+        pytester.parseconfig(
+            *("--intercode-env=sql,all", "--intercode-env= sql", "--intercode-max-tokens=7"),
+            *("--intercode-agent-arg=a=b=c", "--intercode-agent-arg= d = e "),
+            *("--intercode-results=~/r.jsonl", "--intercode-html=sub/p.html", "--intercode-audit"),
+            "--intercode-repeat=3",
+        )
+    )
+    assert settings.environments == ("sql", "bash", "python", "ctf")
+    assert settings.agent_arguments == {"a": "b=c", "d": "e"}
+    assert settings.results == Path.home() / "r.jsonl"
+    assert settings.html == pytester.path / "sub/p.html"
+    assert settings.budget.tokens == 7
+    assert settings.repeat == 1  # an audit needs one try
+
+
+@pytest.mark.parametrize(
+    ("line", "option", "message"),
+    [
+        (
+            "intercode_limit = x",
+            "",
+            "--intercode-limit=x (ini value intercode_limit of tox.ini): a whole number above 0 is "
+            "needed, found 'x'",
+        ),
+        (
+            "intercode_agent_arg = x",
+            "",
+            "--intercode-agent-arg x (ini value intercode_agent_arg of tox.ini): the form "
+            "KEY=VALUE is needed, found 'x'",
+        ),
+        (
+            "intercode_network = perhaps",
+            "",
+            "--intercode-network=perhaps (ini value intercode_network of tox.ini): true or false "
+            "is needed",
+        ),
+        (
+            "intercode_limit = x",
+            "--intercode-limit=y",
+            "--intercode-limit=y: a whole number above 0 is needed, found 'y'",
+        ),
+        (
+            "intercode_agent = oracle",
+            "--intercode-audit",
+            "--intercode-audit: the tasks are audited and no agent is run; leave out "
+            "--intercode-agent=oracle (ini value intercode_agent of tox.ini)",
+        ),
+        (
+            "intercode_resume = yes",
+            "",
+            "--intercode-resume (ini value intercode_resume of tox.ini): needs "
+            "--intercode-results=FILE.jsonl, the run to go on with",
+        ),
+        (
+            "intercode_rootfs = nowhere",
+            "",
+            "--intercode-rootfs={here}/nowhere (ini value intercode_rootfs of tox.ini): there is "
+            "no such folder",
+        ),
+    ],
+)
+def test_a_message_says_where_the_value_is_from(
+    pytester: pytest.Pytester, line: str, option: str, message: str
+) -> None:
+    pytester.makefile(".ini", tox=f"[pytest]\n{line}\n")
+    config = pytester.parseconfig(*filter(None, [option]))
+    with pytest.raises(ConfigurationError) as caught:
+        Settings.of(config)
+    assert str(caught.value) == message.replace("{here}", str(pytester.path))
+
+
+def test_help_shows_each_option(pytester: pytest.Pytester) -> None:
+    shown = " ".join(pytester.runpytest("--help").stdout.str().split())
+    for option in OPTIONS:
+        assert f" {option.form.replace(' ', '=')} " in shown
+        assert f"intercode_{option.key} ({'args' if option.repeatable else 'string'})" in shown
+    assert "time an episode has (default: the task's own, else 600)" in shown
+
+
+# -- how long an episode has
+
+
+@pytest.mark.parametrize(
+    ("given", "of_task", "at_terminal", "seconds"),
+    [
+        (None, None, False, 600.0),
+        (None, None, True, None),
+        (None, 20.0, False, 20.0),
+        (None, 20.0, True, 20.0),
+        (5.0, None, True, 5.0),
+        (5.0, 20.0, False, 5.0),
+        (30.0, 20.0, False, 30.0),
+    ],
+)
+def test_the_option_wins_over_the_task(
+    pytester: pytest.Pytester,
+    given: float | None,
+    of_task: float | None,
+    at_terminal: bool,
+    seconds: float | None,
+) -> None:
+    settings = replace(Settings.of(pytester.parseconfig()), timeout=given)
+    task = replace(_TASK, timeout=of_task)
+    assert settings.episode_timeout(task, at_terminal=at_terminal) == seconds
