@@ -7,19 +7,20 @@
     │   ├── SuiteError           a suite or dataset file, with its place
     │   │   └── MissingFile      a file that a suite names is not there
     │   └── AgentLoadError       an agent that cannot be imported or has no known style
+    ├── TaskError                the task's fault, never counted against the agent, never retried
+    │   └── GoldError            gold fails, never ends, or leaves nothing to compare with
+    │       ├── GoldRefused      the engine says that gold is wrong
+    │       └── MissingProgram   this machine lacks a program that gold uses
     ├── InfrastructureError      the machine's fault, never counted against the agent
     │   ├── EngineUnavailable    no Docker daemon, or no permission on its socket
     │   ├── ImageError           an image that cannot be built or found
     │   ├── SandboxError         a sandbox that did not start, or died
-    │   ├── FetchError           data that could not be fetched
-    │   └── GoldError            the task's own gold did not run to its end
-    │       ├── GoldRefused      the engine says that gold is wrong
-    │       └── MissingProgram   this machine lacks a program that gold uses
+    │   └── FetchError           data that could not be fetched
     ├── AgentError               the agent's fault: it raised, or its action is no string
     ├── EpisodeHalted            an episode that runs ahead is not wanted any more
     └── BudgetExhausted          raised at the agent by ``env.step`` when its turns are used up
 
-Messages of the first two are one line that says what, where, what is allowed and how to mend it.
+Messages of the first three are one line that says what, where, what is allowed and how to mend it.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ __all__ = [
     "MissingProgram",
     "SandboxError",
     "SuiteError",
+    "TaskError",
 ]
 
 
@@ -67,8 +69,24 @@ class AgentLoadError(ConfigurationError):
     """The agent named by ``--intercode-agent`` cannot be used."""
 
 
+class TaskError(IntercodeError):
+    """The task cannot be set up or graded, whatever an agent does."""
+
+
+class GoldError(TaskError):
+    """The gold of a task fails, never ends, or leaves nothing to compare with."""
+
+
+class GoldRefused(GoldError):
+    """The engine refused the gold of a task, with these words; the task is expected to fail."""
+
+
+class MissingProgram(GoldError):
+    """This machine lacks a program that the gold of a task uses; the task is skipped."""
+
+
 class InfrastructureError(IntercodeError):
-    """Something broke that is not the agent's doing."""
+    """The machine broke; neither the agent nor the task is at fault."""
 
 
 class EngineUnavailable(InfrastructureError):
@@ -85,18 +103,6 @@ class SandboxError(InfrastructureError):
 
 class FetchError(InfrastructureError):
     """A file could not be fetched, or is not what it should be; nothing of it was kept."""
-
-
-class GoldError(InfrastructureError):
-    """The gold of a task did not finish, so nothing can be graded against it."""
-
-
-class GoldRefused(GoldError):
-    """The engine refused the gold of a task, with these words; the task is expected to fail."""
-
-
-class MissingProgram(GoldError):
-    """This machine lacks a program that the gold of a task uses; the task is skipped."""
 
 
 class AgentError(IntercodeError):

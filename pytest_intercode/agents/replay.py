@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pytest_intercode.agents.arguments import read_arguments
 from pytest_intercode.agents.ledger import think
 from pytest_intercode.agents.protocol import Agent, AgentFactory, NoRecording
+from pytest_intercode.core.record import UNGRADED
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.errors import AgentLoadError, ConfigurationError
 from pytest_intercode.results.reading import (
@@ -43,9 +44,7 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
         raise AgentLoadError(f"--intercode-agent=replay: {path}: holds no recorded episode")
     # What else there is, is not what the agent would have done.
     played = [
-        row
-        for row in rows
-        if not row.get("superseded") and row.get("outcome") != "infrastructure-error"
+        row for row in rows if not row.get("superseded") and row.get("outcome") not in UNGRADED
     ]
     feedback = any(map(of_try_again, played))
     return AgentFactory(name, _maker(path, RecordedRun(played)), "reward" if feedback else "")

@@ -22,11 +22,11 @@ from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.errors import (
     ConfigurationError,
-    GoldError,
     GoldRefused,
     InfrastructureError,
     MissingProgram,
     SandboxError,
+    TaskError,
 )
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
@@ -67,7 +67,7 @@ class Auditor:
             files = unread(self._provider, task, self._shell(task)) if self._reads(task) else set()
         except MissingProgram as missing:
             return Audited(task, left_out=str(missing))
-        except (InfrastructureError, ConfigurationError) as error:
+        except (TaskError, InfrastructureError, ConfigurationError) as error:
             return Audited(task, left_out=" ".join(str(error).split()), broken=True)
         own = sorted(path for path in files if not self._is_shared(path, task))
         if own:
@@ -105,7 +105,7 @@ class Auditor:
             gold = play(self._provider, task, gold_answer(task))
         except (MissingProgram, SandboxError):
             raise
-        except GoldError as error:
+        except TaskError as error:
             why = _short(error, task)
             if isinstance(error, GoldRefused):  # the engine's own words, which quote no gold
                 yield Finding(task.id, "gold-runs", why, _gold(task))
@@ -176,7 +176,7 @@ class Auditor:
                 return play(self._provider, task, answer, seconds)
             except SandboxError:
                 raise
-            except GoldError:
+            except TaskError:
                 continue
         return None
 
@@ -185,7 +185,7 @@ class Auditor:
             again = play(self._provider, task, gold_answer(task), pause=_APART)
         except SandboxError:
             raise
-        except GoldError as error:
+        except TaskError as error:
             said = "gold runs once and not the next time"
             yield Finding(task.id, "twins-agree", said, _short(error, task))
             return
@@ -262,7 +262,7 @@ def _gold(task: Task) -> str:
     return "" if task.env == "ctf" else f"-- gold:\n{text}"
 
 
-def _short(error: GoldError, task: Task) -> str:
+def _short(error: TaskError, task: Task) -> str:
     """Leave out of a message what every line of the report has."""
     said = str(error)
     with contextlib.suppress(ValueError):

@@ -39,7 +39,8 @@ def unread(provider: SandboxProvider, task: Task, environment: type[ShellEnviron
         environment: the class of its environment.
 
     Raises:
-        InfrastructureError: there is no sandbox, or setup failed.
+        TaskError: setup failed.
+        InfrastructureError: there is no sandbox.
     """
     left = {
         path

@@ -91,7 +91,8 @@ def play(
         pause: seconds before the first action, in which gold is at work.
 
     Raises:
-        InfrastructureError: gold did not run to its end, or no sandbox could be had.
+        TaskError: gold did not run to its end.
+        InfrastructureError: no sandbox could be had.
     """
     try:
         return _play(provider, task, answer, action_timeout, pause)

@@ -126,7 +126,8 @@ class Engine(Protocol):
             limits: the task's limits, as far as they can be held for one session.
 
         Raises:
-            InfrastructureError: the engine cannot be started, or the database not be made.
+            TaskError: the database cannot be made.
+            InfrastructureError: the engine cannot be started.
         """
 
     def close(self) -> None:

@@ -108,7 +108,7 @@ class Environment(abc.ABC):
         """Start the episode's sandboxes and bring them into the task's first state.
 
         Raises:
-            TaskError: the task cannot be set up, or its gold does not work.
+            TaskError: the task cannot be set up.
             InfrastructureError: no sandbox could be had, or one broke.
         """
 
@@ -122,6 +122,10 @@ class Environment(abc.ABC):
 
         Args:
             answer: what was submitted in words; None if nothing was.
+
+        Raises:
+            TaskError: nothing can be compared, as gold does not work.
+            InfrastructureError: a sandbox broke.
         """
 
     @abc.abstractmethod
@@ -198,7 +202,8 @@ class Environment(abc.ABC):
 
         Raises:
             ConfigurationError: there is no such task.
-            InfrastructureError: no sandbox could be had, or the task could not be set up.
+            TaskError: the task cannot be set up.
+            InfrastructureError: no sandbox could be had, or one broke.
         """
         self._process.check()
         with self._lock:
@@ -221,6 +226,7 @@ class Environment(abc.ABC):
         Raises:
             BudgetExhausted: the episode is over.
             TypeError: the action is not a string.
+            TaskError: nothing can be graded, as gold does not work.
             InfrastructureError: the sandbox broke.
         """
         if not isinstance(action, str):

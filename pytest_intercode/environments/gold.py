@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 
-from pytest_intercode.errors import InfrastructureError, SandboxError
+from pytest_intercode.errors import IntercodeError, SandboxError
 from pytest_intercode.sandboxes.protocol import Changes, Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
@@ -76,7 +76,8 @@ class GoldRun:
         """Wait for gold and return what it left.
 
         Raises:
-            InfrastructureError: its sandbox broke, or gold did not run to its end.
+            TaskError: the task cannot be set up, or gold did not run to its end.
+            InfrastructureError: its sandbox broke.
         """
         self._order.make_urgent()
         try:
@@ -97,5 +98,5 @@ class GoldRun:
         self.abandon()
         if self._future.cancel():
             return
-        with contextlib.suppress(InfrastructureError, TimeoutError, FutureTimeout):
+        with contextlib.suppress(IntercodeError, TimeoutError, FutureTimeout):
             self._future.result(timeout=_PATIENCE).sandbox.close()

@@ -13,7 +13,7 @@ from pytest_intercode.core.task import ENVIRONMENTS, ImageSource, Task
 from pytest_intercode.core.turn import Observation
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.gold import GoldRun
-from pytest_intercode.errors import GoldError
+from pytest_intercode.errors import TaskError
 from pytest_intercode.sandboxes.protocol import Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.files import build_archive
@@ -47,7 +47,7 @@ def prepare(sandbox: Sandbox, task: Task, now: float) -> None:
             given the same list the same times.
 
     Raises:
-        GoldError: a setup command of the task failed.
+        TaskError: a setup command of the task failed.
         SandboxError: the sandbox broke.
     """
     archive = build_archive(task, now)
@@ -61,7 +61,7 @@ def prepare(sandbox: Sandbox, task: Task, now: float) -> None:
         status, output = sandbox.admin(line, _SETUP_TIMEOUT)
         if status != 0:
             said = " ".join(output.decode("utf-8", "replace").split())[-300:]
-            raise GoldError(
+            raise TaskError(
                 f"{task.source}: task {task.id!r}: the setup command {command!r} ended with "
                 f"status {status}: {said or 'no output'}"
             )

@@ -104,7 +104,8 @@ class IntercodeEnv(gymnasium.Env[str, str]):
             The task's query, and facts about the task.
 
         Raises:
-            InfrastructureError: no sandbox could be had, or the task could not be set up.
+            TaskError: the task cannot be set up.
+            InfrastructureError: no sandbox could be had.
         """
         if self._closed:
             raise ClosedEnvironmentError("the environment is closed; make another")

@@ -51,7 +51,7 @@ async function readIndex() {
 // What a task's tries came to in one run; spoiled ones do not count, unless there is nothing else.
 function summed(tries) {
   if (!tries.length) return null;
-  const graded = tries.filter((each) => each.outcome !== "infrastructure-error");
+  const graded = tries.filter((each) => !["task-error", "infrastructure-error"].includes(each.outcome));
   const counted = graded.length ? graded : tries;
   const solved = graded.filter((each) => each.outcome === "solved").length;
   const mean = (name) => counted.reduce((sum, each) => sum + (each[name] || 0), 0) / counted.length;

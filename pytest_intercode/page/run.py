@@ -20,6 +20,7 @@ OUTCOMES = (
     "out-of-budget",
     "timed-out",
     "agent-error",
+    "task-error",
     "infrastructure-error",
 )
 """All outcomes, in the order in which they are shown."""

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_intercode.core.record import EpisodeRecord, TaskRecord
 from pytest_intercode.core.text import harmless
-from pytest_intercode.errors import EngineUnavailable, InfrastructureError
+from pytest_intercode.errors import EngineUnavailable, InfrastructureError, TaskError
 from pytest_intercode.plugin.session import session_of, task_of
 from pytest_intercode.results.writing import episode_row
 from pytest_intercode.suites.digest import digest
@@ -39,7 +39,7 @@ def keep_episode(item: pytest.Item, episode: EpisodeRecord) -> None:
 def complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
     """Put what we know on a report that pytest has just made."""
     error = call.excinfo.value if call.excinfo is not None else None
-    if isinstance(error, InfrastructureError):
+    if isinstance(error, (InfrastructureError, TaskError)):
         _complete_broken(report, item, error)
         return
     if report.when != "call":
@@ -55,16 +55,16 @@ def complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo
 
 
 def _complete_broken(
-    report: pytest.TestReport, item: pytest.Item, error: InfrastructureError
+    report: pytest.TestReport, item: pytest.Item, error: InfrastructureError | TaskError
 ) -> None:
-    """Report a fault of the infrastructure as an ERROR with its reason, not as a failing agent."""
+    """Report a fault of the infrastructure or the task as an ERROR, not as a failing agent."""
     task = task_of(item)
     if task is None:
         return
     session = session_of(item.config)
     episode = EpisodeRecord(
         task=TaskRecord.of(task, digest(task)),
-        outcome="infrastructure-error",
+        outcome="task-error" if isinstance(error, TaskError) else "infrastructure-error",
         reward=0.0,
         turns=(),
         max_turns=session.settings.max_turns or task.max_turns,
@@ -75,10 +75,12 @@ def _complete_broken(
     )
     _set_properties(item, episode)
     report.intercode = episode_row(episode, node_id=item.nodeid)  # type: ignore[attr-defined]
-    if hasattr(report, "wasxfail"):  # the agent may fail, but this was not the agent
-        del report.wasxfail
-        report.outcome = "failed"
     report.longrepr = episode.headline
+    if hasattr(report, "wasxfail"):
+        if isinstance(error, TaskError):
+            return  # the task is known not to work
+        del report.wasxfail  # the agent may fail, but this was not the agent
+        report.outcome = "failed"
     if report.when == "call":
         report.when = "setup"  # pytest calls a fault outside of the test itself an error
     if isinstance(error, EngineUnavailable):

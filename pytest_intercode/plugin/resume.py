@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_intercode.core.record import UNGRADED
 from pytest_intercode.core.text import harmless
 from pytest_intercode.results.writing import shown
 from pytest_intercode.suites.digest import digest
@@ -36,7 +37,7 @@ class Resumed:
         self._rows = {
             str(row["node_id"]): row
             for row in rows
-            if row.get("node_id") and row.get("outcome") not in (None, "infrastructure-error")
+            if row.get("node_id") and row.get("outcome") not in (None, *UNGRADED)
         }
 
     @property

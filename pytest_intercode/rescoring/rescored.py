@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pytest_intercode.core.record import UNGRADED
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import ConfigurationError
@@ -91,7 +92,7 @@ def rescore(
     task_of = tasks if callable(tasks) else _finder(list(tasks))
     done = Rescored()
     for number, row in enumerate(rows):
-        if row.get("superseded") or row.get("outcome") == "infrastructure-error":
+        if row.get("superseded") or row.get("outcome") in UNGRADED:
             done.rows.append(dict(row))
             done.left += 1
             continue

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from pytest_intercode.core.record import UNGRADED
+
 __all__ = ["TaskKey", "Try", "by_task", "counted", "key_of", "solved"]
 
 _OURS = "::test_solves"
@@ -49,8 +51,8 @@ class Try(NamedTuple):
 
     @property
     def graded(self) -> bool:
-        """Whether it says something about the agent: infrastructure errors do not."""
-        return self.outcome != "infrastructure-error"
+        """Whether it says something about the agent; faults of task and infrastructure do not."""
+        return self.outcome not in UNGRADED
 
     @property
     def solved(self) -> bool:

@@ -22,7 +22,7 @@ from pytest_intercode.agents.ledger import Ledger
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.turn import Observation, StepResult
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.errors import AgentError, BudgetExhausted, InfrastructureError
+from pytest_intercode.errors import AgentError, BudgetExhausted, InfrastructureError, TaskError
 from pytest_intercode.rollouts.budgets import RunBudget
 
 __all__ = ["AgentRun"]
@@ -55,7 +55,7 @@ class AgentRun:
         run_budget: RunBudget,
     ) -> None:
         self.failure: BaseException | None = None
-        self.spoiled: InfrastructureError | None = None
+        self.spoiled: InfrastructureError | TaskError | None = None
         self.done = threading.Event()
         self.in_environment = False
         self.parked = False
@@ -223,7 +223,7 @@ class AgentRun:
                     self._send_off()
                 self._refused += 1
                 raise
-            except InfrastructureError as error:
+            except (InfrastructureError, TaskError) as error:
                 if not self._called_off:
                     self.spoiled = error
                 raise

@@ -91,6 +91,7 @@ def run_episode(
         The record, whatever the agent did.
 
     Raises:
+        TaskError: nothing can be graded, as gold does not work.
         InfrastructureError: the sandbox broke; nothing can be said of the agent.
         QuitRun: the user, who is the agent, wants to end the run.
         EpisodeHalted: it was ended from another thread, and is not graded.
@@ -126,9 +127,10 @@ def run_episode(
         while run.in_environment and time.monotonic() < until and not run.done.wait(0.02):
             pass  # the action that runs is being stopped
     seconds = time.monotonic() - began
-    broken = run.spoiled or run.failure
-    if isinstance(broken, (InfrastructureError, QuitRun)):
-        raise broken
+    if run.spoiled is not None:
+        raise run.spoiled
+    if isinstance(run.failure, (InfrastructureError, QuitRun)):
+        raise run.failure
     graded = environment.end("stopped")
     gone = not timed_out or run.done.wait(_FAREWELL) or run.send_away(_FAREWELL)
     still_there = run.parked or not gone

@@ -27,7 +27,8 @@ def reset(environment: Environment, task: Task) -> None:
     """Start an episode on a fresh sandbox.
 
     Raises:
-        InfrastructureError: no sandbox could be had, or the task could not be set up.
+        TaskError: the task cannot be set up.
+        InfrastructureError: no sandbox could be had.
         ConfigurationError: the task is not what the environment needs.
     """
     try:
@@ -55,6 +56,7 @@ def play(
         halt: what ends the episode from another thread.
 
     Raises:
+        TaskError: nothing can be graded, as gold does not work; it is not tried again.
         InfrastructureError: it was spoiled twice.
         QuitRun: the user, who is the agent, wants to end the run.
         EpisodeHalted: it was ended from another thread.

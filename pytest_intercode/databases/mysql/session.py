@@ -12,7 +12,7 @@ from pytest_intercode.databases.mysql.server import MySqlServer
 from pytest_intercode.databases.mysql.state import read_state
 from pytest_intercode.databases.mysql.wire import Watch
 from pytest_intercode.databases.protocol import Answer, Cell, ResultSet, State
-from pytest_intercode.errors import InfrastructureError, SandboxError
+from pytest_intercode.errors import SandboxError, TaskError
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
@@ -51,7 +51,7 @@ class MySqlSession:
             matters, as they may still hold something.
 
     Raises:
-        InfrastructureError: there is no such database.
+        TaskError: there is no such database.
         SandboxError: no server can be had.
     """
 
@@ -213,7 +213,7 @@ class MySqlSession:
             except (MySQLError, OSError) as error:
                 code, message = _worded(error)
                 if code in _NO_DATABASE:
-                    raise InfrastructureError(
+                    raise TaskError(
                         f"the scripts make no database {self._database!r}; they make: "
                         f"{', '.join(self._server.databases())}"
                     ) from None

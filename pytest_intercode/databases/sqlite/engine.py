@@ -18,7 +18,7 @@ from pytest_intercode.databases.sqlite.forks import SqliteForks
 from pytest_intercode.databases.sqlite.process import Lost, SqliteProcess
 from pytest_intercode.databases.sqlite.session import SqliteSession
 from pytest_intercode.databases.sqlite.worker import COPY, FILE, IMAGE, SCRIPT
-from pytest_intercode.errors import GoldError, SandboxError
+from pytest_intercode.errors import SandboxError, TaskError
 
 __all__ = ["SqliteEngine"]
 
@@ -49,7 +49,7 @@ class SqliteEngine:
         """Open a session on a copy of a database.
 
         Raises:
-            GoldError: the database cannot be made.
+            TaskError: the database cannot be made.
             SandboxError: no process can be started.
         """
         source = self._source(database, writes)
@@ -74,7 +74,7 @@ class SqliteEngine:
             raise SandboxError(f"SQLite's process did not load the database: {lost}") from None
         if reply.error:
             process.close()
-            raise GoldError(f"SQLite cannot load the database: {reply.error}")
+            raise TaskError(f"SQLite cannot load the database: {reply.error}")
         return process
 
     def _forget(self, session: SqliteSession) -> None:
@@ -112,11 +112,11 @@ class SqliteEngine:
                 SCRIPT, script, writes=True, memory=_BUILD_MEMORY, timeout=_BUILD_TIMEOUT
             )
             if reply.error:
-                raise GoldError(self._mistake(texts) or f"{scripts[0]}: {reply.error}")
+                raise TaskError(self._mistake(texts) or f"{scripts[0]}: {reply.error}")
             image = process.image(_BUILD_TIMEOUT)
             return _Source(IMAGE, image) if image else _Source(SCRIPT, script)
         except Lost as lost:
-            raise GoldError(f"{scripts[0]}: SQLite did not come to its end: {lost}") from None
+            raise TaskError(f"{scripts[0]}: SQLite did not come to its end: {lost}") from None
         finally:
             process.close()
 
@@ -140,7 +140,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise GoldError(f"{path}: cannot be read: {error}") from None
+        raise TaskError(f"{path}: cannot be read: {error}") from None
 
 
 def _file(path: Path, writes: bool) -> _Source:
@@ -149,7 +149,7 @@ def _file(path: Path, writes: bool) -> _Source:
             head = file.read(16)
         large = path.stat().st_size > _LARGE and not writes
     except OSError as error:
-        raise GoldError(f"{path}: cannot be read: {error}") from None
+        raise TaskError(f"{path}: cannot be read: {error}") from None
     if head != b"SQLite format 3\0":
-        raise GoldError(f"{path}: is not an SQLite database")
+        raise TaskError(f"{path}: is not an SQLite database")
     return _Source(FILE if large else COPY, os.fsencode(path.absolute()))

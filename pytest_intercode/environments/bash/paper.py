@@ -20,7 +20,7 @@ from pytest_intercode.environments.bash.strict import BashEnvironment
 from pytest_intercode.environments.gold import Gold
 from pytest_intercode.environments.paper_shell import PaperShell, run_words, split_words
 from pytest_intercode.environments.shell import prepare
-from pytest_intercode.errors import GoldError, InfrastructureError
+from pytest_intercode.errors import IntercodeError, TaskError
 from pytest_intercode.rewards.bash_paper import (
     PaperState,
     bash_paper_reward,
@@ -79,7 +79,7 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         prepare(sandbox, task, self._began)
         status, output = sandbox.admin(_MAKE_REPOSITORY, _TIMEOUT)
         if status != 0:
-            raise GoldError(
+            raise TaskError(
                 f"the paper profile needs git in the image of task {task.id!r}: "
                 f"{output.decode('utf-8', 'replace').strip()[-300:]}"
             )
@@ -140,7 +140,7 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
     def stop(self) -> None:
         """Note what InterCode's next reset would restore, and end both sandboxes."""
         if self._sandbox and self._gold and self.task and self._graded:
-            with contextlib.suppress(InfrastructureError):
+            with contextlib.suppress(IntercodeError):
                 self._note(self._sandbox, self.task, "agent")
                 self._note(self._gold.result().sandbox, self.task, "gold")
         super().stop()

@@ -13,7 +13,7 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Observation, Profile, StepResult
 from pytest_intercode.environments.shell import ShellEnvironment
-from pytest_intercode.errors import GoldError
+from pytest_intercode.errors import TaskError
 from pytest_intercode.rewards.ctf import FlagDigest, ctf_strict_reward
 from pytest_intercode.sandboxes.protocol import Sandbox
 
@@ -63,7 +63,7 @@ class CtfEnvironment(ShellEnvironment):
         """Run setup, whose text must not stay in the sandbox."""
         super().prepare(sandbox, task)
         if task.setup and sandbox.admin(_NO_COPIES, _PATIENCE)[0] != 0:
-            raise GoldError(
+            raise TaskError(
                 f"{task.source}: task {task.id!r}: setup left a copy of its shell at work, and the "
                 "agent could read setup's text in its memory. Let what goes on be a program of its "
                 "own, as in: `program &`, or `(...; exec program) &`"

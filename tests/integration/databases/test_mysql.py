@@ -36,8 +36,8 @@ from pytest_intercode.errors import (
     EngineUnavailable,
     GoldRefused,
     ImageError,
-    InfrastructureError,
     SandboxError,
+    TaskError,
 )
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
@@ -629,9 +629,7 @@ def test_gold_that_the_server_refuses(provider: SandboxProvider, shop: Database)
 
 def test_no_such_database(engine: MySqlEngine, shop: Database) -> None:
     wrong = Database("mysql", "shop", shop.scripts)
-    with pytest.raises(
-        InfrastructureError, match="no database 'shop'; they make: elsewhere, shop_1"
-    ):
+    with pytest.raises(TaskError, match="no database 'shop'; they make: elsewhere, shop_1"):
         engine.session(wrong, writes=False, limits=Limits())
 
 

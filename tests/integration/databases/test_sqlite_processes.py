@@ -19,7 +19,7 @@ from pytest_intercode.databases.sqlite.engine import SqliteEngine
 from pytest_intercode.databases.sqlite.session import SqliteSession
 from pytest_intercode.environments.sql.gold import KeptSessions
 from pytest_intercode.environments.sql.strict import SqlEnvironment
-from pytest_intercode.errors import GoldError, SandboxError
+from pytest_intercode.errors import SandboxError, TaskError
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from tests.support.sql_shop import (
     CHEAPEST,
@@ -101,7 +101,7 @@ def test_mistakes_in_scripts(
 ) -> None:
     script = tmp_path / "x.sql"
     script.write_text(content)
-    with pytest.raises(GoldError, match=message):
+    with pytest.raises(TaskError, match=message):
         _session(sqlite_engine, Database("sqlite", "x", (script,)))
 
 
@@ -115,7 +115,7 @@ def test_several_scripts_and_what_is_no_database(
     assert _ask(
         _session(sqlite_engine, Database("sqlite", "x", (first, second))), "SELECT * FROM t"
     ) == ((1,),)
-    with pytest.raises(GoldError, match=r"c\.sqlite: is not an SQLite database"):
+    with pytest.raises(TaskError, match=r"c\.sqlite: is not an SQLite database"):
         _session(sqlite_engine, Database("sqlite", "x", file=third))
 
 

@@ -13,7 +13,7 @@ import pytest
 from pytest_intercode.core.task import FileSpec
 from pytest_intercode.environments.ctf.paper import PaperCtfEnvironment
 from pytest_intercode.environments.ctf.strict import CtfEnvironment
-from pytest_intercode.errors import GoldError
+from pytest_intercode.errors import TaskError
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from tests.support import puzzles
 from tests.support.puzzles import Start
@@ -173,12 +173,12 @@ def test_a_service_outlives_what_happens_to_actions(start: Start) -> None:
 
 
 def test_setup_that_leaves_its_shell_behind_is_a_mistake(start: Start) -> None:
-    with pytest.raises(GoldError, match="task 't': setup left a copy of its shell at work"):
+    with pytest.raises(TaskError, match="task 't': setup left a copy of its shell at work"):
         start(setup=(f"secret={SECRET}; (while :; do sleep 1; done) &",))
 
 
 def test_setup_that_fails_is_told_with_its_output(start: Start) -> None:
-    with pytest.raises(GoldError, match=r"'echo no luck; exit 3' ended with status 3: no luck$"):
+    with pytest.raises(TaskError, match=r"'echo no luck; exit 3' ended with status 3: no luck$"):
         start(setup=("true", "echo no luck; exit 3"))
-    with pytest.raises(GoldError, match="status 127: setup: line 2: nosuch: command not found"):
+    with pytest.raises(TaskError, match="status 127: setup: line 2: nosuch: command not found"):
         start(setup=("nosuch",))

@@ -502,10 +502,58 @@ def test_a_setup_command_that_fails(pytester: pytest.Pytester, small_suite: Path
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(
         [
-            "infrastructure error: *suite.yaml*: task 'prints': the setup command * ended with "
+            "task error: *suite.yaml*: task 'prints': the setup command * ended with "
             "status 3: no such luck"
         ]
     )
+    assert outcomes() == {"prints": "task-error"}
+
+
+COUNTED = """
+import pathlib
+from agents import Solver
+
+
+class Counted(Solver):
+    def reset(self, task):
+        super().reset(task)
+        with pathlib.Path("resets").open("a") as file:
+            print(task.id, file=file)
+"""
+
+
+@pytest.mark.usefixtures("needs_sandboxes")
+@pytest.mark.parametrize("options", [[], ["--intercode-concurrency=2"], ["-n1"]])
+def test_a_gold_that_never_ends_is_the_tasks_fault(
+    pytester: pytest.Pytester, small_suite: Path, options: list[str]
+) -> None:
+    pytester.makepyfile(counted=COUNTED)
+    text = small_suite.read_text().replace(
+        "gold: echo hello", "gold: sleep 60\n    action_timeout: 0.5"
+    )
+    small_suite.write_text(text)
+    said = "*suite.yaml:*: task 'prints': gold did not end within 0.5 s: sleep 60"
+    result = run(pytester, "counted:Counted", "-k", "prints or writes", *options)
+    result.assert_outcomes(passed=1, errors=1)
+    assert result.ret == 1
+    assert outcomes() == {"prints": "task-error", "writes": "solved"}
+    result.stdout.fnmatch_lines(
+        [
+            "*_ ERROR at setup of test_solves[[]prints[]] _*",
+            f"task error: {said}",
+            "all * 2 * 1 * 100.0% *",
+            "outcomes: 1 task-error, 1 solved",
+        ]
+    )
+    assert sorted(Path("resets").read_text().split()) == ["prints", "writes"]
+
+    small_suite.write_text(text.replace("hardness: easy", "xfail: gold never ends", 1))
+    result = run(pytester, "counted:Counted", "-k", "prints or writes", "-rx", *options)
+    result.assert_outcomes(passed=1, xfailed=1)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["XFAIL suite.yaml::test_solves[[]prints[]] - gold never ends"])
+    prints = next(row for row in results(Path("r.jsonl")) if row["task_id"] == "prints")
+    assert (prints["outcome"], prints["attempts"]) == ("task-error", [])
 
 
 # -- rewards as feedback
