@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -94,35 +94,51 @@ NOT_THE_SAME_TWICE = {
 }
 
 
+# What prints or counts something of the moment or the machine: the time, the calendar, times of
+# files, an address, the load, processes, all files there are. On most of them, InterCode's own code
+# does not agree with itself. docs/conformance.md has a line for each that was seen to differ.
+READ_THE_MOMENT = {
+    *("fs1-00030", "fs1-00045", "fs1-00055", "fs2-00036", "fs2-00037", "fs2-00042", "fs2-00048"),
+    *("fs2-00052", "fs3-00010", "fs3-00016", "fs3-00022", "fs3-00033", "fs4-00002", "fs4-00005"),
+    *("fs4-00021", "fs4-00025"),
+}
+
+
 @dataclass
 class Agreement:
-    """How often our rewards and successes are the reference's."""
+    """How often our rewards and successes are the reference's, and which tasks' are not."""
 
     steps: int = 0
     equal_steps: int = 0
     episodes: int = 0
     equal_episodes: int = 0
+    different: dict[str, int] = field(default_factory=dict)
 
     def add(self, ours: dict[str, dict[str, Any]], theirs: Iterable[dict[str, Any]]) -> None:
         for row in theirs:
-            mine = ours[f"nl2bash-fs{row['fs']}-{row['task_id']:05d}"]
+            name = f"fs{row['fs']}-{row['task_id']:05d}"
+            history = ours[f"nl2bash-{name}"]["turn_history"]
             expected = [(step["action"], step.get("reward", 0.0)) for step in row["steps"]]
-            history = mine["turn_history"]
             rewards = [float(reward) for reward in history["rewards"]]
+            equal = 0
             for action, reward, (wanted_action, wanted) in zip(
                 history["actions"], rewards, expected, strict=False
             ):
                 assert action == wanted_action
                 self.steps += 1
-                self.equal_steps += abs(reward - wanted) <= 0.005
+                equal += abs(reward - wanted) <= 0.005
+            self.equal_steps += equal
             self.episodes += 1
             solved = max(rewards, default=0.0) >= 1.0
-            self.equal_episodes += solved == (max(r for _, r in expected) >= 1.0)
+            same = solved == (max(r for _, r in expected) >= 1.0)
+            self.equal_episodes += same
+            if not same or equal < len(rewards):
+                self.different[name] = len(rewards) - equal
 
     def __str__(self) -> str:
         return (
             f"{self.equal_steps}/{self.steps} steps, "
-            f"{self.equal_episodes}/{self.episodes} episodes equal"
+            f"{self.equal_episodes}/{self.episodes} episodes equal; different: {self.different}"
         )
 
 
@@ -152,30 +168,17 @@ def test_strict_noop(runs: Runs) -> None:
                 assert row["reward"] == 0.0, row["task_id"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "least_steps", "least_episodes"),
-    [
-        # 198 or 199 of 200 episodes agree in most runs. The room below is for golds that print
-        # the time or the host, on six of which the reference disagrees with itself.
-        ("gpt-4", 0.97, 0.98),
-        ("gold", 0.97, 0.98),
-        ("noop", 0.97, 0.98),
-    ],
-)
-def test_paper(
-    kind: str, least_steps: float, least_episodes: float, runs: Runs, reference: Path
-) -> None:
+@pytest.mark.parametrize("kind", PAPER)
+def test_paper(kind: str, runs: Runs, reference: Path) -> None:
     """Rewards after every step, and success, are those of InterCode's own code."""
     agreement = Agreement()
     for part in PARTS_OF[kind]:
         file = reference / f"bash_fs{part}_{kind}.jsonl.gz"
         with gzip.open(file, "rt", encoding="utf-8") as lines:
             agreement.add(runs[kind, part], map(json.loads, lines))
-    assert agreement.episodes == sum(SIZES[part] for part in PARTS_OF[kind])
-    for equal, of, least, least_room in (
-        (agreement.equal_steps, agreement.steps, least_steps, 7),
-        (agreement.equal_episodes, agreement.episodes, least_episodes, 2),
-    ):
-        # Of a few, those that read the time or a busy machine are more than their share.
-        assert of - equal <= max(least_room, (1 - least) * of), str(agreement)
     print(agreement)
+    assert agreement.episodes == sum(SIZES[part] for part in PARTS_OF[kind])
+    assert agreement.different.keys() <= READ_THE_MOMENT, str(agreement)
+    if ALL:  # of all, 97.5 % of steps and 98 % of episodes agree in most runs
+        assert agreement.equal_steps >= 0.97 * agreement.steps, str(agreement)
+        assert agreement.equal_episodes >= 0.97 * agreement.episodes, str(agreement)

@@ -22,7 +22,7 @@ from typing import IO, Any
 
 __all__ = ["Browser", "chromium"]
 
-_PATIENCE = 30.0
+_PATIENCE = 120.0
 
 # The browser reads from descriptor 3 and writes to 4, wherever ours are.
 _START = """\

@@ -181,7 +181,7 @@ def crash(is_mariadb: bool) -> Crash:
 
     def end_it(session: MySqlSession) -> Answer:
         if not is_mariadb:
-            return run(session, BOMB, 20, max_bytes=1 << 30)
+            return run(session, BOMB, 120, max_bytes=1 << 30)
         kill = "sleep 0.3; kill -KILL $(pidof mariadbd mysqld)"
         killer = threading.Thread(target=session._server._sandbox.admin, args=(kill, 10))
         killer.start()
@@ -227,7 +227,7 @@ def test_answers(open_session: Open) -> None:
         (2, "ink", Decimal("7.50"), datetime.date(2024, 2, 1), None),
     )
     assert (answer.error, answer.code, answer.ended, answer.lost) == ("", None, "itself", False)
-    assert 0 < answer.seconds < 5
+    assert 0 < answer.seconds < 30
     assert rows(session, "SELECT NAME FROM ITEM WHERE ID = 1") == (
         ("pen",),
     )  # lower_case_table_names
@@ -290,7 +290,7 @@ def test_bounds_of_a_result(open_session: Open) -> None:
     # a gigabyte
     began = time.monotonic()
     assert size("SELECT REPEAT('x', 1000000) FROM number", max_bytes=4_000_000) == (4, True)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     # one row of 60 MB
     wide = ", ".join(["REPEAT('x', 3000000)"] * 20)
     answer = run(session, f"SELECT {wide}")
@@ -312,7 +312,7 @@ def test_the_clock_ends_a_statement_and_no_more(open_session: Open, statement: s
     answer = run(session, statement, 0.3)
     assert (answer.ended, answer.lost, answer.result) == ("timeout", False, None)
     assert answer.error
-    assert 0.3 <= answer.seconds < 3
+    assert 0.3 <= answer.seconds < 30
     for _ in range(20):  # the kill hits none of the statements after it
         assert rows(session, "SELECT @mine") == ((3,),)
 
@@ -327,7 +327,7 @@ def test_an_endless_result_is_stopped(open_session: Open) -> None:
         max_bytes=10**9,
     )
     assert (answer.ended, answer.result) == ("timeout", None)
-    assert answer.seconds < 3
+    assert answer.seconds < 30
     assert rows(session, NAMES)[0] == ("pen",)
 
 
@@ -336,7 +336,7 @@ def test_interrupt(open_session: Open) -> None:
     threading.Timer(0.3, session.interrupt).start()
     answer = run(session, "SELECT SLEEP(100)")
     assert (answer.ended, answer.result) == ("cancelled", None)
-    assert answer.seconds < 3
+    assert answer.seconds < 30
     assert run(session, "SELECT 1").ended == "cancelled"
 
 

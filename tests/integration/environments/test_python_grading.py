@@ -577,7 +577,7 @@ def test_closing_stops_grading(provider: SandboxProvider) -> None:
     began = time.monotonic()
     environment.close()
     thread.join()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
 
 
 # -- the paper profile, in which gold stays in the namespace once it was graded

@@ -20,7 +20,7 @@ from pytest_intercode.suites.loader import bundled_folder
 from tests.support.backends import Backend
 
 SOON = 15.0  # seconds; far more than any short action takes, even on a busy machine
-PROMPTLY = 3.0
+PROMPTLY = 10.0
 TIMEOUT = 0.4
 
 

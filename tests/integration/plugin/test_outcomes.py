@@ -226,7 +226,7 @@ def test_an_agent_that_will_not_hear_of_its_budget_ends(pytester: pytest.Pyteste
     )
     began = time.monotonic()
     run(pytester, "deaf:deaf", "--intercode-timeout=1", "-k", "prints").assert_outcomes(failed=1)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     (row,) = results(Path("r.jsonl"))
     assert row["outcome"] in ("timed-out", "out-of-budget")
     assert row["summary"]["turns_taken"] == 10

@@ -28,7 +28,7 @@ from tests.integration.conftest import Launch
 from tests.support.backends import Backend
 
 SOON = 15.0  # seconds; far more than any short action takes, even on a busy machine
-PROMPTLY = 3.0  # seconds that an end may take, likewise
+PROMPTLY = 10.0  # seconds that an end may take, likewise
 GO = "until [ -e /tmp/go ]; do sleep 0.02; done"
 """What a background job waits for, so that no test depends on who is faster."""
 

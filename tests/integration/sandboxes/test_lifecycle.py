@@ -196,7 +196,7 @@ def test_vanished_sandbox_is_an_error_with_its_name(backend: Backend, launch: La
     with pytest.raises(SandboxError, match=f"sandbox {sandbox.name} ended while in use"):
         sandbox.run("sleep 1000", 60)
     killer.join()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     for call in (sandbox.changes, lambda: sandbox.admin("true", SOON), lambda: sandbox.settle(1)):
         with pytest.raises(SandboxError, match=sandbox.name):
             call()

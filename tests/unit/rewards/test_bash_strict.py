@@ -376,9 +376,9 @@ def test_numbers_are_one_however_they_are_written(number: object, zeros: int) ->
     "text", ["1" * 65536 + "x", "1" + "0" * 65536, "1." * 32768, "1e" * 32768, "-1" * 32768]
 )
 def test_numbers_take_no_time_whatever_the_agent_prints(text: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     normalise(text, [_NUMBERS])
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_pattern() -> None:

@@ -175,7 +175,7 @@ def test_timed_out_agent_that_never_answers() -> None:
             episode = play(agent, environment, timeout=0.1)
     finally:
         left.set()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
     assert (episode.outcome, episode.reward, episode.turns) == ("timed-out", 0.0, ())
     assert episode.headline == (
         "reward 0.00 < 1.00 after 0/4 turns, timed out after 0 s: 0 is not it"
@@ -190,7 +190,7 @@ def test_timed_out_in_an_action() -> None:
     assert episode.outcome == "timed-out"
     assert environment.interrupted.is_set()
     assert [turn.action for turn in episode.turns] == ["1", "hang"]
-    assert episode.seconds < 5
+    assert episode.seconds < 15
 
 
 def test_time_that_is_up_while_a_submission_is_graded() -> None:
@@ -238,7 +238,7 @@ def test_agent_that_swallows_the_end_of_its_budget() -> None:
     assert episode.outcome == "out-of-budget"
     assert len(episode.turns) == 4
     assert 1 <= len(tries) < 20  # then it is taken out of its loop
-    assert episode.seconds < 5
+    assert episode.seconds < 15
     assert episode.reward == near(0.8)
 
 
@@ -255,7 +255,7 @@ def test_agent_that_swallows_everything_is_held_and_named() -> None:
 
     episode = play(agent, timeout=30.0)
     assert (episode.outcome, len(episode.turns)) == ("out-of-budget", 4)
-    assert episode.seconds < 10
+    assert episode.seconds < 15
     assert episode.left_behind == ("the agent's own thread, which still runs",)
     before = len(tries)
     time.sleep(0.1)
