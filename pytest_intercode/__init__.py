@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_intercode.agents.facade import AgentEnvironment
+    from pytest_intercode.agents.agent_environment import AgentEnvironment
     from pytest_intercode.agents.ledger import log, spend, think
     from pytest_intercode.core.record import Episode, EpisodeRecord
     from pytest_intercode.core.reward import Reward
@@ -52,7 +52,7 @@ __all__ = [
 
 # Imported when first asked for: whoever merely has the plugin installed pays for none of it.
 _HOMES = {
-    "AgentEnvironment": "agents.facade",
+    "AgentEnvironment": "agents.agent_environment",
     "Budget": "core.usage",
     "BudgetExhausted": "errors",
     "Environment": "environments.base",

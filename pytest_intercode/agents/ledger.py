@@ -1,8 +1,7 @@
-"""What an agent uses up and what it says beside its actions, written down as the episode goes on.
+"""The ledger of an episode: what the agent uses up, its thoughts, and its output beside actions.
 
-The turn loop opens one ledger for each episode. Agents write into it through their environment
-(``env.spend(...)``) or, wherever they are on the episode's thread, through the functions here.
-Pure bookkeeping: it knows of budgets, and ends nothing itself but the call that went over one.
+The turn loop opens one for each episode. Agents write into it through their environment
+(``env.spend(...)``) or, anywhere on the episode's thread, through the functions here.
 """
 
 from __future__ import annotations
@@ -10,25 +9,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_intercode.core.usage import UNSPENT, Budget, Usage, reached
 from pytest_intercode.errors import AgentError, BudgetExhausted
 
 __all__ = ["Ledger", "Note", "current_ledger", "log", "spend", "think"]
 
-_LONGEST = 64 * 1024  # characters that one turn keeps of thoughts, and of a log
-_CUT = "\n[... more was not kept ...]\n"
+_LONGEST = 64 * 1024  # characters kept of the thoughts of one turn, and of its log
+_TRUNCATED = "\n[... more was not kept ...]\n"
 
 
 @dataclass(frozen=True)
 class Note:
-    """What came with one action.
+    """What was recorded with one action.
 
     Attributes:
         thought: what the agent thought.
-        log: what it printed beside.
-        usage: what it used up for it.
+        log: its output beside the action.
+        usage: what it used up.
     """
 
     thought: str = ""
@@ -41,8 +40,8 @@ class Ledger:
 
     Args:
         budget: what the episode may use up.
-        charge: told of everything that is used up, also when the episode is over; returns why
-            the whole run may go on no further, or the empty string.
+        charge: called with everything that is used up, also after the end of the episode; returns
+            why the run is to end, or the empty string.
         stop: ends the episode, as a budget is used up.
 
     Attributes:
@@ -62,8 +61,7 @@ class Ledger:
         self._charge = charge
         self._stop = stop
         self._lock = threading.Lock()
-        self._thoughts = self._logged = ""
-        self._since = UNSPENT
+        self._note = Note()
         self._closed = False
 
     def spend(
@@ -74,7 +72,7 @@ class Ledger:
         cost: float | None = None,
         requests: int = 1,
     ) -> None:
-        """Write down what a request to a model used up.
+        """Record what a request to a model used up.
 
         Args:
             input_tokens: tokens that went in.
@@ -83,20 +81,19 @@ class Ledger:
             requests: how many requests this was.
 
         Raises:
-            BudgetExhausted: a budget of the episode's or of the run's is used up. What the answer
+            BudgetExhausted: a budget of the episode or of the run is used up. What the answer
                 asked for is not run any more; the state is graded as it is.
-            AgentError: a number is none or below 0, or money is limited and the cost is not known.
+            AgentError: a number is negative or malformed, or money is limited and the cost is not
+                known.
         """
-        used = _checked(requests, input_tokens, output_tokens, cost)
+        used = _usage(requests, input_tokens, output_tokens, cost)
         with self._lock:
-            spent_by_run = self._charge(used)  # the money is gone, whoever still wants to know
+            spent_by_run = self._charge(used)  # the money is gone, also after the episode
             if self._closed:
                 raise BudgetExhausted("the episode is over")
             self.usage += used
-            self._since += used
-            if not self.exhausted:
-                self.exhausted = self._over() or spent_by_run
-            exhausted = self.exhausted
+            self._note = replace(self._note, usage=self._note.usage + used)
+            self.exhausted = exhausted = self.exhausted or self._over() or spent_by_run
         if exhausted:
             self._stop()
             raise BudgetExhausted(f"the episode is over: {exhausted}")
@@ -107,31 +104,30 @@ class Ledger:
             )
 
     def exhaust(self, reason: str) -> None:
-        """Say that a budget that others count is used up."""
+        """Record that a budget that is counted elsewhere is used up, and end the episode."""
         with self._lock:
             self.exhausted = self.exhausted or reason
         self._stop()
 
     def think(self, text: str) -> None:
-        """Write down a thought that goes with the next action."""
+        """Record a thought that goes with the next action."""
         with self._lock:
-            self._thoughts = _joined(self._thoughts, text, "\n")
+            thought = _append(self._note.thought, text, "\n")
+            self._note = replace(self._note, thought=thought)
 
     def log(self, text: str) -> None:
-        """Write down what the agent printed beside its actions."""
+        """Record output of the agent that is no action."""
         with self._lock:
-            self._logged = _joined(self._logged, text, "")
+            self._note = replace(self._note, log=_append(self._note.log, text, ""))
 
     def take(self) -> Note:
-        """Return what came since the last time."""
+        """Return what was recorded since the last call."""
         with self._lock:
-            note = Note(self._thoughts, self._logged, self._since)
-            self._thoughts = self._logged = ""
-            self._since = UNSPENT
+            note, self._note = self._note, Note()
         return note
 
     def close(self) -> None:
-        """The episode is over: whoever still spends is told so."""
+        """End the episode: from now on :meth:`spend` raises."""
         with self._lock:
             self._closed = True
 
@@ -145,9 +141,9 @@ class Ledger:
         return ""
 
 
-def _checked(requests: int, input_tokens: int, output_tokens: int, cost: float | None) -> Usage:
-    whole = {"requests": requests, "input_tokens": input_tokens, "output_tokens": output_tokens}
-    for name, value in whole.items():
+def _usage(requests: int, input_tokens: int, output_tokens: int, cost: float | None) -> Usage:
+    counts = {"requests": requests, "input_tokens": input_tokens, "output_tokens": output_tokens}
+    for name, value in counts.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise AgentError(f"spend({name}={value!r:.40}): a whole number from 0 up is needed")
     number = isinstance(cost, (int, float)) and not isinstance(cost, bool)
@@ -156,11 +152,11 @@ def _checked(requests: int, input_tokens: int, output_tokens: int, cost: float |
     return Usage(requests, input_tokens, output_tokens, None if cost is None else float(cost))
 
 
-def _joined(before: str, text: str, between: str) -> str:
+def _append(before: str, text: str, between: str) -> str:
     if len(before) >= _LONGEST or not text:
         return before
     after = f"{before}{between}{text}" if before else str(text)
-    return after if len(after) < _LONGEST else after[:_LONGEST] + _CUT
+    return after if len(after) < _LONGEST else after[:_LONGEST] + _TRUNCATED
 
 
 _current: ContextVar[Ledger | None] = ContextVar("intercode_ledger", default=None)
@@ -178,13 +174,13 @@ def spend(
     cost: float | None = None,
     requests: int = 1,
 ) -> None:
-    """Write down what a request to a model used up; see :meth:`Ledger.spend`.
+    """Record what a request to a model used up; see :meth:`Ledger.spend`.
 
-    Outside of an episode there is nothing to write it into, and nothing happens.
+    Outside of an episode nothing happens.
 
     Raises:
         BudgetExhausted: a budget is used up.
-        AgentError: a number is none or below 0.
+        AgentError: a number is negative or malformed.
     """
     ledger = _current.get()
     if ledger is not None:
@@ -194,14 +190,14 @@ def spend(
 
 
 def think(text: str) -> None:
-    """Write down a thought that goes with the next action; outside of an episode, nothing."""
+    """Record a thought that goes with the next action; outside of an episode nothing happens."""
     ledger = _current.get()
     if ledger is not None:
         ledger.think(text)
 
 
 def log(text: str) -> None:
-    """Write down what the agent printed beside; outside of an episode, nothing."""
+    """Record output that is no action; outside of an episode nothing happens."""
     ledger = _current.get()
     if ledger is not None:
         ledger.log(text)

@@ -25,7 +25,7 @@ _BUILT_IN = {
     "oracle": ("oracle", "oracle"),
     "replay": ("replay", "replay:FILE"),
     "human": ("human", "human"),
-    "command": ("command", "command:CMDLINE"),
+    "command": ("program", "command:CMDLINE"),
     "mcp": ("mcp", "mcp:CMDLINE"),
     "single-turn": ("chat", "single-turn"),
     "try-again": ("chat", "try-again"),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.arguments import read_arguments
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task, TaskView
@@ -26,7 +26,7 @@ def make_oracle(task: Task) -> Agent:
     if task.env == "python":
         actions.append(f"submit {entry_of(task).partition('.')[0]}".rstrip())
 
-    def run(_: TaskView, env: Any) -> None:
+    def run(_: TaskView, env: AgentEnvironment) -> None:
         for action in actions:
             *_rest, terminated, truncated, _info = env.step(action)
             if terminated or truncated:

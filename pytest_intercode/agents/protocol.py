@@ -1,4 +1,4 @@
-"""What an agent is, and the one shape that the turn loop calls whatever the user wrote.
+"""What an agent is, and the one interface through which the turn loop calls all of them.
 
 Users write one of these, sync or async::
 
@@ -12,16 +12,18 @@ Users write one of these, sync or async::
         return "ls"                             env.step("ls")
 
 ``reset`` and ``close`` are optional, and so is ``abort``: it is called from another thread when
-the time is up, and ends what the agent waits for.
+time is up, and ends what the agent waits for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.core.task import Task, TaskView
+from pytest_intercode.core.turn import Observation
 
 __all__ = ["Agent", "AgentFactory", "NoRecording", "QuitRun"]
 
@@ -34,26 +36,28 @@ def _nothing(*_: object) -> None:
 class Agent:
     """One instance of an agent for one episode.
 
+    The callables may be coroutine functions.
+
     Attributes:
         style: ``step`` is asked for one action at a time, ``loop`` drives the episode itself.
         act: observation to action (step style).
         run: task and environment to nothing (loop style).
         reset: called with the task before the first action (step style).
         close: called when the episode is over.
-        name: what to call it where the user gave it no name.
-        again: makes a fresh one for the same task, for an episode that has to be run again.
-        abort: ends what the agent waits for, from another thread, when its time is up; quick,
-            and callable at any moment, also twice.
+        name: shown where the user gave it no name.
+        again: makes a new one for the same task, for an episode that has to be run again.
+        abort: ends what the agent waits for when its time is up; returns quickly, and may be
+            called from another thread, at any moment, also twice.
     """
 
     style: Literal["step", "loop"]
-    act: Callable[[Any], Any] = _nothing
-    run: Callable[[TaskView, Any], Any] = _nothing
-    reset: Callable[[TaskView], Any] = _nothing
-    close: Callable[[], Any] = _nothing
+    act: Callable[[Observation], object] = _nothing
+    run: Callable[[TaskView, AgentEnvironment], object] = _nothing
+    reset: Callable[[TaskView], object] = _nothing
+    close: Callable[[], object] = _nothing
     name: str = ""
     again: Callable[[], Agent] | None = None
-    abort: Callable[[], Any] = _nothing
+    abort: Callable[[], object] = _nothing
 
 
 class NoRecording(Exception):
@@ -61,7 +65,7 @@ class NoRecording(Exception):
 
 
 class QuitRun(Exception):
-    """The user, who is the agent, has enough of the whole run; the episode does not count."""
+    """The user, who is the agent, ends the whole run; the episode does not count."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +74,10 @@ class AgentFactory:
 
     Attributes:
         name: the agent as the user named it.
-        make: task to agent. Only agents of ours that must know gold (the oracle) look at more
-            than ``task.view()``.
+        make: task to agent. Only the oracle, which plays gold, reads more than ``task.view()``.
         feedback: ``reward`` for an agent that is made for rewards as feedback; it gets them unless
             ``--intercode-feedback`` says otherwise.
-        terminal: it talks to the user's terminal.
+        terminal: it uses the user's terminal.
         priced: False for an agent that reports tokens and no cost, so that money cannot be
             limited; None where that is not known.
         close: called once, when the run is over.

@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NoReturn
 
-from pytest_intercode.agents.facade import AgentEnvironment
+from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.ledger import Ledger
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.turn import Observation, StepResult

@@ -13,10 +13,11 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.chat import make_factory
 from pytest_intercode.agents.chat.react import react
 from pytest_intercode.core.task import Database, Task, TaskView
@@ -126,7 +127,7 @@ def test_recorded_actions_come_back(
                     *("1", row["query"], ("",), name, "recorded", "recorded"), database=database
                 )
                 env = Recorded(task.view(len(played)), [seen for *_, seen in played])
-                factory.make(task).run(env.task, env)
+                factory.make(task).run(env.task, cast(AgentEnvironment, env))
                 expected = [recorded(action, seen) for _, action, seen in played]
                 total += len(played)
                 pairs = zip(expected, env.came, strict=True)

@@ -11,7 +11,7 @@ from pytest_intercode.agents.protocol import QuitRun
 from pytest_intercode.errors import suggestion
 
 if TYPE_CHECKING:
-    from pytest_intercode.agents.facade import AgentEnvironment
+    from pytest_intercode.agents.agent_environment import AgentEnvironment
     from pytest_intercode.core.task import TaskView
     from pytest_intercode.core.turn import Observation
 

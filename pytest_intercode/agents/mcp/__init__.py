@@ -1,6 +1,6 @@
-"""MCP: the environment as tools for a coding agent that is a program of its own.
+"""The agent ``mcp:CMDLINE``: a coding agent of its own, with the environment as tools over MCP.
 
-Nothing here but ``serving`` and ``tools`` imports the SDK.
+Only ``server`` imports the SDK.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Serves episodes over MCP: one event loop on a thread of its own, one HTTP port for all episodes.
+"""The MCP server, on the official SDK: one event loop on a thread, one HTTP port for all episodes.
 
-An episode is reached over HTTP by its token, and over a Unix socket in a folder that only this
-user may open; ``stdio.py`` passes an agent's standard streams on to that. Imports the SDK and
-uvicorn, so it is imported only when an episode is served.
+An episode has an endpoint: over HTTP it is reached by its bearer token, and over a Unix socket in
+a folder that only this user may open; ``stdio.py`` connects a client's standard streams to that.
+Imports the SDK and uvicorn, so it is imported only when an episode is served.
 """
 
 from __future__ import annotations
@@ -10,51 +10,60 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-import json
+import importlib.metadata
 import secrets
 import socket
-import threading
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, cast
 
 import anyio
+import mcp.types as types
 import uvicorn
+from anyio.from_thread import start_blocking_portal
+from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend, RequireAuthMiddleware
+from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
-from starlette.types import Receive, Scope, Send
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["Door", "Serving"]
+from pytest_intercode.agents.mcp import texts
+from pytest_intercode.agents.mcp.calls import Calls, Reply
+from pytest_intercode.core.task import TaskView
+
+__all__ = ["Endpoint", "McpServer"]
 
 _HOST = "127.0.0.1"
 _PATH = "/mcp"
-_PATIENCE = 10.0  # seconds for the loop to do what it is asked
+_PATIENCE = 10.0  # seconds for the HTTP server to end
 _LONGEST_LINE = 16 * 1024 * 1024  # bytes of a message over stdio
+_META = "pytest-intercode/result"
 
-_T = TypeVar("_T")
 
-
-class Door:
-    """The way into one episode.
+class Endpoint:
+    """Where the client of one episode finds its tools.
 
     Attributes:
-        token: the bearer token; none but requests with it reach the episode.
-        url: where the streamable HTTP server is.
-        socket: the Unix socket.
-        used: whether an agent has come in.
+        token: the bearer token; only requests with it reach the episode.
+        url: the address of the HTTP server.
+        socket: the path of the Unix socket.
+        used: whether a client has connected.
     """
 
-    def __init__(self, server: Server[Any], url: str, path: Path) -> None:
+    def __init__(self, tools: Server[Any], url: str, path: Path) -> None:
         self.token = secrets.token_urlsafe(32)
         self.url = url
         self.socket = path
         self.used = False
-        self._server = server
+        self._tools = tools
         port = url.removeprefix(f"http://{_HOST}:").removesuffix(_PATH)
         self._http = StreamableHTTPSessionManager(
-            server,
+            tools,
             stateless=True,
             # A page in a browser sends its Origin, and a rebound name sends itself as the Host.
             security_settings=TransportSecuritySettings(
@@ -62,60 +71,41 @@ class Door:
             ),
         )
         self._connections: set[asyncio.Task[None]] = set()
-        self._closing = asyncio.Event()
-        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._hosting: asyncio.Task[None] | None = None
 
-    async def open(self) -> None:
-        """Let agents in."""
-        self._hosting = asyncio.create_task(self._host())
-        await asyncio.wait([self._opened, self._hosting], return_when=asyncio.FIRST_COMPLETED)
-        if self._hosting.done():
-            await self._hosting
-
-    async def close(self) -> None:
-        """Let nobody in any more, and end what is open."""
-        self._closing.set()
-        if self._hosting is not None:
-            await self._hosting
-
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request that has shown the token."""
-        self.used = True
-        await self._http.handle_request(scope, receive, send)
-
-    async def _host(self) -> None:
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[None]:
+        """Serve clients; at the end of the context all their connections are closed."""
         async with self._http.run():
-            unix = await asyncio.start_unix_server(
+            listener = await asyncio.start_unix_server(
                 self._connect, path=self.socket, limit=_LONGEST_LINE
             )
             try:
-                if not self._opened.done():
-                    self._opened.set_result(None)
-                await self._closing.wait()
+                yield
             finally:
-                unix.close()
+                listener.close()
                 for connection in self._connections:
                     connection.cancel()
                 await asyncio.gather(*self._connections, return_exceptions=True)
 
+    async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer an HTTP request that had the token."""
+        self.used = True
+        await self._http.handle_request(scope, receive, send)
+
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one stdio server's process until it ends."""
+        """Serve one connection of the Unix socket until it ends."""
         self.used = True
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
+        # stdio_server is annotated with files, and uses no more of them than this.
+        files = cast("anyio.AsyncFile[str]", _TextStream(reader, writer))
         try:
-            # Any pair of streams will do for it, although it is annotated with files.
-            async with stdio_server(
-                cast("anyio.AsyncFile[str]", _Lines(reader)),
-                cast("anyio.AsyncFile[str]", _Out(writer)),
-            ) as (incoming, outgoing):
-                await self._server.run(
-                    incoming, outgoing, self._server.create_initialization_options()
-                )
+            async with stdio_server(files, files) as (incoming, outgoing):
+                options = self._tools.create_initialization_options()
+                await self._tools.run(incoming, outgoing, options)
         except asyncio.CancelledError:
-            pass  # the episode is over; asyncio would complain of a cancelled connection
+            pass  # the episode is over; asyncio would log a cancelled connection
         finally:
             self._connections.discard(task)
             writer.close()
@@ -123,144 +113,203 @@ class Door:
                 await writer.wait_closed()
 
 
-class _Lines:
-    """The lines of a connection, as text."""
+class _TextStream:
+    """A connection as a file of text, read by lines."""
 
-    def __init__(self, reader: asyncio.StreamReader) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
+        self._writer = writer
 
     async def __aiter__(self) -> AsyncIterator[str]:
         with contextlib.suppress(OSError, ValueError):  # a line without end
             while line := await self._reader.readline():
                 yield line.decode("utf-8", "replace")
 
-
-class _Out:
-    """The other direction of a connection."""
-
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
-        self._writer = writer
-
     async def write(self, text: str) -> None:
         self._writer.write(text.encode("utf-8"))
 
     async def flush(self) -> None:
-        with contextlib.suppress(OSError):  # it is gone
+        with contextlib.suppress(OSError):  # it is closed
             await self._writer.drain()
 
 
-class Serving:
+class McpServer:
     """The event loop and the HTTP server of one pytest process.
 
     Attributes:
-        url: where the streamable HTTP server is.
+        url: the address of the HTTP server.
     """
 
     def __init__(self) -> None:
-        self._doors: dict[str, Door] = {}
-        self._loop = asyncio.new_event_loop()
+        self._endpoints: dict[str, tuple[Endpoint, AbstractContextManager[None]]] = {}
         # With the protocol named, asyncio sends at once; else every answer takes 40 ms longer.
-        self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        self._listener.bind((_HOST, 0))
-        self._listener.listen()
-        self.url = f"http://{_HOST}:{self._listener.getsockname()[1]}{_PATH}"
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.bind((_HOST, 0))
+        listener.listen()
+        self.url = f"http://{_HOST}:{listener.getsockname()[1]}{_PATH}"
+        app: ASGIApp = RequireAuthMiddleware(self._handle_request, required_scopes=[])
         self._uvicorn = uvicorn.Server(
             uvicorn.Config(
-                self._answer,
+                AuthenticationMiddleware(app, BearerAuthBackend(self)),
                 interface="asgi3",
                 loop="none",
                 http="h11",
                 ws="none",
                 lifespan="off",
                 proxy_headers=False,
-                log_config=None,  # loggers belong to whoever runs the tests
+                log_config=None,  # loggers belong to the user's tests
                 timeout_graceful_shutdown=1,
             )
         )
-        self._thread = threading.Thread(target=self._run, name="intercode-mcp", daemon=True)
-        self._thread.start()
+        self._open = ExitStack()
+        self._open.callback(listener.close)
+        self._portal = self._open.enter_context(start_blocking_portal(name="intercode-mcp"))
+        self._serving = self._portal.start_task_soon(lambda: self._uvicorn.serve([listener]))
 
-    def open(self, server: Server[Any], path: Path) -> Door:
+    def open(
+        self, task: TaskView, calls: Calls, turns_left: Callable[[], int], path: Path
+    ) -> Endpoint:
         """Serve an episode.
 
         Args:
-            server: its MCP server.
+            task: its task.
+            calls: where the calls of its tools go.
+            turns_left: returns how many turns the agent has now.
             path: where its Unix socket is to be.
         """
+        endpoint = Endpoint(_make_tools(task, calls, turns_left), self.url, path)
+        serving = self._portal.wrap_async_context_manager(endpoint.serve())
+        serving.__enter__()
+        self._endpoints[endpoint.token] = endpoint, serving
+        return endpoint
 
-        async def make() -> Door:
-            door = Door(server, self.url, path)
-            await door.open()
-            self._doors[door.token] = door
-            return door
-
-        return self._ask(make())
-
-    def shut(self, door: Door) -> None:
-        """Serve an episode no more; returns when nothing of it is open. May be called twice."""
-
-        async def end() -> None:
-            self._doors.pop(door.token, None)
-            await door.close()
-
-        if self._thread.is_alive():
-            self._ask(end())
+    def shut(self, endpoint: Endpoint) -> None:
+        """End an endpoint, and return when all its connections are closed; may be called twice."""
+        _, serving = self._endpoints.pop(endpoint.token, (None, None))
+        if serving is not None:
+            serving.__exit__(None, None, None)
 
     def close(self) -> None:
         """End the server and its thread; may be called twice."""
-        if not self._thread.is_alive():
-            return
-        for door in list(self._doors.values()):
-            self.shut(door)
+        for endpoint, _ in list(self._endpoints.values()):
+            self.shut(endpoint)
         self._uvicorn.should_exit = True
-        self._thread.join(_PATIENCE)
+        self._serving.result(_PATIENCE)
+        self._open.close()
 
-    def _ask(self, work: Coroutine[Any, Any, _T]) -> _T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE)
-
-    def _run(self) -> None:
-        try:
-            self._loop.run_until_complete(self._uvicorn.serve(sockets=[self._listener]))
-            left = asyncio.all_tasks(self._loop)
-            for task in left:
-                task.cancel()
-            if left:
-                self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-        finally:
-            self._loop.close()
-            self._listener.close()
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request with the token of an episode through to it, and no other."""
-        headers = dict(scope["headers"])
-        kind, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-        door = self._door(token.strip()) if kind.lower() == "bearer" else None
-        if door is None:
-            await _refuse(send, 401, "the bearer token of an episode is needed", b"Bearer")
-        elif scope["path"] != _PATH:
-            await _refuse(send, 404, f"there is only {_PATH}")
-        elif scope["method"] != "POST":
-            # Nothing is ever sent unasked, so there is no stream to GET and no session to DELETE.
-            await _refuse(send, 405, "only POST is served")
-        else:
-            await door.answer(scope, receive, send)
-
-    def _door(self, token: str) -> Door | None:
-        given = token.encode("utf-8")
-        found = None
-        for known, door in self._doors.items():
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """Return the access that a bearer token gives; called by the SDK."""
+        given = token.strip().encode()
+        for known in list(self._endpoints):
             if hmac.compare_digest(known.encode(), given):
-                found = door
-        return found
+                return AccessToken(token=known, client_id=known, scopes=[])
+        return None
+
+    async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request with a known token on to its endpoint."""
+        endpoint, _ = self._endpoints.get(scope["user"].username, (None, None))
+        if scope["path"] != _PATH or endpoint is None:
+            response = PlainTextResponse(f"there is only {_PATH}", 404)
+        elif scope["method"] != "POST":
+            # The server sends nothing unasked: there is no stream to GET, no session to DELETE.
+            response = PlainTextResponse("only POST is served", 405, {"allow": "POST"})
+        else:
+            await endpoint.handle_request(scope, receive, send)
+            return
+        await response(scope, receive, send)
 
 
-async def _refuse(send: Send, status: int, why: str, challenge: bytes | None = None) -> None:
-    headers = [(b"content-type", b"application/json")]
-    if challenge:
-        headers.append((b"www-authenticate", challenge))
-    if status == 405:
-        headers.append((b"allow", b"POST"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    body = json.dumps({"error": why}).encode()
-    await send({"type": "http.response.body", "body": body})
+# -- the tools of an episode
+
+
+def _make_tools(task: TaskView, calls: Calls, turns_left: Callable[[], int]) -> Server[Any]:
+    """Return the SDK's server of one episode, with the tools ``execute`` and ``submit``."""
+
+    async def on_list_tools(_context: Any, _params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=_list_tools(task, turns_left()))
+
+    async def on_call_tool(
+        _context: Any, params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        return _as_result(await _call_tool(calls, params.name, params.arguments or {}))
+
+    return Server(
+        "intercode",
+        version=importlib.metadata.version("pytest-intercode"),
+        title="pytest-intercode",
+        instructions=texts.instructions(task),
+        on_list_tools=on_list_tools,
+        on_call_tool=on_call_tool,
+    )
+
+
+def _list_tools(task: TaskView, turns_left: int) -> list[types.Tool]:
+    # True, as everything happens in a sandbox; clients ask their user about other tools.
+    hints = types.ToolAnnotations(
+        read_only_hint=False, destructive_hint=False, open_world_hint=False
+    )
+    code = {"type": "string", "description": texts.describe_code(task)}
+    answer = {"type": "string", "description": texts.describe_answer(task), "default": ""}
+    return [
+        types.Tool(
+            name="execute",
+            description=texts.describe_execute(task, turns_left),
+            input_schema={
+                "type": "object",
+                "properties": {"code": code},
+                "required": ["code"],
+                "additionalProperties": False,
+            },
+            annotations=hints,
+        ),
+        types.Tool(
+            name="submit",
+            description=texts.describe_submit(task),
+            input_schema={
+                "type": "object",
+                "properties": {"answer": answer},
+                "additionalProperties": False,
+            },
+            annotations=hints,
+        ),
+    ]
+
+
+async def _call_tool(calls: Calls, name: str, arguments: dict[str, Any]) -> Reply:
+    tools: dict[str, tuple[Literal["execute", "submit"], str, str | None]] = {
+        "execute": ("execute", "code", None),
+        "submit": ("submit", "answer", ""),
+    }
+    if name not in tools:
+        return Reply((f"There is no tool {name!r}: there are execute and submit.",), error=True)
+    tool, key, default = tools[name]
+    unknown = next((other for other in arguments if other != key), None)
+    if unknown is not None:
+        problem = f"{tool} takes {key} and nothing else; found {unknown!r}. Nothing was run."
+        return Reply((problem,), error=True)
+    text = arguments.get(key)
+    if text is None:
+        text = default  # some clients send null for what they leave out
+    if not isinstance(text, str):
+        found = "nothing" if text is None else f"{text!r:.60}"
+        problem = f"{tool} takes {key}, a string; found {found}. Nothing was run."
+        return Reply((problem,), error=True)
+    return await calls.ask(tool, text)
+
+
+def _as_result(reply: Reply) -> types.CallToolResult:
+    facts = {
+        key: _encodable(value) if isinstance(value, str) else value
+        for key, value in reply.facts.items()
+    }
+    # Facts for programs go where no model sees them; structured content would be shown to it too.
+    return types.CallToolResult(
+        content=[types.TextContent(text=_encodable(text)) for text in reply.texts],
+        is_error=reply.error,
+        _meta={_META: facts} if facts else None,
+    )
+
+
+def _encodable(text: str) -> str:
+    """Replace halves of surrogate pairs, which JSON cannot hold."""
+    return text.encode("utf-8", "replace").decode("utf-8")

@@ -1,8 +1,7 @@
-"""The stdio server's process: passes bytes between its standard streams and a socket of pytest's.
+"""The stdio server's process: copies bytes between its standard streams and a socket of pytest's.
 
-Agents start it from the configuration that they are given. It is run by its path and imports a few
-modules of the standard library only, so it starts in milliseconds and needs nothing of the
-environment that the agent gives it.
+Clients start it as their configuration says. It is run by its path and imports a few modules of the
+standard library only: it starts in milliseconds, and needs no environment variable.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _CHUNK = 65536
 
 
 def main(path: str) -> int:
-    """Connect to the socket and pass bytes both ways until either side ends.
+    """Connect to the socket and copy bytes both ways until either side ends.
 
     Args:
         path: the socket of the episode.
@@ -32,7 +31,7 @@ def main(path: str) -> int:
     except OSError as error:
         print(f"pytest-intercode: the episode is over ({error.strerror})", file=sys.stderr)
         return 1
-    threading.Thread(target=_out, args=(server,), daemon=True).start()
+    threading.Thread(target=_copy_out, args=(server,), daemon=True).start()
     try:
         while data := os.read(0, _CHUNK):
             server.sendall(data)
@@ -44,15 +43,15 @@ def main(path: str) -> int:
     return 0
 
 
-def _out(server: socket.socket) -> None:
-    """Pass on what the server says; when it has said all, end the process."""
+def _copy_out(server: socket.socket) -> None:
+    """Copy what the server sends; at its end, end the process."""
     try:
         while data := server.recv(_CHUNK):
             while data:
                 data = data[os.write(1, data) :]
     except OSError:
         pass
-    os._exit(0)  # the other thread may wait for an agent that says nothing more
+    os._exit(0)  # the other thread may wait for a client that sends nothing more
 
 
 if __name__ == "__main__":

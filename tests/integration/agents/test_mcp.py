@@ -12,13 +12,12 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-# pytester forgets what a run inside the process imported; these are slow to import again.
-import pytest_intercode.agents.mcp.server
-import pytest_intercode.agents.mcp.tools  # noqa: F401
+# pytester forgets what a run inside the process imported; this is slow to import again.
+from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.loader import load_agent
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.record import EpisodeRecord
@@ -166,14 +165,14 @@ def test_who_fails_before_submit_is_an_error(
     assert said in row["reason"]
     assert row["detail"] == ""
     if "sys.exit" in end:
-        assert row["reason"].endswith("; its last words: a / no key")
+        assert row["reason"].endswith("; its last output: a / no key")
 
 
 @pytest.mark.usefixtures("pretend")
 def test_who_never_speaks_to_the_server_is_an_error(pytester: pytest.Pytester) -> None:
     row = run(pytester, mcp("-c", "print('not logged in')"))
     assert row["outcome"] == "agent-error"
-    assert "without a word to the MCP server" in row["reason"]
+    assert "without connecting to the MCP server" in row["reason"]
     assert "not logged in" in row["reason"]
 
 
@@ -485,7 +484,7 @@ def test_an_episode_may_be_aborted_before_it_begins_and_closed_twice(tmp_path: P
     agent: Agent = factory.make(task)
     agent.abort()
     agent.abort()
-    agent.run(task.view(), None)  # no action is run, or it would fail
+    agent.run(task.view(), cast(AgentEnvironment, None))  # no action is run, or it would fail
     agent.close()
     agent.close()
     factory.close()

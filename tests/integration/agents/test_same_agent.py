@@ -10,10 +10,11 @@ import os
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.oracle import make_oracle
 from pytest_intercode.core.task import ENVIRONMENTS, Task
 from pytest_intercode.suites.catalogue import bundled_tasks
@@ -49,7 +50,7 @@ class Recorder:
 def plan(at: int, task: Task) -> list[str]:
     """Return what to do: gold for every other task, a part of it or nothing for the rest."""
     recorder = Recorder()
-    make_oracle(task).run(task.view(), recorder)
+    make_oracle(task).run(task.view(), cast(AgentEnvironment, recorder))
     gold = recorder.actions
     actions = [gold, [NOTHING[task.env], *gold[1:]], gold, gold[:-1]][at % 4]
     if task.env == "ctf" and at % 2:  # only the right flag ends an episode

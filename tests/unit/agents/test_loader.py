@@ -8,16 +8,20 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.loader import adapt, load_agent
 from pytest_intercode.agents.protocol import Agent, NoRecording
 from pytest_intercode.core.task import Task
+from pytest_intercode.core.turn import Observation
 from pytest_intercode.errors import AgentError, AgentLoadError, ConfigurationError
 
 _TASK = Task("set-00003", "Do  it\nnow.", ("one", "two"), "bash", "suite", "set")
+_SEEN = Observation("")
+_ENV = cast(AgentEnvironment, None)  # these agents do not use it
 
 _MODULE = """\
 import sibling
@@ -124,18 +128,18 @@ def _make(name: str, folder: Path, **arguments: str) -> Agent:
 def test_modules_and_files(folder: Path, module: str) -> None:
     agent = _make(module.format(folder=folder) + ":Stepper", folder)
     assert agent.style == "step"
-    assert agent.act("") == "sibling ('small', 'low')"
+    assert agent.act(_SEEN) == "sibling ('small', 'low')"
 
 
 def test_dotted_modules_and_attributes(folder: Path) -> None:
-    assert _make("package.agent:act", folder).act("") == "deep"
-    assert _make("package/agent.py:act", folder).act("") == "deep"
-    assert _make("mine:Stepper.Inner", folder).act("") == "inner"
+    assert _make("package.agent:act", folder).act(_SEEN) == "deep"
+    assert _make("package/agent.py:act", folder).act(_SEEN) == "deep"
+    assert _make("mine:Stepper.Inner", folder).act(_SEEN) == "inner"
 
 
 def test_arguments(folder: Path) -> None:
     agent = _make("mine:Stepper", folder, model="large", effort="high")
-    assert agent.act("") == "sibling ('large', 'high')"
+    assert agent.act(_SEEN) == "sibling ('large', 'high')"
 
 
 def test_a_fresh_instance_for_each_episode(folder: Path) -> None:
@@ -156,12 +160,12 @@ def test_a_fresh_instance_for_each_episode(folder: Path) -> None:
 def test_styles(folder: Path, name: str, style: str, result: str) -> None:
     agent = _make(name, folder)
     assert agent.style == style
-    assert (agent.act("") if style == "step" else agent.run(_TASK.view(), None)) == result
+    assert (agent.act(_SEEN) if style == "step" else agent.run(_TASK.view(), _ENV)) == result
 
 
 def test_current_folder_is_the_default(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
-    assert load_agent("mine.py:step").make(_TASK).act("") == "stepped"
+    assert load_agent("mine.py:step").make(_TASK).act(_SEEN) == "stepped"
 
 
 # -- errors
@@ -270,7 +274,7 @@ def test_adapt_leaves_agents_alone() -> None:
 
 def test_adapt_prefers_act_and_fills_what_is_missing() -> None:
     agent = adapt(_Both())
-    assert (agent.style, agent.act("")) == ("step", "act")
+    assert (agent.style, agent.act(_SEEN)) == ("step", "act")
     agent.reset(_TASK.view())
     agent.close()
     whole = adapt(_Whole())
@@ -308,7 +312,7 @@ class _Recorder:
 
 def _played(agent: Agent, end: int = 99, *, truncated: bool = False) -> list[str]:
     recorder = _Recorder(end, truncated=truncated)
-    agent.run(_TASK.view(), recorder)
+    agent.run(_TASK.view(), cast(AgentEnvironment, recorder))
     return recorder.actions
 
 

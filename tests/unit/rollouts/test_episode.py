@@ -12,7 +12,7 @@ from typing import Any, NoReturn, cast
 
 import pytest
 
-from pytest_intercode.agents.facade import AgentEnvironment
+from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.loader import adapt
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.record import EpisodeRecord, TaskRecord

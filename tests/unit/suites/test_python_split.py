@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.oracle import make_oracle
 from pytest_intercode.core.task import CallTest, CodeTest, ProgramTest, Task
 from pytest_intercode.errors import SuiteError
@@ -256,12 +258,12 @@ class Recorder:
 def test_the_oracle_submits_the_entry(gold: str, entry: str, submitted: str) -> None:
     made = task(["assert f(1) == 1"], gold, entry=entry)
     recorder = Recorder()
-    make_oracle(made).run(made.view(), recorder)
+    make_oracle(made).run(made.view(), cast(AgentEnvironment, recorder))
     assert recorder.actions == [gold, submitted]
 
 
 def test_the_oracle_submits_programs_without_a_name() -> None:
     program = Task("t", "q", ("print(1)",), "python", "s", "s", tests=(ProgramTest("", "1"),))
     recorder = Recorder()
-    make_oracle(program).run(program.view(), recorder)
+    make_oracle(program).run(program.view(), cast(AgentEnvironment, recorder))
     assert recorder.actions == ["print(1)", "submit"]

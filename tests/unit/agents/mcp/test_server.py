@@ -20,41 +20,22 @@ from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
 
-from pytest_intercode.agents.mcp import stdio, wording
-from pytest_intercode.agents.mcp.calls import Call, Calls, Event, Reply
-from pytest_intercode.agents.mcp.server import Door, Serving
-from pytest_intercode.agents.mcp.tools import make_server
+from pytest_intercode.agents.mcp import stdio, texts
+from pytest_intercode.agents.mcp.calls import Call, Calls, Reply
+from pytest_intercode.agents.mcp.server import Endpoint, McpServer
 from pytest_intercode.core.task import TaskView
-
-_STOP = Event("stop")
-
-
-def view(env: str = "bash", query: str = "Say hello.", **more: Any) -> TaskView:
-    return TaskView(
-        **{
-            "id": "t",
-            "query": query,
-            "env": env,
-            "suite": "s",
-            "dataset": "s",
-            "hardness": "",
-            "tags": (),
-            "workdir": "/",
-            "max_turns": 7,
-            **more,
-        }
-    )
+from tests.unit.agents.mcp.tasks import view
 
 
 class Episode:
-    """A door, and a thread that answers the calls that come through it."""
+    """An endpoint, and a thread that answers its calls."""
 
-    def __init__(self, serving: Serving, folder: Path, task: TaskView) -> None:
+    def __init__(self, server: McpServer, folder: Path, task: TaskView) -> None:
         self.seen: list[tuple[str, str]] = []
         self.calls = Calls()
-        self.serving = serving
-        server = make_server(task, self.calls, lambda: 5)
-        self.door: Door = serving.open(server, folder / f"socket{id(self)}")
+        self.server = server
+        path = folder / f"socket{id(self)}"
+        self.endpoint = server.open(task, self.calls, lambda: 5, path)
         self._thread = threading.Thread(target=self._answer)
         self._thread.start()
 
@@ -64,38 +45,38 @@ class Episode:
             call.answer(Reply((f"{call.tool}: {call.text}", "[note]"), facts={"turns_left": 4}))
 
     def close(self) -> None:
-        self.calls.tell(_STOP)
+        self.calls.end("aborted")
         self._thread.join()
-        self.serving.shut(self.door)
+        self.server.shut(self.endpoint)
 
 
 @pytest.fixture(scope="module")
-def serving() -> Iterator[Serving]:
-    made = Serving()
+def server() -> Iterator[McpServer]:
+    made = McpServer()
     yield made
     made.close()
 
 
 @pytest.fixture
-def episode(serving: Serving, tmp_path: Path) -> Iterator[Episode]:
-    made = Episode(serving, tmp_path, view())
+def episode(server: McpServer, tmp_path: Path) -> Iterator[Episode]:
+    made = Episode(server, tmp_path, view())
     yield made
     made.close()
 
 
 @asynccontextmanager
-async def over_http(door: Door, mode: str = "auto") -> AsyncIterator[Client]:
-    headers = {"Authorization": f"Bearer {door.token}"}
+async def over_http(endpoint: Endpoint, mode: str = "auto") -> AsyncIterator[Client]:
+    headers = {"Authorization": f"Bearer {endpoint.token}"}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=60) as plain,
-        Client(streamable_http_client(door.url, http_client=plain), mode=mode) as client,
+        Client(streamable_http_client(endpoint.url, http_client=plain), mode=mode) as client,
     ):
         yield client
 
 
 @asynccontextmanager
-async def over_stdio(door: Door, mode: str = "auto") -> AsyncIterator[Client]:
-    words = ["-IS", str(stdio.__file__), str(door.socket)]
+async def over_stdio(endpoint: Endpoint, mode: str = "auto") -> AsyncIterator[Client]:
+    words = ["-IS", str(stdio.__file__), str(endpoint.socket)]
     parameters = StdioServerParameters(command=sys.executable, args=words)
     async with Client(stdio_client(parameters), mode=mode) as client:
         yield client
@@ -108,7 +89,7 @@ def play(work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(bounded())
 
 
-def texts(result: CallToolResult) -> list[str]:
+def blocks(result: CallToolResult) -> list[str]:
     return [block.text for block in result.content if isinstance(block, TextContent)]
 
 
@@ -121,23 +102,23 @@ def test_a_client_finds_two_tools_and_calls_them(
     connect: Callable[..., Any], mode: str, episode: Episode
 ) -> None:
     async def work() -> None:
-        async with connect(episode.door, mode) as client:
+        async with connect(episode.endpoint, mode) as client:
             assert "Say hello." in client.instructions
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             assert set(tools) == {"execute", "submit"}
             assert "bash commands" in tools["execute"].description
             assert "5 turns left" in tools["execute"].description
             result = await client.call_tool("execute", {"code": "echo \u00e9 'x'\n"})
-            assert texts(result) == ["execute: echo \u00e9 'x'\n", "[note]"]
+            assert blocks(result) == ["execute: echo \u00e9 'x'\n", "[note]"]
             assert not result.is_error
             assert result.meta["pytest-intercode/result"] == {"turns_left": 4}
             await client.call_tool("submit", {})
             await client.call_tool("submit", {"answer": "42"})
             await client.call_tool("submit", {"answer": None})
 
-    assert not episode.door.used
+    assert not episode.endpoint.used
     play(work)
-    assert episode.door.used
+    assert episode.endpoint.used
     assert episode.seen[1:] == [("submit", ""), ("submit", "42"), ("submit", "")]
 
 
@@ -155,10 +136,10 @@ def test_a_wrong_call_is_told_and_takes_no_turn(
     tool: str, arguments: dict[str, Any], said: str, episode: Episode
 ) -> None:
     async def work() -> None:
-        async with over_http(episode.door) as client:
+        async with over_http(episode.endpoint) as client:
             result = await client.call_tool(tool, arguments)
             assert result.is_error
-            assert said in texts(result)[0]
+            assert said in blocks(result)[0]
 
     play(work)
     assert episode.seen == []
@@ -169,18 +150,18 @@ def test_long_and_odd_texts_pass_both_ways(episode: Episode) -> None:
 
     async def work() -> None:
         for connect in (over_http, over_stdio):
-            async with connect(episode.door) as client:
+            async with connect(episode.endpoint) as client:
                 result = await client.call_tool("execute", {"code": code})
-                assert texts(result)[0] == f"execute: {code}"
+                assert blocks(result)[0] == f"execute: {code}"
 
     play(work)
 
 
 def test_half_a_surrogate_pair_in_an_observation_is_replaced(
-    serving: Serving, tmp_path: Path
+    server: McpServer, tmp_path: Path
 ) -> None:
     calls = Calls()
-    door = serving.open(make_server(view(), calls, lambda: 5), tmp_path / "s")
+    endpoint = server.open(view(), calls, lambda: 5, tmp_path / "s")
 
     def answer() -> None:
         call = calls.next(60)
@@ -191,23 +172,23 @@ def test_half_a_surrogate_pair_in_an_observation_is_replaced(
     thread.start()
 
     async def work() -> None:
-        async with over_http(door) as client:
-            assert texts(await client.call_tool("execute", {"code": ""})) == ["a?b"]
+        async with over_http(endpoint) as client:
+            assert blocks(await client.call_tool("execute", {"code": ""})) == ["a?b"]
 
     play(work)
     thread.join()
-    serving.shut(door)
+    server.shut(endpoint)
 
 
 def test_many_calls_at_once_are_all_answered(episode: Episode) -> None:
     async def work() -> None:
-        async with over_http(episode.door) as one, over_stdio(episode.door) as other:
+        async with over_http(episode.endpoint) as one, over_stdio(episode.endpoint) as other:
             calls = [
                 client.call_tool("execute", {"code": str(number)})
                 for number, client in enumerate([one, other] * 8)
             ]
             results = await asyncio.gather(*calls)
-        assert [texts(result)[0] for result in results] == [
+        assert [blocks(result)[0] for result in results] == [
             f"execute: {number}" for number in range(16)
         ]
 
@@ -217,12 +198,12 @@ def test_many_calls_at_once_are_all_answered(episode: Episode) -> None:
 
 def test_answers_over_http_are_sent_at_once(episode: Episode) -> None:
     """Two sides that wait for each other's acknowledgement take 40 ms, every time."""
-    address = episode.door.url.removeprefix("http://").removesuffix("/mcp")
+    address = episode.endpoint.url.removeprefix("http://").removesuffix("/mcp")
     connection = http.client.HTTPConnection(address, timeout=60)
     took = []
     for _ in range(10):
         began = time.monotonic()
-        assert ask(connection, episode.door) == 200
+        assert ask(connection, episode.endpoint) == 200
         took.append(time.monotonic() - began)
     connection.close()
     assert min(took[1:]) < 0.035
@@ -233,7 +214,7 @@ def test_answers_over_http_are_sent_at_once(episode: Episode) -> None:
 
 def ask(
     connection: http.client.HTTPConnection,
-    door: Door,
+    endpoint: Endpoint,
     headers: dict[str, str] | None = None,
     path: str = "/mcp",
     method: str = "POST",
@@ -241,76 +222,79 @@ def ask(
     asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     usual = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
     if headers is None:
-        headers = {"Authorization": f"Bearer {door.token}"}
+        headers = {"Authorization": f"Bearer {endpoint.token}"}
     connection.request(method, path, json.dumps(asked), {**usual, **headers})
     answer = connection.getresponse()
     answer.read()
     return answer.status
 
 
-def post(door: Door, headers: dict[str, str], *, path: str = "/mcp", method: str = "POST") -> int:
-    address = door.url.removeprefix("http://").removesuffix("/mcp")
+def post(
+    endpoint: Endpoint, headers: dict[str, str], *, path: str = "/mcp", method: str = "POST"
+) -> int:
+    address = endpoint.url.removeprefix("http://").removesuffix("/mcp")
     connection = http.client.HTTPConnection(address, timeout=60)
     try:
-        return ask(connection, door, headers, path, method)
+        return ask(connection, endpoint, headers, path, method)
     finally:
         connection.close()
 
 
-def test_only_the_token_opens_the_door(serving: Serving, episode: Episode, tmp_path: Path) -> None:
-    other = Episode(serving, tmp_path, view(query="Another task."))
-    mine = {"Authorization": f"Bearer {episode.door.token}"}
-    assert other.door.token != episode.door.token
+def test_only_the_token_opens_the_door(server: McpServer, episode: Episode, tmp_path: Path) -> None:
+    other = Episode(server, tmp_path, view(query="Another task."))
+    mine = {"Authorization": f"Bearer {episode.endpoint.token}"}
+    assert other.endpoint.token != episode.endpoint.token
     for headers in (
         {},
         {"Authorization": "Bearer "},
         {"Authorization": "Bearer wrong"},
-        {"Authorization": f"Bearer {episode.door.token}x"},
-        {"Authorization": episode.door.token},
-        {"Authorization": f"Basic {episode.door.token}"},
+        {"Authorization": f"Bearer {episode.endpoint.token}x"},
+        {"Authorization": episode.endpoint.token},
+        {"Authorization": f"Basic {episode.endpoint.token}"},
         {"Authorization": "Bearer \u00e9"},
     ):
-        assert post(episode.door, headers) == 401
-    assert not episode.door.used
-    assert post(episode.door, mine) == 200
-    assert episode.door.used
-    assert not other.door.used
-    theirs = {"Authorization": f"bearer {other.door.token}"}
-    assert post(other.door, theirs) == 200
+        assert post(episode.endpoint, headers) == 401
+    assert not episode.endpoint.used
+    assert post(episode.endpoint, mine) == 200
+    assert episode.endpoint.used
+    assert not other.endpoint.used
+    theirs = {"Authorization": f"bearer {other.endpoint.token}"}
+    assert post(other.endpoint, theirs) == 200
     other.close()
-    assert post(episode.door, theirs) == 401
+    assert post(episode.endpoint, theirs) == 401
 
 
 def test_a_page_in_a_browser_is_not_let_in(episode: Episode) -> None:
-    mine = {"Authorization": f"Bearer {episode.door.token}"}
-    assert post(episode.door, {**mine, "Host": "evil.example:80"}) == 421
-    assert post(episode.door, {**mine, "Origin": "http://evil.example"}) == 403
-    assert post(episode.door, {**mine, "Origin": "null"}) == 403
+    mine = {"Authorization": f"Bearer {episode.endpoint.token}"}
+    assert post(episode.endpoint, {**mine, "Host": "evil.example:80"}) == 421
+    assert post(episode.endpoint, {**mine, "Origin": "http://evil.example"}) == 403
+    assert post(episode.endpoint, {**mine, "Origin": "null"}) == 403
 
 
 def test_only_one_address_and_one_method(episode: Episode) -> None:
-    mine = {"Authorization": f"Bearer {episode.door.token}"}
-    assert post(episode.door, mine, path="/") == 404
-    assert post(episode.door, mine, method="GET") == 405
-    assert post(episode.door, mine, method="DELETE") == 405
-    assert post(episode.door, {}, method="GET") == 401
+    mine = {"Authorization": f"Bearer {episode.endpoint.token}"}
+    assert post(episode.endpoint, mine, path="/") == 404
+    assert post(episode.endpoint, mine, method="GET") == 405
+    assert post(episode.endpoint, mine, method="DELETE") == 405
+    assert post(episode.endpoint, {}, method="GET") == 401
 
 
 # -- the end
 
 
 def test_nothing_is_left_when_an_episode_is_shut_in_the_middle(
-    serving: Serving, tmp_path: Path
+    server: McpServer, tmp_path: Path
 ) -> None:
     """Both transports have a call on the way that nobody answers."""
+    before = server._portal.call(_tasks)
     calls = Calls()
-    door = serving.open(make_server(view(), calls, lambda: 5), tmp_path / "s")
+    endpoint = server.open(view(), calls, lambda: 5, tmp_path / "s")
     ends: list[str] = []
 
     async def work() -> None:
-        async def ask(connect: Callable[[Door], Any]) -> None:
+        async def ask(connect: Callable[[Endpoint], Any]) -> None:
             try:
-                async with connect(door) as client:
+                async with connect(endpoint) as client:
                     result = await client.call_tool("execute", {"code": "sleep"})
                     assert result.is_error
                     ends.append("over")
@@ -320,16 +304,16 @@ def test_nothing_is_left_when_an_episode_is_shut_in_the_middle(
         asking = [asyncio.create_task(ask(connect)) for connect in (over_http, over_stdio)]
         for _ in asking:
             assert isinstance(await asyncio.to_thread(calls.next, 60), Call)
-        calls.close(wording.OVER)
-        assert await calls.ask("execute", "later") is wording.OVER
-        await asyncio.to_thread(serving.shut, door)
-        await asyncio.to_thread(serving.shut, door)
+        calls.close(texts.OVER)
+        assert await calls.ask("execute", "later") is texts.OVER
+        await asyncio.to_thread(server.shut, endpoint)
+        await asyncio.to_thread(server.shut, endpoint)
         await asyncio.wait(asking, timeout=60)
 
     play(work)
     assert ends[0] == "over"
     assert len(ends) == 2
-    assert asyncio.run_coroutine_threadsafe(_tasks(), serving._loop).result(60) <= 1 + _WATCHERS
+    assert server._portal.call(_tasks) <= before + _WATCHERS
 
 
 _WATCHERS = 1  # sse-starlette has one task for each event loop
@@ -343,15 +327,15 @@ async def _tasks() -> int:
 
 def test_a_server_ends_with_its_thread_and_its_sockets(tmp_path: Path) -> None:
     before = set(threading.enumerate())
-    serving = Serving()
-    door = serving.open(make_server(view(), Calls(), lambda: 5), tmp_path / "s")
-    assert post(door, {"Authorization": f"Bearer {door.token}"}) == 200
-    serving.close()
-    serving.close()
-    serving.shut(door)
+    server = McpServer()
+    endpoint = server.open(view(), Calls(), lambda: 5, tmp_path / "s")
+    assert post(endpoint, {"Authorization": f"Bearer {endpoint.token}"}) == 200
+    server.close()
+    server.close()
+    server.shut(endpoint)
     assert set(threading.enumerate()) == before
     with pytest.raises(ConnectionRefusedError):
-        post(door, {})
+        post(endpoint, {})
 
 
 def test_the_stdio_process_ends_with_its_agent_and_says_when_it_is_too_late(
@@ -359,56 +343,9 @@ def test_the_stdio_process_ends_with_its_agent_and_says_when_it_is_too_late(
 ) -> None:
     words = [sys.executable, "-IS", str(stdio.__file__)]
     done = subprocess.run(
-        [*words, str(episode.door.socket)], input=b"", capture_output=True, timeout=60
+        [*words, str(episode.endpoint.socket)], input=b"", capture_output=True, timeout=60
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     late = subprocess.run([*words, str(tmp_path / "gone")], capture_output=True, timeout=60)
     assert late.returncode == 1
     assert b"the episode is over" in late.stderr
-
-
-# -- words
-
-
-@pytest.mark.parametrize(
-    ("task", "said"),
-    [
-        (view("bash"), "bash commands"),
-        (view("sql", engine="sqlite", database="shop"), "SQL statements for SQLite, run in"),
-        (view("sql", engine="mysql", database="shop"), "SQL statements for MySQL, run in"),
-        (view("python"), "Python source"),
-        (view("ctf"), "Only the flag"),
-    ],
-)
-def test_an_agent_is_told_the_language_and_the_task(task: TaskView, said: str) -> None:
-    for text in (wording.instructions(task), wording.prompt(task)):
-        assert said in text
-        assert text.endswith("\nSay hello.")
-        assert "7 turns" in text
-    assert not any("  " in text for text in (wording.describe_submit(task), wording.prompt(task)))
-
-
-@pytest.mark.parametrize(
-    ("facts", "note"),
-    [
-        ({"status": 0}, "[status 0; 3 turns left]"),
-        ({"status": 2, "executed": False, "turns_left": 1}, "[status 2; 1 turn left]"),
-        ({"executed": False}, "[failed; 3 turns left]"),
-        ({"reward": 0.5}, "[done; reward 0.50; 3 turns left]"),
-    ],
-)
-def test_the_note_says_how_things_stand(facts: dict[str, Any], note: str) -> None:
-    usual = {"status": None, "executed": True, "reward": None, "turns_left": 3}
-    assert wording.reply("out\n", **{**usual, **facts}).texts == ("out\n", note)
-    assert wording.reply(" \n", **{**usual, **facts}).texts == (note,)
-
-
-def test_the_last_note_says_stop() -> None:
-    usual: dict[str, Any] = {"status": 0, "executed": True, "turns_left": 0}
-    last = wording.over("out", reward=None, **usual)
-    assert last.texts == ("out", "[status 0; no turns left, and the episode is over: stop now]")
-    solved = wording.over("out", reward=1.0, **usual)
-    assert "the task is solved, and the episode is over" in solved.texts[-1]
-    assert last.facts["over"]
-    assert not last.error
-    assert wording.OVER.error

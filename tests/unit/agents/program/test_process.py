@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_intercode.agents.program import Program, find_program, said_of_exit
+from pytest_intercode.agents.program.process import Program, describe_exit, find_program
 from pytest_intercode.errors import AgentError, AgentLoadError
 
 _PATIENCE = 60.0
@@ -76,8 +76,8 @@ def test_it_talks_over_its_pipes(start: Start) -> None:
     program.stdin.flush()
     assert program.stdout.read() == b"got hello\n"
     assert program.wait(_PATIENCE) == 3
-    assert program.stderr() == "beside\n"
-    assert program.stderr() == ""
+    assert program.output() == "beside\n"
+    assert program.output() == ""
 
 
 def test_what_it_printed_is_there_before_its_next_line(start: Start) -> None:
@@ -86,13 +86,13 @@ def test_what_it_printed_is_there_before_its_next_line(start: Start) -> None:
         program.stdin.write(b"%d\n" % number)
         program.stdin.flush()
         assert program.stdout.readline() == b"got\n"
-        assert program.stderr() == f"beside {number}\n"
+        assert program.output() == f"beside {number}\n"
 
 
 def test_without_pipes_it_reads_nothing_and_all_is_collected(start: Start) -> None:
     program = start("sh", "-c", "cat; echo out; echo err >&2", pipes=False)
     assert program.wait(_PATIENCE) == 0
-    assert program.stderr() == "out\nerr\n"
+    assert program.output() == "out\nerr\n"
 
 
 def test_folder_and_variables(
@@ -121,7 +121,7 @@ def test_much_on_standard_error_stops_nobody_and_its_middle_is_forgotten(start: 
         "echo begin >&2; head -c 3000000 /dev/zero | tr '\\0' x >&2; echo end >&2; echo ok",
     )
     assert program.stdout.readline() == b"ok\n"
-    said = program.stderr()
+    said = program.output()
     assert said.startswith("begin\nxxx")
     assert said.endswith("xxxend\n")
     head, notice, tail = said.split("\n[... ")[0], said.split("[... ")[1], said.split("...]\n")[1]
@@ -133,11 +133,11 @@ def test_what_is_no_utf8_on_standard_error_is_replaced(start: Start) -> None:
     program = start("sh", "-c", r"printf 'a\377b\303' >&2; read line; printf '\251' >&2")
     said = ""
     while "b" not in said:
-        said += program.stderr()
+        said += program.output()
     program.stdin.write(b"\n")
     program.stdin.flush()
     assert program.wait(_PATIENCE) == 0
-    assert said + program.stderr() == "a\N{REPLACEMENT CHARACTER}bé"
+    assert said + program.output() == "a\N{REPLACEMENT CHARACTER}bé"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_what_is_no_utf8_on_standard_error_is_replaced(start: Start) -> None:
 def test_how_it_ended(start: Start, command: str, status: int, words: str) -> None:
     program = start("sh", "-c", command)
     assert program.wait(_PATIENCE) == status
-    assert said_of_exit(status) == words
+    assert describe_exit(status) == words
 
 
 def test_it_is_waited_for_as_long_as_is_said(start: Start) -> None:
@@ -167,7 +167,7 @@ def test_where_ended_children_are_ignored() -> None:
     script = """
 import signal
 from pathlib import Path
-from pytest_intercode.agents.program import Program
+from pytest_intercode.agents.program.process import Program
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 program = Program(["sh", "-c", "sleep 0; exit 5"], folder=Path("."))
 print(program.wait(60))
@@ -331,7 +331,7 @@ def test_killing_wakes_whoever_reads(start: Start, mark: str) -> None:
 _OWNER = """
 import os, sys, time
 from pathlib import Path
-from pytest_intercode.agents.program import Program
+from pytest_intercode.agents.program.process import Program
 sleep = f"sleep {os.environ['MARK']}"
 program = Program(["sh", "-c", f"(setsid {sleep} &); {sleep}; :"], folder=Path("."))
 fork = os.fork() if "fork" in sys.argv else 0

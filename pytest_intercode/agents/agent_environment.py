@@ -1,4 +1,4 @@
-"""What a loop-style agent sees of its episode: its turns and its ledger, and nothing else."""
+"""The environment as an agent sees it that drives its episode itself: its turns and its ledger."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ __all__ = ["AgentEnvironment"]
 
 
 class AgentEnvironment:
-    """What a loop-style agent gets: the episode's ``step`` and ``submit``, and its ledger.
+    """What ``run(task, env)`` gets as ``env``.
+
+    The methods may be called from any thread of the agent; actions run one at a time.
 
     Attributes:
         task: what the agent may know of its task.
@@ -49,15 +51,19 @@ class AgentEnvironment:
         return self._step(action)
 
     def submit(self, answer: str = "") -> StepResult:
-        """End the episode; an ``answer`` is graded in place of the last output."""
+        """End the episode; an ``answer`` is graded in place of the last output.
+
+        Raises:
+            BudgetExhausted: the episode is over.
+        """
         return self._submit(answer)
 
     def pass_turn(self, action: str, observation: str) -> StepResult:
-        """Take a turn that runs nothing, as what the agent's model said holds no action.
+        """Take a turn that runs nothing, for an answer of a model that holds no action.
 
         Args:
-            action: what it said, for the trajectory.
-            observation: what it is told.
+            action: the answer, for the trajectory.
+            observation: what the agent is shown in return.
 
         Raises:
             BudgetExhausted: the episode is over.
@@ -72,25 +78,20 @@ class AgentEnvironment:
         cost: float | None = None,
         requests: int = 1,
     ) -> None:
-        """Write down what a request to a model used up.
-
-        Args:
-            input_tokens: tokens that went in.
-            output_tokens: tokens that came out.
-            cost: in the user's currency; None where no price is known.
-            requests: how many requests this was.
+        """Record what a request to a model used up; see :meth:`Ledger.spend`.
 
         Raises:
-            BudgetExhausted: that was the last that the budget allows.
+            BudgetExhausted: a budget is used up.
+            AgentError: a number is negative or malformed.
         """
         self._ledger.spend(
             input_tokens=input_tokens, output_tokens=output_tokens, cost=cost, requests=requests
         )
 
     def think(self, text: str) -> None:
-        """Write down a thought that goes with the next action."""
+        """Record a thought that goes with the next action."""
         self._ledger.think(text)
 
     def log(self, text: str) -> None:
-        """Write down what the agent printed beside its actions."""
+        """Record output of the agent that is no action."""
         self._ledger.log(text)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_intercode.agents.loader import load_agent
-from pytest_intercode.agents.mcp.command_line import PLACEHOLDERS, CommandLine, check_value
+from pytest_intercode.agents.mcp.client import PLACEHOLDERS, CommandLine, check_value
 from pytest_intercode.errors import AgentError, AgentLoadError
 
 VALUES = {name: f"<{name}>" for name in PLACEHOLDERS}

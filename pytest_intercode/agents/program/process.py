@@ -1,12 +1,12 @@
-"""Programs that agents are, or use: started anywhere, ended with everything that they started.
+"""A program that an agent is or uses: started anywhere, ended with everything that it started.
 
-A program runs below a supervisor (see :mod:`supervisor`), which ends with pytest, whatever ended
-that. What only a descendant of the program could do, and it must be meant, is to kill the
-supervisor: then whoever carries the mark that is in the program's environment is looked for.
+It runs below a supervisor (:mod:`supervisor`), which ends with pytest, however that ends. A
+descendant that kills the supervisor on purpose is found by a mark in its environment.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import secrets
@@ -22,25 +22,28 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from pytest_intercode.agents import supervisor
-from pytest_intercode.agents.printed import Printed
+from pytest_intercode.agents.program import supervisor
 from pytest_intercode.errors import AgentError, AgentLoadError
 
-__all__ = ["Program", "find_program", "said_of_exit"]
+__all__ = ["Program", "describe_exit", "find_program", "last_lines"]
 
 _MARK = "PYTEST_INTERCODE_PROGRAM"
-_PATIENCE = 10.0  # seconds that the supervisor has, after which it is no longer trusted
+_PATIENCE = 10.0  # seconds that the supervisor has before it is bypassed
+_KEPT = 16 * 1024  # characters of output kept of the beginning and of the end
+_PIECE = 64 * 1024
+_LAST_LINES = 3  # of its output, in the message of an error
+_LONGEST = 400  # characters of them
 
 
 class Program:
     """One run of a program.
 
     Args:
-        words: the program and its arguments; no shell looks at them.
+        words: the program and its arguments; no shell reads them.
         folder: where it runs; a program that is named with a slash is looked for from there.
         variables: environment variables on top of pytest's own.
         pipes: its standard input and output are pipes; otherwise it has nothing to read, and
-            what it prints is collected together with its standard error.
+            its standard output is collected together with its standard error.
 
     Attributes:
         stdin: the pipe that it reads.
@@ -77,17 +80,11 @@ class Program:
         self._status: int | None = None
         self.left = 0
         self._control, theirs = socket.socketpair()
+        command = [sys.executable, "-IS", supervisor.__file__, str(theirs.fileno()), file, *words]
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    [
-                        sys.executable,
-                        "-IS",
-                        supervisor.__file__,
-                        str(theirs.fileno()),
-                        file,
-                        *words,
-                    ],
+                    command,
                     stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE if pipes else subprocess.STDOUT,
@@ -104,17 +101,17 @@ class Program:
         if pipes:
             assert self._process.stdin is not None
             self.stdin, self.stdout = self._process.stdin, self._process.stdout
-        printed = self._process.stderr if pipes else self._process.stdout
-        assert printed is not None
-        self._printed = Printed(printed)
+        output = self._process.stderr if pipes else self._process.stdout
+        assert output is not None
+        self._output = _Output(output)
         self._thread = threading.Thread(
             target=self._watch, name=f"intercode-program-{self.pid}", daemon=True
         )
         self._wait_for_start()
 
-    def stderr(self) -> str:
-        """Return what it printed on its standard error since the last call, bounded."""
-        return self._printed.take()
+    def output(self) -> str:
+        """Return its standard error since the last call; the middle of a long one is left out."""
+        return self._output.take()
 
     def wait(self, timeout: float | None) -> int | None:
         """Wait until it has ended, and its descendants with it.
@@ -136,87 +133,137 @@ class Program:
                 self._process.send_signal(signal.SIGCONT)  # the program may have stopped it
 
     def close(self) -> None:
-        """Kill it with all its descendants, and give back what it used; may be called twice."""
+        """Kill it with all its descendants, and close its files; may be called twice."""
         if os.getpid() != self._owner:
-            return  # a forked child has a copy of this object, not a say in it
+            return  # a forked child has a copy of this object, and does not own the program
         with self._closing:
             if self._closed:
                 return
             self._closed = True
             self.kill()
             if not self._ended.wait(_PATIENCE):
-                self._end_supervisor()
+                self._bypass_supervisor()
             self._thread.join(_PATIENCE)
             self._process.wait()
             self._control.close()
-            self._printed.close()
+            self._output.close()
             for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
                 if pipe is not None:
                     with contextlib.suppress(OSError):  # what it never read is in the buffer
                         pipe.close()
 
     def _wait_for_start(self) -> None:
-        said = b""
+        report = b""
         with contextlib.suppress(OSError):
-            while not said.endswith(b"\n") and (piece := self._control.recv(1)):
-                said += piece
+            while not report.endswith(b"\n") and (piece := self._control.recv(1)):
+                report += piece
         self._thread.start()
-        if said == b"started\n":
+        if report == b"started\n":
             return
-        printed = self._end_of_start()
-        if said.startswith(b"failed "):
-            number = int(said.split()[1])
+        self._ended.wait(_PATIENCE)
+        output = self.output().strip()
+        self.close()
+        if report.startswith(b"failed "):
+            number = int(report.split()[1])
             why = os.strerror(number)
             if number == 8:  # ENOEXEC
                 why += "; a script begins with a line like '#!/usr/bin/env python3'"
-            raise AgentError(f"{self._name} cannot be started: {why}")
-        raise AgentError(
-            f"{self._name} cannot be started: its supervisor ended"
-            + (f": {printed.splitlines()[-1]}" if printed else "")
-        )
-
-    def _end_of_start(self) -> str:
-        self._ended.wait(_PATIENCE)
-        printed = self.stderr().strip()
-        self.close()
-        return printed
+        else:
+            why = "its supervisor ended" + (f": {output.splitlines()[-1]}" if output else "")
+        raise AgentError(f"{self._name} cannot be started: {why}")
 
     def _watch(self) -> None:
-        """Collect what it prints, and hear of its end; until the supervisor is gone."""
+        """Collect its output and wait for the report of its end, until the supervisor is gone."""
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
-        poll.register(self._printed, select.POLLIN)
-        said = b""
+        poll.register(self._output, select.POLLIN)
+        report = b""
         while True:
             for number, _ in poll.poll():
                 if number != self._control.fileno():
-                    if not self._printed.read():
-                        poll.unregister(self._printed)
+                    if not self._output.read():
+                        poll.unregister(self._output)
                     continue
                 piece = b""
                 with contextlib.suppress(OSError):
                     piece = self._control.recv(4096)
-                said += piece
+                report += piece
                 if not piece:
-                    self._hear_of_end(said)
+                    self._end(report)
                     return
 
-    def _hear_of_end(self, said: bytes) -> None:
-        if said.startswith(b"exit "):
-            self._status, self.left = (int(number) for number in said.split()[1:])
+    def _end(self, report: bytes) -> None:
+        if report.startswith(b"exit "):
+            self._status, self.left = (int(number) for number in report.split()[1:])
         else:  # killed by the program, or for want of memory
             self._status = -signal.SIGKILL
             self.left = supervisor.end_marked(self._mark)
-        self._printed.read()
+        self._output.read()
         self._ended.set()
 
-    def _end_supervisor(self) -> None:
+    def _bypass_supervisor(self) -> None:
         """Do the work of a supervisor that does not, as one that was stopped."""
         until = time.monotonic() + _PATIENCE
         while supervisor.end_tree(self.pid) and time.monotonic() < until:
             time.sleep(0.01)
         self._process.kill()
         self._ended.wait(_PATIENCE)
+
+
+class _Output:
+    """A pipe that is read at once, so that the program never waits; what is kept is bounded."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._file = pipe.fileno()
+        os.set_blocking(self._file, False)
+        self._lock = threading.Lock()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._closed = False
+        self._head = self._tail = ""
+        self._forgotten = 0
+
+    def fileno(self) -> int:
+        return self._file
+
+    def read(self) -> bool:
+        """Read what is there; False at the end of the pipe."""
+        with self._lock:
+            return self._read()
+
+    def take(self) -> str:
+        """Return what was written since the last time, to the very last byte."""
+        with self._lock:
+            self._read()
+            forgotten = self._forgotten + max(0, len(self._tail) - _KEPT)
+            notice = f"\n[... {forgotten} characters ...]\n" if forgotten else ""
+            text = f"{self._head}{notice}{self._tail[-_KEPT:]}"
+            self._head = self._tail = ""
+            self._forgotten = 0
+            return text
+
+    def close(self) -> None:
+        """Read no more; the pipe itself is its owner's."""
+        with self._lock:
+            self._closed = True  # the number may be another file's soon
+
+    def _read(self) -> bool:
+        for _ in range(64):  # it may write faster than this reads
+            if self._closed:
+                return False
+            try:
+                piece = os.read(self._file, _PIECE)
+            except BlockingIOError:
+                return True
+            if not piece:
+                return False
+            text = self._decoder.decode(piece)
+            room = _KEPT - len(self._head)
+            self._head += text[:room]
+            self._tail += text[room:]
+            if len(self._tail) > 4 * _KEPT:
+                self._forgotten += len(self._tail) - _KEPT
+                self._tail = self._tail[-_KEPT:]
+        return True
 
 
 def find_program(words: Sequence[str], folder: Path) -> str:
@@ -252,11 +299,17 @@ def find_program(words: Sequence[str], folder: Path) -> str:
     return str(path.absolute())
 
 
-def said_of_exit(status: int) -> str:
-    """Return how a program ended, in words."""
+def describe_exit(status: int) -> str:
+    """Return how a program ended: ``exited with status 1``, ``was killed by SIGTERM``."""
     if status >= 0:
         return f"exited with status {status}"
     try:
         return f"was killed by {signal.Signals(-status).name}"
     except ValueError:
         return f"was killed by signal {-status}"
+
+
+def last_lines(output: str) -> str:
+    """Return the last lines of an output in one line, for the message of an error."""
+    lines = [" ".join(line.split()) for line in output.splitlines() if line.strip()]
+    return " / ".join(lines[-_LAST_LINES:])[-_LONGEST:]

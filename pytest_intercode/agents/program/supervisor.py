@@ -1,14 +1,15 @@
 """The process between pytest and a program that it runs: it ends the program with all it started.
 
-Run as a script, by ``python -I -S supervisor.py FD PROGRAM WORD...``; it imports nothing of ours
-and little else, as every episode waits for its start. ``FD`` is one end of a pair of sockets. It
-says ``started`` or ``failed ERRNO``, then ``exit STATUS LEFT`` when the program and all its
-descendants have ended; ``LEFT`` counts those that could not be killed. When the other end is shut,
-also by the death of pytest, everything is killed.
+Run as a script, by ``python -I -S supervisor.py FD PROGRAM WORD...``. Every episode waits for its
+start, so it imports nothing of ours, no installed package (``-IS`` hides them, psutil too) and
+little else. ``FD`` is one end of a pair of sockets. The supervisor writes ``started`` or ``failed
+ERRNO`` to it, then ``exit STATUS LEFT`` when the program and all its descendants have ended;
+``LEFT`` counts those that could not be killed. When the other end is shut, also by the death of
+pytest, everything is killed.
 
 Linux gives orphans to the nearest ancestor that asked for them, which is this process. So its
-descendants are all that the program ever started, in whatever session or group they are, and once
-it has no child left, nothing is left.
+descendants are all that the program ever started, in any session or process group. Once it has no
+child, nothing is left.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import time
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # neither typing nor collections is there at the start, and each takes its time
+if TYPE_CHECKING:  # typing and collections are slow to import
     from collections.abc import Callable
 
 __all__ = ["end_marked", "end_tree", "main"]
@@ -33,7 +34,7 @@ _ROUNDS = 100
 
 
 def main() -> None:
-    """Start the program, wait for its end or for the word to end it, and leave nothing behind."""
+    """Start the program, wait until it ends or is to be ended, and leave nothing behind."""
     control, parent, file = int(sys.argv[1]), os.getppid(), sys.argv[2]
     os.set_inheritable(control, False)
     try:
@@ -56,7 +57,7 @@ def main() -> None:
     lock = _thread.allocate_lock()
     _thread.start_new_thread(_watch, (control, parent, lock))
     while True:
-        # Only seen, not yet reaped: no number of ours may be given anew while somebody kills.
+        # Not yet reaped: a process id must not be reused while the other thread kills.
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
         with lock:
             ended, status = os.waitpid(-1, os.WNOHANG)
@@ -67,7 +68,7 @@ def main() -> None:
     try:
         os.write(control, message)
     except OSError:
-        pass  # nobody is there to hear it
+        pass  # pytest has ended
     os._exit(0)
 
 
@@ -81,7 +82,7 @@ def _adopt_orphans() -> None:
 
 
 def _watch(control: int, parent: int, lock: _thread.LockType) -> None:
-    """Kill everything once the other side is gone; the main thread sees the program's end."""
+    """Kill everything once the other end is shut; the main thread sees the program's end."""
     poll = select.poll()
     poll.register(control, select.POLLIN)
     # A fork of pytest may hold the other end open; it is not our parent.
@@ -94,7 +95,7 @@ def _watch(control: int, parent: int, lock: _thread.LockType) -> None:
 
 
 def _end_all(lock: _thread.LockType) -> int:
-    """Kill and reap all children until none is left; return how many are all the same."""
+    """Kill and reap all children until none is left, or time is up; return how many are."""
     deadline = time.monotonic() + _PATIENCE
     while True:
         with lock:
@@ -111,15 +112,11 @@ def _end_all(lock: _thread.LockType) -> int:
 
 def end_tree(root: int) -> int:
     """Kill all descendants of a process, but not the process; return how many were not dead."""
-
-    def find() -> set[int]:
-        return _stop_children(root) | _below({root}, _parents())
-
-    return _end(find)
+    return _end(lambda: _stop_children(root) | _below({root}, _parents()))
 
 
 def _stop_children(root: int) -> set[int]:
-    """Stop the children of a process at once; return which.
+    """Stop the children of a process, the newest first; return which.
 
     One that forks and exits, and its child again, is gone before the list of all processes has
     been read. As an orphan it is a child of ours, and the last in their list.
@@ -140,7 +137,7 @@ def end_marked(mark: bytes, patience: float = _PATIENCE) -> int:
     """Kill all processes that have a mark in their environment, and their descendants.
 
     Args:
-        mark: bytes that occur in nobody else's environment.
+        mark: bytes that no other process has in its environment.
         patience: seconds in which they should be gone.
 
     Returns:
@@ -185,19 +182,18 @@ def _below(roots: set[int], parents: dict[int, int]) -> set[int]:
     for pid, parent in parents.items():
         children.setdefault(parent, []).append(pid)
     found: set[int] = set()
-    left = list(roots)
-    while left:
-        for child in children.get(left.pop(), ()):
-            if child not in found:
-                found.add(child)
-                left.append(child)
+    pending = list(roots)
+    while pending:
+        new = set(children.get(pending.pop(), ())) - found
+        found |= new
+        pending += new
     return found - roots
 
 
 def _parents() -> dict[int, int]:
     """Return the parent of every process that is there."""
     found = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208  pathlib takes its time
+    for name in os.listdir("/proc"):  # noqa: PTH208  pathlib is slow to import
         if name.isdigit():
             fields = _fields(name)
             if fields:
@@ -206,13 +202,13 @@ def _parents() -> dict[int, int]:
 
 
 def _fields(pid: str) -> list[bytes]:
-    """Return what Linux says of a process, from its state on; nothing if it has ended."""
+    """Return the fields of a process's stat, from its state on; nothing if it has ended."""
     return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
 def _read(path: str) -> bytes:
     try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123  pathlib takes its time
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123  pathlib is slow to import
             return file.read()
     except OSError:
         return b""  # the process has ended, or is another user's

@@ -1,0 +1,206 @@
+"""What the agent's program is started with: its command line, and the client configuration.
+
+The client configuration tells the program where its MCP server is: files in a private folder,
+placeholders of the command line, and environment variables.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pytest_intercode.agents.mcp import stdio, texts
+from pytest_intercode.agents.program.process import find_program
+from pytest_intercode.core.task import TaskView
+from pytest_intercode.errors import AgentError, AgentLoadError, suggestion
+
+__all__ = ["PLACEHOLDERS", "ClientConfiguration", "CommandLine"]
+
+PLACEHOLDERS = {
+    "prompt": "the query, with words on the tools and on how to end",
+    "query": "the query alone",
+    "task_id": "the task's id",
+    "env": "bash, sql, python or ctf",
+    "config": "a JSON file with the server's configuration (mcpServers), for stdio",
+    "config_http": "the same for streamable HTTP",
+    "stdio": "a program that is the stdio server; it takes no arguments",
+    "url": "the address of the streamable HTTP server",
+    "token": "the bearer token of that server",
+    "folder": "the folder that the program runs in",
+    "here": "the folder where relative paths of the option start, for files of yours",
+}
+
+_PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_LONGEST = 128 * 1024 - 1  # bytes; the kernel takes no longer word
+_OF_TASK = ("query", "prompt", "task_id", "env")
+_OF_SERVER = ("config", "config_http", "stdio", "url", "token")
+_PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
+
+
+class CommandLine:
+    """A command line with placeholders, which was checked.
+
+    It is split into words before the placeholders are filled in. So a query stays one word,
+    whatever it holds, and no shell reads it.
+
+    Args:
+        name: the value of ``--intercode-agent``, for messages.
+        line: what follows ``mcp:`` in it.
+        folder: where a relative path of the program starts.
+
+    Raises:
+        AgentLoadError: it cannot be split, has an unknown placeholder, or there is no such
+            program.
+    """
+
+    def __init__(self, name: str, line: str, folder: Path) -> None:
+        self._name = name
+        try:
+            self._words = shlex.split(line)
+        except ValueError as error:
+            raise self._error(f"the command line cannot be split into words: {error}") from None
+        if not self._words or not self._words[0]:
+            raise self._error("a command line is needed, as in mcp:my-agent --mcp-config {config}")
+        for word in self._words:
+            self._check(word)
+        self._words[0] = self._find(self._words[0], folder)
+
+    def fill(self, values: Mapping[str, str]) -> list[str]:
+        """Return the words with all placeholders filled in."""
+        return [self._words[0], *(_fill(word, values) for word in self._words[1:])]
+
+    def _check(self, word: str) -> None:
+        for found in _PLACE.finditer(word):
+            if found[0] in ("{", "}"):
+                raise self._error(f"{word!r} has a single {found[0]!r}; write {found[0] * 2!r}")
+            if found[1] is not None and found[1] not in PLACEHOLDERS:
+                allowed = ", ".join(f"{{{key}}}" for key in PLACEHOLDERS)
+                raise self._error(
+                    f"unknown placeholder {found[0]}; allowed are {allowed}, and {{{{ for a brace."
+                    + suggestion(found[1], PLACEHOLDERS)
+                )
+
+    def _find(self, word: str, folder: Path) -> str:
+        """Return where the program is; the folder that it is started in is another."""
+        if {found[1] for found in _PLACE.finditer(word)} - {None, "here"}:
+            raise self._error(f"the program's name {word!r} may have no placeholder but {{here}}")
+        try:
+            return find_program([_fill(word, {"here": str(folder)})], folder)
+        except AgentLoadError as error:
+            raise self._error(str(error)) from None
+
+    def _error(self, what: str) -> AgentLoadError:
+        return AgentLoadError(f"--intercode-agent={self._name}: {what}")
+
+
+def _fill(word: str, values: Mapping[str, str]) -> str:
+    # A doubled brace stands for one.
+    return _PLACE.sub(lambda found: found[0][0] if found[1] is None else values[found[1]], word)
+
+
+class ClientConfiguration:
+    """The client configuration of one episode.
+
+    Args:
+        private: an empty folder that only this user may open; it is removed at the end.
+        working: where the program runs; None for an empty folder of its own.
+
+    Attributes:
+        folder: where the program runs.
+        socket: the path for the stdio server's socket.
+        values: what the placeholders stand for; filled by :meth:`write`.
+    """
+
+    def __init__(self, private: Path, working: Path | None) -> None:
+        self._private = private
+        private.chmod(0o700)
+        self.folder = working or private / "work"
+        if working is None:
+            self.folder.mkdir()
+        self.socket = private / "socket"
+        self.values: dict[str, str] = {}
+
+    def write(self, task: TaskView, here: Path, url: str, token: str) -> None:
+        """Write the files.
+
+        Args:
+            task: the task.
+            here: where relative paths of the option start.
+            url: the address of the HTTP server.
+            token: the bearer token of the episode.
+
+        Raises:
+            AgentError: the task has a text that no program can be given.
+        """
+        words = [sys.executable, "-IS", stdio.__file__, str(self.socket)]
+        program = self._private / "intercode-mcp"
+        program.write_text(f"#!/bin/sh\nexec {shlex.join(words)}\n")
+        program.chmod(0o700)
+        by_stdio = {"type": "stdio", "command": words[0], "args": words[1:], "env": {}}
+        by_http = {"type": "http", "url": url, "headers": {"Authorization": f"Bearer {token}"}}
+        self.values = {
+            "query": check_value("query", task.query),
+            "prompt": check_value("prompt", texts.prompt(task)),
+            "task_id": check_value("task_id", task.id),
+            "env": task.env,
+            "config": self._write_server("stdio.json", by_stdio),
+            "config_http": self._write_server("http.json", by_http),
+            "stdio": str(program),
+            "url": url,
+            "token": token,
+            "folder": str(self.folder),
+            "here": str(here),
+        }
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The values as environment variables, and those that a client needs to reach us."""
+        return {
+            **{f"INTERCODE_{name.upper()}": self.values[name] for name in _OF_TASK},
+            **{f"INTERCODE_MCP_{name.upper()}": self.values[name] for name in _OF_SERVER},
+            "PWD": str(self.folder),  # pytest's own would name another folder
+            **_no_proxy(),
+        }
+
+    def remove(self) -> None:
+        """Remove the files, and the program's own folder with all that is in it."""
+        shutil.rmtree(self._private, ignore_errors=True)
+
+    def _write_server(self, name: str, server: Mapping[str, object]) -> str:
+        path = self._private / name
+        path.touch(0o600)  # it holds the token
+        path.write_text(json.dumps({"mcpServers": {"intercode": server}}, indent=2))
+        return str(path)
+
+
+def check_value(name: str, value: str) -> str:
+    """Return a value that may stand in a command line or in an environment variable.
+
+    Raises:
+        AgentError: it may not.
+    """
+    try:
+        size = len(value.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise AgentError(f"the task's {name} has half a surrogate pair, which is no text") from None
+    if "\0" in value:
+        raise AgentError(f"the task's {name} has a NUL, which no command line can hold")
+    if size > _LONGEST - len("INTERCODE_PROMPT="):
+        raise AgentError(f"the task's {name} has {size} bytes; a program's word may have 128 KiB")
+    return value
+
+
+def _no_proxy() -> dict[str, str]:
+    """Return the variables with which a client reaches this machine past a proxy, if one is set."""
+    hosts = (os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "").split(",")
+    if not any(map(os.environ.get, _PROXIES)) or "*" in map(str.strip, hosts):
+        return {}
+    kept = filter(None, map(str.strip, hosts))
+    direct = ",".join(dict.fromkeys([*kept, "127.0.0.1", "localhost"]))
+    return {"no_proxy": direct, "NO_PROXY": direct}

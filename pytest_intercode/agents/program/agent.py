@@ -1,0 +1,193 @@
+"""The agent ``command:CMDLINE``: a program in any language that speaks JSON lines.
+
+It is started once per episode, reads a line about its task, and from then on writes a line and
+reads one in turn (docs/agents.md has the protocol). It ends with its episode, whatever it does.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from pytest_intercode.agents.agent_environment import AgentEnvironment
+from pytest_intercode.agents.ledger import log
+from pytest_intercode.agents.program.messages import JsonLines, parse, replace_surrogates
+from pytest_intercode.agents.program.process import (
+    Program,
+    describe_exit,
+    find_program,
+    last_lines,
+)
+from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.core.task import Task, TaskView
+from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted
+
+__all__ = ["VERSION", "make_factory"]
+
+VERSION = 1
+"""The protocol's version; it is counted up when what worked before works no more."""
+
+_GRACE = 2.0  # seconds that a program has to exit after the end of the episode
+
+
+def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Path) -> AgentFactory:
+    """Return the factory of agents that are runs of a program.
+
+    Args:
+        name: the agent as the user named it.
+        rest: the command line.
+        arguments: sent to the program in its first line, as they are.
+        folder: where the program runs.
+
+    Raises:
+        AgentLoadError: the command line cannot be read, or names no program.
+    """
+    try:
+        words = shlex.split(rest)
+        find_program(words, folder)
+    except ValueError as error:
+        raise AgentLoadError(
+            f"--intercode-agent={name}: this is not a command line: {error}"
+        ) from None
+    except AgentLoadError as error:
+        raise AgentLoadError(f"--intercode-agent={name}: {error}") from None
+
+    def make(task: Task) -> Agent:
+        episode = _Episode(words, dict(arguments), folder)
+        return Agent(
+            "loop",
+            run=episode.run,
+            close=episode.close,
+            abort=episode.abort,
+            again=lambda: make(task),
+        )
+
+    return AgentFactory(name, make)
+
+
+class _Episode:
+    """One run of the program on one task."""
+
+    def __init__(self, words: list[str], arguments: Mapping[str, str], folder: Path) -> None:
+        self._words = words
+        self._arguments = arguments
+        self._folder = folder
+        self._program: Program | None = None
+        self._aborted = False
+        self._output = ""
+
+    def run(self, task: TaskView, env: AgentEnvironment) -> None:
+        """Start the program and carry out its messages until the episode is over."""
+        program = self._program = Program(
+            self._words,
+            folder=self._folder,
+            variables={"PYTHONUNBUFFERED": "1"},  # or Python's print() would keep lines back
+        )
+        if self._aborted:
+            return
+        lines = JsonLines(program)
+        facts = {
+            key: replace_surrogates(value) if isinstance(value, str) else value
+            for key, value in asdict(task).items()
+        }
+        lines.send(
+            {"type": "task", "version": VERSION, "task": facts, "arguments": self._arguments}
+        )
+        try:
+            reason = self._converse(program, lines, env)
+            if reason:
+                self._say_end(program, lines, env, reason)
+            elif not self._aborted:
+                self._check_exit(program, env)
+            elif not lines.received:
+                env.log("[the program wrote no line; does it flush its standard output?]\n")
+        finally:
+            self._log(program, env)
+
+    def abort(self) -> None:
+        """Kill the program, from any thread."""
+        self._aborted = True
+        if self._program is not None:
+            self._program.kill()
+
+    def close(self) -> None:
+        """End the program, and all that it started."""
+        if self._program is not None:
+            self._program.close()
+            if self._program.left:
+                log(f"[{self._program.left} of its processes could not be killed]\n")
+
+    def _converse(
+        self, program: Program, lines: JsonLines, env: AgentEnvironment
+    ) -> Literal["", "budget", "solved", "submitted"]:
+        """Return why the episode is over; nothing if the program has ended before."""
+        while (line := lines.receive()) is not None:
+            message = parse(line, lines.received)
+            self._log(program, env)
+            try:
+                if message.get("thought"):
+                    env.think(message["thought"])
+                if message.get("usage"):
+                    env.spend(**message["usage"])
+                if "submit" in message:
+                    result = env.submit(message["submit"])
+                else:
+                    result = env.step(message["action"])
+            except BudgetExhausted:
+                return "budget"
+            observation, _, terminated, truncated, _ = result
+            if truncated:
+                return "budget"
+            if terminated:
+                solved = observation.reward == 1.0 and not _submits(message)
+                return "solved" if solved else "submitted"
+            lines.send(
+                {
+                    "type": "observation",
+                    "observation": replace_surrogates(observation),
+                    "executed": observation.executed,
+                    "status": observation.status,
+                    "reward": observation.reward,
+                    "turns_left": observation.turns_left,
+                }
+            )
+        return ""
+
+    def _say_end(
+        self, program: Program, lines: JsonLines, env: AgentEnvironment, reason: str
+    ) -> None:
+        """Report to the program that the episode is over, and give it time to exit."""
+        lines.send({"type": "end", "reason": reason})
+        lines.close()
+        status = program.wait(_GRACE)
+        if status is None:
+            program.kill()
+            env.log(f"[killed: it still ran {_GRACE:g} s after the end of its input]\n")
+        elif status and not self._aborted:
+            env.log(f"[it {describe_exit(status)} after the episode]\n")
+
+    def _check_exit(self, program: Program, env: AgentEnvironment) -> None:
+        """Accept status 0 as a submission; any other end is the program's fault."""
+        status = program.wait(_GRACE)
+        if status == 0 or self._aborted:
+            return
+        self._log(program, env)
+        if status is None:
+            raise AgentError(
+                "the program closed its standard output, and neither submitted nor exited"
+            )
+        last = last_lines(self._output)
+        raise AgentError(f"the program {describe_exit(status)}{f': {last}' if last else ''}")
+
+    def _log(self, program: Program, env: AgentEnvironment) -> None:
+        output = program.output()
+        if output:
+            self._output = (self._output + output)[-8192:]
+            env.log(output)
+
+
+def _submits(message: Mapping[str, Any]) -> bool:
+    return "submit" in message or message["action"].split(None, 1)[:1] == ["submit"]

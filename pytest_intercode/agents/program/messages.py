@@ -1,0 +1,183 @@
+"""The messages between us and a program: lines of JSON over its pipes, sent, received and checked.
+
+A program may write before it reads, or never read: neither side waits for the other while both
+pipes are full.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+from collections.abc import Mapping
+from typing import Any
+
+from pytest_intercode.agents.program.process import Program
+from pytest_intercode.errors import AgentError, suggestion
+
+__all__ = ["JsonLines", "parse", "replace_surrogates"]
+
+_LONGEST_LINE = 4 * 1024**2  # bytes
+_PIECE = 64 * 1024
+_POLL = 500  # milliseconds after which it is checked that the program still runs
+_KEYS = ("action", "submit", "thought", "usage")
+_USAGE = ("requests", "input_tokens", "output_tokens", "cost")
+_SHOWN = 120  # characters of a bad line
+
+
+class JsonLines:
+    """Sends and receives lines over the pipes of a program.
+
+    Args:
+        program: it has pipes, which nothing else uses.
+
+    Attributes:
+        received: lines that the program has written so far, empty ones too.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.received = 0
+        self._program = program
+        self._in, self._out = program.stdin.fileno(), program.stdout.fileno()
+        os.set_blocking(self._in, False)
+        os.set_blocking(self._out, False)
+        self._incoming = bytearray()
+        self._searched = 0  # bytes of it without the end of a line
+        self._outgoing = b""
+        self._reads = self._writes = True  # the program still does
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Write a line; nothing happens where the program reads no more."""
+        # Characters beyond ASCII are escaped, so that no language can misread them.
+        self._outgoing = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        while self._outgoing and self._reads:
+            self._move()
+
+    def close(self) -> None:
+        """Write no more; the program reads the end of its input."""
+        self._reads = False
+        with contextlib.suppress(OSError):
+            self._program.stdin.close()
+
+    def receive(self) -> bytes | None:
+        """Return the next line that is not empty, without its end; None if no more will come.
+
+        Raises:
+            AgentError: the line is too long.
+        """
+        while True:
+            line = self._next_line()
+            if line is None and self._writes:
+                self._move()
+            elif line is None or line.strip():
+                return line
+
+    def _next_line(self) -> bytes | None:
+        end = self._incoming.find(b"\n", self._searched)
+        if end < 0:
+            self._searched = len(self._incoming)
+            if self._searched > _LONGEST_LINE:
+                raise AgentError(
+                    f"the program wrote a line of more than {_LONGEST_LINE // 1024**2} MiB: "
+                    f"{bytes(self._incoming[:60])!r}..."
+                )
+            if self._writes or not self._incoming:
+                return None
+            end = len(self._incoming)  # the last line needs no end
+        line = bytes(self._incoming[:end])
+        del self._incoming[: end + 1]
+        self._searched = 0
+        self.received += 1
+        return line
+
+    def _move(self) -> None:
+        """Wait until something can be written or read, and do it."""
+        poll = select.poll()
+        if self._outgoing and self._reads:
+            poll.register(self._in, select.POLLOUT)
+        if self._writes and len(self._incoming) <= _LONGEST_LINE:
+            poll.register(self._out, select.POLLIN)
+        gone = self._program.wait(0) is not None
+        ready = dict(poll.poll(0 if gone else _POLL))
+        try:
+            if self._in in ready:
+                self._outgoing = self._outgoing[os.write(self._in, self._outgoing[:_PIECE]) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._reads = False
+        if self._out in ready:
+            with contextlib.suppress(BlockingIOError):
+                piece = os.read(self._out, _PIECE)
+                self._writes = bool(piece)
+                self._incoming += piece
+        if gone and not ready:  # another process that still holds its pipes is not the program
+            self._reads = self._writes = False
+
+
+def parse(line: bytes, number: int) -> dict[str, Any]:
+    """Return a program's message, checked, without what is null.
+
+    Args:
+        line: what it wrote.
+        number: the number of the line, from 1.
+
+    Raises:
+        AgentError: it is no message of the protocol.
+    """
+    where = f"line {number} of the program's standard output"
+    shown = repr(line[: 4 * _SHOWN].decode("utf-8", "replace").strip()[:_SHOWN])
+    try:
+        message = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        why = "not UTF-8" if isinstance(error, UnicodeDecodeError) else "not JSON"
+        raise AgentError(
+            f"{where} is {why}: {shown}; standard output is for the protocol, what else a program "
+            "prints goes to standard error"
+        ) from None
+    if not isinstance(message, dict):
+        raise AgentError(f'{where} is no object, as {{"action": "ls"}} is: {shown}')
+    _check_keys(where, message, _KEYS)
+    message = {key: value for key, value in message.items() if value is not None}
+    if ("action" in message) == ("submit" in message):
+        has = 'both "action" and' if "action" in message else 'neither "action" nor'
+        raise AgentError(f'{where} has {has} "submit"; it has one of them: {shown}')
+    for key in ("action", "submit", "thought"):
+        value = message.get(key, "")
+        if not isinstance(value, str):
+            raise AgentError(f'{where}: "{key}" is a string, not {json.dumps(value):.60}')
+        if replace_surrogates(value) != value:
+            raise AgentError(
+                f'{where}: "{key}" has half of a surrogate pair, which is no character: '
+                f"{value!r:.60}"
+            )
+    if "usage" in message:
+        usage = message["usage"]
+        if not isinstance(usage, dict):
+            raise AgentError(f'{where}: "usage" is an object, not {json.dumps(usage):.60}')
+        _check_keys(f'{where}: "usage"', usage, _USAGE)
+        message["usage"] = {
+            key: int(value)  # some languages know no whole numbers
+            if key != "cost" and isinstance(value, float) and value.is_integer()
+            else value
+            for key, value in usage.items()
+            if value is not None
+        }
+    return message
+
+
+def _check_keys(where: str, found: Mapping[str, object], allowed: tuple[str, ...]) -> None:
+    for key in found:
+        if key not in allowed:
+            raise AgentError(
+                f"{where} has the key {key!r:.40}; allowed are {', '.join(allowed)}."
+                + suggestion(key, allowed)
+            )
+
+
+def replace_surrogates(text: str) -> str:
+    """Replace halves of surrogate pairs, which are no characters and which JSON readers refuse."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
