@@ -1,26 +1,26 @@
-"""Finds the agent that ``--intercode-agent`` names.
+"""Finds the agent that ``--intercode-agent`` names, and adapts what users write to one form.
 
-``module:Attr``, ``path/to/file.py:Attr``, or one that comes with us; those are made by
-``make_factory`` of their modules, which are imported when they are asked for.
+An agent is ``module:Attr``, ``path/to/file.py:Attr``, or built in: the module of a built-in agent
+has ``make_factory`` and is imported when it is asked for.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pytest_intercode.agents.arguments import read_arguments
-from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.agents.protocol import Agent, AgentFactory, AgentLike
 from pytest_intercode.core.imports import describe_error, import_attribute
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import AgentError, AgentLoadError, suggestion
 
 __all__ = ["adapt", "load_agent"]
 
-# The word, the module that makes it, and how it is written.
+# By the first word: the module below agents/, and how the agent is written.
 _BUILT_IN = {
     "oracle": ("oracle", "oracle"),
     "replay": ("replay", "replay:FILE"),
@@ -55,108 +55,109 @@ def load_agent(
     folder = folder or Path.cwd()
     head, colon, rest = name.partition(":")
     if head in _BUILT_IN:
-        home, form = _BUILT_IN[head]
+        module_name, form = _BUILT_IN[head]
         if bool(colon) != (":" in form) or (colon and not rest.strip()):
             raise AgentLoadError(f"--intercode-agent={name}: it is written {form}")
-        made = importlib.import_module(f"pytest_intercode.agents.{home}")
-        factory: AgentFactory = made.make_factory(name, rest, arguments, folder)
+        module = importlib.import_module(f"pytest_intercode.agents.{module_name}")
+        factory: AgentFactory = module.make_factory(name, rest, arguments, folder)
         return factory
-    module, colon, attribute = name.rpartition(":")
-    if not module or not attribute:
+    if not all(name.rpartition(":")):
         hint = suggestion(head, _BUILT_IN)
         raise AgentLoadError(f"--intercode-agent={name}: an agent is {_FORMS}.{hint}")
     target = import_attribute(name, folder, "--intercode-agent", AgentLoadError)
     return AgentFactory(name, _maker(name, target, arguments))
 
 
-def _maker(name: str, target: Any, arguments: Mapping[str, str]) -> Any:
-    if inspect.isclass(target):
-        if not (callable(getattr(target, "act", None)) or callable(getattr(target, "run", None))):
-            raise AgentLoadError(
-                f"--intercode-agent={name}: the class has neither act(observation) nor "
-                "run(task, env)"
-            )
-        _check_arguments(name, target, arguments)
+def adapt(agent: AgentLike) -> Agent:
+    """Return what a user made in the one form that the turn loop calls.
 
-        def make(_: Task) -> Agent:
-            try:
-                instance = target(**arguments)
-            except (Exception, SystemExit) as error:
-                raise AgentError(f"{target.__name__}() raised {describe_error(error)}") from error
-            return adapt(instance)
-
-        return make
-    if callable(getattr(target, "act", None)) or callable(getattr(target, "run", None)):
+    Raises:
+        AgentLoadError: it is no agent.
+    """
+    if isinstance(agent, Agent):
+        return agent
+    if inspect.isclass(agent):
+        raise AgentLoadError(f"the agent {agent!r:.80} is a class; make an instance of it")
+    act, run = (_method(agent, name) for name in ("act", "run"))
+    if act is None and run is None:
+        if callable(agent):
+            return _adapt_callable(f"the agent {agent!r:.60}", agent)
         raise AgentLoadError(
-            f"--intercode-agent={name}: this is an instance; name its class, so that every "
-            "episode gets a fresh one"
+            f"the agent {agent!r:.80} is an object with neither act(observation) nor "
+            "run(task, env), nor a callable"
         )
-    if not callable(target):
-        raise AgentLoadError(
-            f"--intercode-agent={name}: {target!r:.60} is neither a class nor a callable"
-        )
-    read_arguments(name, arguments)
-    _of_callable(f"--intercode-agent={name}", target)
-    return lambda _: _of_callable(name, target)
+    optional = ("reset", "close", "abort") if act else ("close", "abort")
+    methods = {name: method for name in optional if (method := _method(agent, name))}
+    name = type(agent).__name__
+    if act is not None:
+        return Agent("step", act=act, name=name, **methods)
+    assert run is not None
+    return Agent("loop", run=run, name=name, **methods)
 
 
-def _of_callable(what: str, target: Any) -> Agent:
+def _method(agent: object, name: str) -> Callable[..., Any] | None:
+    method = getattr(agent, name, None)
+    return method if callable(method) else None
+
+
+def _adapt_callable(what: str, target: Callable[..., Any]) -> Agent:
+    """Return the agent of a callable, whose style its number of arguments says."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     try:
-        wanted = _positional(target)
+        parameters = inspect.signature(target).parameters.values()
     except ValueError as error:
         raise AgentLoadError(f"{what}: {error}") from None
-    called = getattr(target, "__name__", type(target).__name__)
+    wanted = sum(p.kind in kinds and p.default is p.empty for p in parameters)
+    name = getattr(target, "__name__", type(target).__name__)
     if wanted == 1:
-        return Agent("step", act=target, name=called)
+        return Agent("step", act=target, name=name)
     if wanted == 2:
-        return Agent("loop", run=target, name=called)
+        return Agent("loop", run=target, name=name)
     raise AgentLoadError(
         f"{what}: a callable takes (observation) or (task, env), this one takes {wanted} "
         "positional arguments"
     )
 
 
-def adapt(instance: Any) -> Agent:
-    """Give what a user made the one shape that the turn loop knows.
-
-    Raises:
-        AgentLoadError: it has neither style.
-    """
-    if isinstance(instance, Agent):
-        return instance
-    if inspect.isclass(instance):
-        raise AgentLoadError(f"the agent {instance!r:.80} is a class; make an instance of it")
-    if not any(callable(getattr(instance, name, None)) for name in ("act", "run")):
-        if not callable(instance):
+def _maker(name: str, target: object, arguments: Mapping[str, str]) -> Callable[[Task], Agent]:
+    """Return what makes an agent for each episode of the class or callable that the user named."""
+    asked = f"--intercode-agent={name}"
+    has_style = bool(_method(target, "act") or _method(target, "run"))
+    if inspect.isclass(target):
+        if not has_style:
             raise AgentLoadError(
-                f"the agent {instance!r:.80} is an object with neither act(observation) nor "
-                "run(task, env), nor a callable"
+                f"{asked}: the class has neither act(observation) nor run(task, env)"
             )
-        return _of_callable(f"the agent {instance!r:.60}", instance)
-    more: dict[str, Any] = {"name": type(instance).__name__}
-    for optional in ("reset", "close", "abort"):
-        method = getattr(instance, optional, None)
-        if callable(method):
-            more[optional] = method
-    if callable(getattr(instance, "act", None)):
-        return Agent("step", act=instance.act, **more)
-    more.pop("reset", None)
-    return Agent("loop", run=instance.run, **more)
+        return _class_maker(asked, target, arguments)
+    if has_style:
+        raise AgentLoadError(
+            f"{asked}: this is an instance; name its class, so that every episode gets a fresh one"
+        )
+    if not callable(target):
+        raise AgentLoadError(f"{asked}: {target!r:.60} is neither a class nor a callable")
+    read_arguments(name, arguments)
+    _adapt_callable(asked, target)
+    return lambda _: _adapt_callable(name, target)
 
 
-def _check_arguments(name: str, target: type, arguments: Mapping[str, str]) -> None:
+def _class_maker(
+    asked: str, target: type[Any], arguments: Mapping[str, str]
+) -> Callable[[Task], Agent]:
     try:
         inspect.signature(target).bind(**arguments)
     except ValueError:
-        return  # no signature to look at
+        pass  # no signature to look at
     except TypeError as error:
         raise AgentLoadError(
-            f"--intercode-agent={name}: {target.__name__}() cannot be called with the arguments "
-            f"given by --intercode-agent-arg: {error}"
+            f"{asked}: {target.__name__}() cannot be called with the arguments given by "
+            f"--intercode-agent-arg: {error}"
         ) from None
 
+    def make(_: Task) -> Agent:
+        try:
+            instance = target(**arguments)
+        except (Exception, SystemExit) as error:
+            raise AgentError(f"{target.__name__}() raised {describe_error(error)}") from error
+        return adapt(instance)
 
-def _positional(target: Any) -> int:
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = inspect.signature(target).parameters.values()
-    return sum(p.kind in kinds and p.default is p.empty for p in parameters)
+    return make

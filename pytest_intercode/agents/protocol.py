@@ -17,15 +17,52 @@ time is up, and ends what the agent waits for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol, TypeAlias
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.turn import Observation
 
-__all__ = ["Agent", "AgentFactory", "NoRecording", "QuitRun"]
+__all__ = [
+    "Agent",
+    "AgentFactory",
+    "AgentLike",
+    "LoopAgent",
+    "NoRecording",
+    "QuitRun",
+    "StepAgent",
+]
+
+
+class StepAgent(Protocol):
+    """An agent that is asked for one action at a time.
+
+    It may also have ``reset(task)``, ``close()`` and ``abort()``.
+    """
+
+    def act(self, observation: Observation, /) -> str | Awaitable[str]:
+        """Return the next action; ``submit`` ends the episode.
+
+        Args:
+            observation: what the last action led to; first, the query.
+        """
+
+
+class LoopAgent(Protocol):
+    """An agent that drives its episode itself.
+
+    It may also have ``close()`` and ``abort()``.
+    """
+
+    def run(self, task: TaskView, env: AgentEnvironment, /) -> object:
+        """Play the episode; returning, or the end of what is awaited, submits.
+
+        Args:
+            task: what the agent may know of its task.
+            env: takes its actions.
+        """
 
 
 def _nothing(*_: object) -> None:
@@ -66,6 +103,16 @@ class NoRecording(Exception):
 
 class QuitRun(Exception):
     """The user, who is the agent, ends the whole run; the episode does not count."""
+
+
+AgentLike: TypeAlias = (
+    Agent
+    | StepAgent
+    | LoopAgent
+    | Callable[[Observation], "str | Awaitable[str]"]
+    | Callable[[TaskView, AgentEnvironment], object]
+)
+"""What a hook or a fixture may give as an agent."""
 
 
 @dataclass(frozen=True)

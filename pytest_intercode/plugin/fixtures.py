@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_intercode.agents.protocol import Agent
+    from pytest_intercode.agents.protocol import Agent, AgentLike
     from pytest_intercode.core.record import EpisodeRecord
     from pytest_intercode.core.task import Task
     from pytest_intercode.core.turn import Turn
@@ -220,7 +220,7 @@ def intercode_environment(
 
 
 @pytest.fixture
-def intercode_agent(request: pytest.FixtureRequest, intercode_task: Task) -> Any:
+def intercode_agent(request: pytest.FixtureRequest, intercode_task: Task) -> AgentLike:
     """A fresh agent for this task; override it to test an object of your own making."""
     from pytest_intercode.agents.protocol import NoRecording
     from pytest_intercode.plugin.session import session_of
@@ -237,7 +237,7 @@ def intercode_agent(request: pytest.FixtureRequest, intercode_task: Task) -> Any
 
 @pytest.fixture
 def intercode_episode(
-    request: pytest.FixtureRequest, intercode_agent: Any, intercode_environment: Environment
+    request: pytest.FixtureRequest, intercode_agent: AgentLike, intercode_environment: Environment
 ) -> PendingEpisode:
     """The episode of this item's agent, task and environment; it runs when first asked about."""
     from pytest_intercode.agents.loader import adapt

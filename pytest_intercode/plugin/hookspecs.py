@@ -6,11 +6,12 @@ there without pytest, too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from pytest_intercode.agents.protocol import AgentLike
     from pytest_intercode.core.record import EpisodeRecord
     from pytest_intercode.core.task import Task
     from pytest_intercode.environments.base import Environment
@@ -26,7 +27,7 @@ def pytest_intercode_modify_tasks(config: pytest.Config, tasks: list[Task]) -> N
 
 
 @pytest.hookspec(firstresult=True)
-def pytest_intercode_make_agent(config: pytest.Config, task: Task) -> Any:
+def pytest_intercode_make_agent(config: pytest.Config, task: Task) -> AgentLike | None:
     """Called when an episode needs an agent; stops at the first result that is not None.
 
     With ``--intercode-concurrency`` it is called on the episode's own thread.
