@@ -8,10 +8,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pytest_intercode.agents.agent_environment import AgentEnvironment
     from pytest_intercode.agents.ledger import log, spend, think
-    from pytest_intercode.core.record import Episode, EpisodeRecord
+    from pytest_intercode.agents.protocol import Agent, AgentLike, LoopAgent, StepAgent
+    from pytest_intercode.core.record import Episode, EpisodeRecord, FirstScore, Outcome, TaskRecord
     from pytest_intercode.core.reward import Reward
-    from pytest_intercode.core.task import Task, TaskView
-    from pytest_intercode.core.turn import Observation
+    from pytest_intercode.core.task import (
+        Archive,
+        Database,
+        FileSpec,
+        ImageSource,
+        Limits,
+        Normaliser,
+        RewardOptions,
+        Task,
+        TaskView,
+        Test,
+    )
+    from pytest_intercode.core.turn import Feedback, Observation, Profile, StepResult, Turn
     from pytest_intercode.core.usage import Budget, Usage
     from pytest_intercode.environments.base import Environment
     from pytest_intercode.environments.interpreter import InterpreterEnvironment
@@ -19,25 +31,59 @@ if TYPE_CHECKING:
     from pytest_intercode.environments.registry import register_environment
     from pytest_intercode.environments.shell import ShellEnvironment
     from pytest_intercode.errors import BudgetExhausted, IntercodeError
-    from pytest_intercode.rescoring.rescored import rescore
+    from pytest_intercode.plugin.fixtures import PendingEpisode
+    from pytest_intercode.rescoring.function import RewardFunction
+    from pytest_intercode.rescoring.rescored import Change, Rescored, rescore
     from pytest_intercode.results.reading import read_results
     from pytest_intercode.rollouts.episode import run_episode
-    from pytest_intercode.suites.loader import load_suite
+    from pytest_intercode.sandboxes.protocol import Changes, Entry, Execution, Sandbox, SandboxSpec
+    from pytest_intercode.sandboxes.provider import SandboxProvider
+    from pytest_intercode.suites.loader import Suite, load_suite
 
 __all__ = [
+    "Agent",
     "AgentEnvironment",
+    "AgentLike",
+    "Archive",
     "Budget",
     "BudgetExhausted",
+    "Change",
+    "Changes",
+    "Database",
+    "Entry",
     "Environment",
     "Episode",
     "EpisodeRecord",
+    "Execution",
+    "Feedback",
+    "FileSpec",
+    "FirstScore",
+    "ImageSource",
     "IntercodeError",
     "InterpreterEnvironment",
+    "Limits",
+    "LoopAgent",
+    "Normaliser",
     "Observation",
+    "Outcome",
+    "PendingEpisode",
+    "Profile",
+    "Rescored",
     "Reward",
+    "RewardFunction",
+    "RewardOptions",
+    "Sandbox",
+    "SandboxProvider",
+    "SandboxSpec",
     "ShellEnvironment",
+    "StepAgent",
+    "StepResult",
+    "Suite",
     "Task",
+    "TaskRecord",
     "TaskView",
+    "Test",
+    "Turn",
     "Usage",
     "load_suite",
     "log",
@@ -50,21 +96,51 @@ __all__ = [
     "think",
 ]
 
-# Imported when first asked for: whoever merely has the plugin installed pays for none of it.
+# Imported when first asked for: where the plugin is only installed, none of it is loaded.
 _HOMES = {
+    "Agent": "agents.protocol",
     "AgentEnvironment": "agents.agent_environment",
+    "AgentLike": "agents.protocol",
+    "Archive": "core.task",
     "Budget": "core.usage",
     "BudgetExhausted": "errors",
+    "Change": "rescoring.rescored",
+    "Changes": "sandboxes.protocol",
+    "Database": "core.task",
+    "Entry": "sandboxes.protocol",
     "Environment": "environments.base",
     "Episode": "core.record",
     "EpisodeRecord": "core.record",
+    "Execution": "sandboxes.protocol",
+    "Feedback": "core.turn",
+    "FileSpec": "core.task",
+    "FirstScore": "core.record",
+    "ImageSource": "core.task",
     "IntercodeError": "errors",
     "InterpreterEnvironment": "environments.interpreter",
+    "Limits": "core.task",
+    "LoopAgent": "agents.protocol",
+    "Normaliser": "core.task",
     "Observation": "core.turn",
+    "Outcome": "core.record",
+    "PendingEpisode": "plugin.fixtures",
+    "Profile": "core.turn",
+    "Rescored": "rescoring.rescored",
     "Reward": "core.reward",
+    "RewardFunction": "rescoring.function",
+    "RewardOptions": "core.task",
+    "Sandbox": "sandboxes.protocol",
+    "SandboxProvider": "sandboxes.provider",
+    "SandboxSpec": "sandboxes.protocol",
     "ShellEnvironment": "environments.shell",
+    "StepAgent": "agents.protocol",
+    "StepResult": "core.turn",
+    "Suite": "suites.loader",
     "Task": "core.task",
+    "TaskRecord": "core.record",
     "TaskView": "core.task",
+    "Test": "core.task",
+    "Turn": "core.turn",
     "Usage": "core.usage",
     "load_suite": "suites.loader",
     "log": "agents.ledger",

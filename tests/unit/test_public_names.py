@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import pkgutil
 import types
+from collections.abc import Iterator
 
 import pytest
 
@@ -37,9 +39,69 @@ def _undocumented(value: object, where: str) -> list[str]:
 @pytest.mark.parametrize("name", pytest_intercode.__all__)
 def test_public_names(name: str) -> None:
     value = getattr(pytest_intercode, name)
-    assert value.__doc__
-    assert not _undocumented(value, name)
-    assert value.__module__.startswith("pytest_intercode.")
+    home = importlib.import_module(f"pytest_intercode.{pytest_intercode._HOMES[name]}")
+    assert value is getattr(home, name)
+    assert name in home.__all__
+    if inspect.isclass(value) or inspect.isroutine(value):  # else: an alias of types
+        assert value.__doc__
+        assert not _undocumented(value, name)
+        assert value.__module__ == home.__name__
+
+
+# -- signatures
+
+# Arguments that only the plugin gives; users call these without them.
+_INTERNAL = {"Cancellation", "Halt", "Ledger", "Row", "RunBudget"}
+
+# Users hand these on as they are, so that what their own signatures mention is not needed.
+_OPAQUE = {"Agent", "SandboxProvider"}
+
+
+def _bindings(module: types.ModuleType) -> dict[str, str]:
+    """Return the names that a module imports or defines, each with the module that it is from."""
+    found: dict[str, str] = {}
+    for node in ast.walk(ast.parse(inspect.getsource(module))):
+        if isinstance(node, ast.ImportFrom):
+            found |= {alias.asname or alias.name: str(node.module) for alias in node.names}
+        elif isinstance(node, ast.ClassDef):
+            found[node.name] = module.__name__
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found[node.target.id] = module.__name__
+    return found
+
+
+def _annotations(value: object) -> Iterator[str]:
+    """Return the annotations of a function, or of what a class shows its users."""
+    if inspect.isroutine(value):
+        yield from map(str, value.__annotations__.values())
+    for name, member in vars(value).items() if inspect.isclass(value) else ():
+        function = member.fget if isinstance(member, property) else member
+        function = getattr(function, "__func__", function)
+        if name == "__annotations__":
+            yield from (str(text) for field, text in member.items() if field[0] != "_")
+        elif isinstance(function, types.FunctionType) and (name[0] != "_" or name == "__init__"):
+            yield from map(str, function.__annotations__.values())
+
+
+@pytest.mark.parametrize("name", sorted(set(pytest_intercode.__all__) - _OPAQUE))
+def test_what_signatures_mention_is_public(name: str) -> None:
+    value = getattr(pytest_intercode, name)
+    bound = _bindings(importlib.import_module(f"pytest_intercode.{pytest_intercode._HOMES[name]}"))
+    mentioned = {
+        node.id
+        for text in _annotations(value)
+        for node in ast.walk(ast.parse(text, mode="eval"))
+        if isinstance(node, ast.Name) and bound.get(node.id, "").startswith("pytest_intercode.")
+    }
+    private = {each for each in mentioned if each[0] == "_"}
+    missing = mentioned - private - _INTERNAL - set(pytest_intercode.__all__)
+    assert not missing, f"{name} mentions {sorted(missing)}: export them in __init__.py"
+
+
+def test_the_rule_sees_what_it_should() -> None:
+    assert "SandboxProvider | None" in set(_annotations(pytest_intercode.make))
+    assert "tuple[Turn, ...]" in set(_annotations(pytest_intercode.PendingEpisode))
+    assert {"Outcome", "TaskRecord"} <= set(_annotations(pytest_intercode.EpisodeRecord))
 
 
 def test_all_is_sorted_and_listed() -> None:
