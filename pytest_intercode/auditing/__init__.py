@@ -1,5 +1,4 @@
 """The audit: what is wrong with the tasks of a suite, before an agent is blamed for it.
 
-Gold is played, twice; so are agents that do nothing, and answers that are wrong. Nothing here
-imports pytest.
+Gold is played, twice; so are agents that do nothing, and wrong answers.
 """

@@ -1,8 +1,8 @@
-"""Finds the files of a task that gold does not need: it neither reads, changes nor lists them.
+"""File usage: which files of a task gold neither reads, changes nor lists.
 
-In a sandbox of its own, the files get an old access time; after setup and gold, those whose times
-moved were used. Linux moves the access time of a file that is read, and of a folder that is listed,
-when it is older than the last change.
+In a sandbox, the files get an old access time; after setup and gold, those whose times changed were
+used. Linux updates the access time of a file that is read, and of a folder that is listed, when it
+is older than the last change.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from pytest_intercode.environments.shell import ShellEnvironment, prepare
 from pytest_intercode.sandboxes.protocol import Sandbox
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
-__all__ = ["unread"]
+__all__ = ["unused_files"]
 
 _WORD = re.compile(r"[\w.-]*\w")
-
 _SECONDS = 30.0
 _BATCH = 200  # paths of one command line
-_SETTLE = 2.0
+_SETTLE = 2.0  # seconds
 
 
-def unread(provider: SandboxProvider, task: Task, environment: type[ShellEnvironment]) -> set[str]:
-    """Return the paths of the files that gold does not need and that nobody names.
+def unused_files(
+    provider: SandboxProvider, task: Task, environment: type[ShellEnvironment]
+) -> set[str]:
+    """Return the paths of the files that gold does not use and nothing names.
 
     Args:
         provider: where the sandbox comes from.
@@ -42,7 +43,7 @@ def unread(provider: SandboxProvider, task: Task, environment: type[ShellEnviron
         TaskError: setup failed.
         InfrastructureError: there is no sandbox.
     """
-    left = {
+    candidates = {
         path
         for path, spec in task.files.items()
         if spec.kind != "directory"
@@ -50,11 +51,11 @@ def unread(provider: SandboxProvider, task: Task, environment: type[ShellEnviron
         and not _named(path, task)
     }
     actions = task.solution if task.env == "ctf" else task.gold
-    if not left or task.env not in ("bash", "ctf") or not actions:
-        return left
+    if not candidates or task.env not in ("bash", "ctf") or not actions:
+        return candidates
     sandbox = provider.acquire(environment.spec(task, provider))
     try:
-        return left - _used(sandbox, task, actions, sorted(left))
+        return candidates - _used(sandbox, task, actions, sorted(candidates))
     finally:
         sandbox.close()
 
@@ -79,12 +80,12 @@ def _folders(path: str) -> list[str]:
 
 
 def _used(sandbox: Sandbox, task: Task, actions: Iterable[str], paths: list[str]) -> set[str]:
-    """Return which of the paths setup and gold used; all of them where that cannot be told."""
+    """Return which of the paths setup and gold used; all of them where that is unknown."""
     now = time.time()
     prepare(sandbox, replace(task, setup=()), now)
-    full = {path: _at(task, path) for path in paths}
+    full = {path: _absolute(task, path) for path in paths}
     inside = {
-        path: {posixpath.dirname(there), *(_at(task, folder) for folder in _folders(path))}
+        path: {posixpath.dirname(there), *(_absolute(task, folder) for folder in _folders(path))}
         for path, there in full.items()
     }
     folders = set().union(*inside.values())
@@ -92,15 +93,15 @@ def _used(sandbox: Sandbox, task: Task, actions: Iterable[str], paths: list[str]
     for at in range(0, len(watched), _BATCH):
         names = " ".join(map(shlex.quote, watched[at : at + _BATCH]))
         sandbox.admin(f"touch -c -h -a -d @1 -- {names}", _SECONDS)
-    before = _stamps(sandbox, watched)
+    before = _times(sandbox, watched)
     prepare(sandbox, replace(task, files={}, archive=None), now)
     for action in actions:
         sandbox.run(action, task.action_timeout)
     sandbox.settle(_SETTLE)
-    after = _stamps(sandbox, watched)
-    if not _tells(sandbox, watched):
+    after = _times(sandbox, watched)
+    if not _updates_access_times(sandbox, watched):
         return set(paths)
-    # A folder's own entry changes, too, when something is made in it; only its listing counts.
+    # A folder's change time also moves when a file is made in it; only its access time counts.
     listed = {f for f in folders if before.get(f, "").split()[:1] != after.get(f, "").split()[:1]}
     return {
         path
@@ -109,11 +110,11 @@ def _used(sandbox: Sandbox, task: Task, actions: Iterable[str], paths: list[str]
     }
 
 
-def _at(task: Task, path: str) -> str:
+def _absolute(task: Task, path: str) -> str:
     return posixpath.normpath(posixpath.join(task.workdir, path))
 
 
-def _stamps(sandbox: Sandbox, paths: list[str]) -> dict[str, str]:
+def _times(sandbox: Sandbox, paths: list[str]) -> dict[str, str]:
     """Return times (that of access first), inode and mode of each path that is there."""
     found: dict[str, str] = {}
     for at in range(0, len(paths), _BATCH):
@@ -127,12 +128,12 @@ def _stamps(sandbox: Sandbox, paths: list[str]) -> dict[str, str]:
     return found
 
 
-def _tells(sandbox: Sandbox, paths: list[str]) -> bool:
-    """Whether the file system of the files moves access times at all."""
+def _updates_access_times(sandbox: Sandbox, paths: list[str]) -> bool:
+    """Whether the file system updates access times at all."""
     for path in paths:
         name = shlex.quote(path)
         status, _ = sandbox.admin(f"test -f {name} && touch -a -d @1 -- {name}", _SECONDS)
         if status == 0:
             sandbox.admin(f"cat -- {name}", _SECONDS)
-            return not _stamps(sandbox, [path]).get(path, "1.").startswith("1.")
+            return not _times(sandbox, [path]).get(path, "1.").startswith("1.")
     return False

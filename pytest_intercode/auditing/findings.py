@@ -1,4 +1,4 @@
-"""What the audit finds, and what a suite has to say of it. Pure data."""
+"""Findings of the audit, and which of them a suite acknowledges. Pure data."""
 
 from __future__ import annotations
 
@@ -6,30 +6,24 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from pytest_intercode.core.task import AUDIT_CHECKS, Task
+from pytest_intercode.core.task import Task
 
-__all__ = ["MEANINGS", "Audited", "Finding", "acknowledged"]
+__all__ = ["MEANINGS", "AuditedTask", "Finding", "acknowledge"]
 
-MEANINGS: Mapping[str, str] = dict(
-    zip(
-        AUDIT_CHECKS,
-        (
-            "gold runs to its end, in time, and every action of it with status 0",
-            "an agent that plays gold gets the reward 1.0",
-            "gold that is run a second later leaves the same",
-            "whoever does nothing does not solve the task",
-            "an empty answer does not solve it",
-            "an answer that is surely wrong does not solve it",
-            "no changed gold solves it, unless a person finds it right",
-            "gold reads, or the query names, every file that is there",
-            "no two tasks are the same",
-        ),
-        strict=True,
-    )
-)
+MEANINGS: Mapping[str, str] = {
+    "gold-runs": "gold runs to its end, in time, and every action of it with status 0",
+    "gold-scores-1": "an agent that plays gold gets the reward 1.0",
+    "gold-deterministic": "gold that is run a second later leaves the same",
+    "noop-scores-0": "doing nothing does not solve the task",
+    "empty-answer-fails": "an empty answer does not solve it",
+    "wrong-answer-fails": "an answer that is certainly wrong does not solve it",
+    "weak-check": "no changed gold solves it, unless a person finds it right",
+    "files-used": "gold reads, or the query names, every file that is there",
+    "no-duplicates": "no two tasks are the same",
+}
 """What each check asks for."""
 
-_OF_GOLD = ("gold-runs", "gold-scores-1", "twins-agree")
+_GOLD_CHECKS = ("gold-runs", "gold-scores-1", "gold-deterministic")
 _LONGEST = 4000  # characters of evidence that are kept
 
 
@@ -41,8 +35,8 @@ class Finding:
         task: the task's id.
         check: the check's name, one of :data:`MEANINGS`.
         said: what is wrong, a sentence.
-        evidence: what shows it, such as the answer that was taken for right; it may quote gold.
-        note: it is told, and is no fault.
+        evidence: what shows it, such as a wrong answer that solves the task; it may quote gold.
+        note: it is reported, and is no fault.
         acknowledged: why it is no fault of the task, in the suite's own words.
     """
 
@@ -59,7 +53,7 @@ class Finding:
 
     @property
     def fault(self) -> bool:
-        """Whether somebody has to mend the task, or to acknowledge it."""
+        """Whether the task has to be mended, or the finding acknowledged."""
         return not (self.note or self.acknowledged)
 
     def __str__(self) -> str:
@@ -67,34 +61,34 @@ class Finding:
         return f"{self.check}: {self.said}{evidence}"
 
     def row(self) -> dict[str, Any]:
-        """Return it as builtins."""
+        """Return the finding as builtins."""
         return {**asdict(self), "fault": self.fault}
 
 
 @dataclass(frozen=True)
-class Audited:
-    """What became of one task.
+class AuditedTask:
+    """The result of auditing one task.
 
     Attributes:
         task: the task.
         findings: what was found.
-        unread: the paths of files that gold did not read and nobody names.
-        left_out: why it could not be audited; empty where it was.
-        broken: that is the machine's fault, and not known of the task.
+        unused: the paths of files that gold does not use and nothing names.
+        left_out: why it was not audited; empty where it was.
+        broken: it was not audited because the machine failed.
     """
 
     task: Task
     findings: tuple[Finding, ...] = ()
-    unread: frozenset[str] = frozenset()
+    unused: frozenset[str] = frozenset()
     left_out: str = ""
     broken: bool = False
 
 
-def acknowledged(finding: Finding, task: Task) -> Finding:
-    """Return a finding with what its task says of it; ``xfail`` speaks for gold."""
+def acknowledge(finding: Finding, task: Task) -> Finding:
+    """Return a finding with the reason that its task gives; ``xfail`` is a reason for gold's."""
     if finding.note:
         return finding
     reason = task.audit.get(finding.check, "")
-    if not reason and finding.check in _OF_GOLD:
+    if not reason and finding.check in _GOLD_CHECKS:
         reason = task.xfail or ""
     return replace(finding, acknowledged=reason)

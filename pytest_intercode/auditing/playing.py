@@ -1,4 +1,4 @@
-"""Plays a few actions in an episode of a task's own, without an agent, and keeps what it left."""
+"""Plays a few actions in an episode, without an agent, and keeps its end state."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ __all__ = ["Answer", "Played", "gold_answer", "play"]
 
 @dataclass(frozen=True)
 class Answer:
-    """What is played: actions, and the word that is submitted after them.
+    """What is played: actions, and what is submitted after them.
 
     Attributes:
         actions: the actions.
-        submitted: the answer behind ``submit``, if any.
+        submitted: the text that is submitted, if any.
         what: what it is, for people.
-        surely: it cannot be right. Else a person has to judge.
-        note: that it is taken for right is told, and is no fault.
+        certain: it is certainly wrong; else a person has to judge.
+        note: that it solves the task is worth a note, and is no fault.
     """
 
     actions: tuple[str, ...] = ()
     submitted: str = ""
     what: str = ""
-    surely: bool = True
+    certain: bool = True
     note: bool = False
 
     @property
@@ -44,14 +44,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Played:
-    """What an episode left.
+    """The end of an episode.
 
     Attributes:
         reward: the reward.
         observations: what was seen after each action that ran.
         state: both end states, as builtins.
         over: why the episode ended.
-        seconds: what its longest action took.
+        seconds: the duration of its longest action.
     """
 
     reward: Reward

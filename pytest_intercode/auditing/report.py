@@ -1,4 +1,4 @@
-"""Writes what the audit found: a table for the terminal, JSON for programs, Markdown to publish."""
+"""Reports of the audit: a table for the terminal, JSON for programs, Markdown to publish."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_intercode.auditing.findings import MEANINGS, Audited, Finding
-from pytest_intercode.core.text import aligned, harmless
+from pytest_intercode.auditing.findings import MEANINGS, AuditedTask, Finding
+from pytest_intercode.core.text import aligned, counted, harmless
 
 __all__ = ["Report", "as_json", "as_markdown", "as_table"]
 
@@ -26,18 +26,18 @@ class Report:
         suite: the suite, as the user named it.
         env: its environment.
         tasks: how many tasks it has.
-        done: those that were audited.
-        findings: everything that was found, in the order of the tasks.
+        audited: the tasks that were audited, or left out.
+        findings: all findings, in the order of the tasks.
         checks: the checks that were made.
-        command: the command line, for who wants to see the same.
-        whole: the command line for all tasks.
-        sandbox: the backend.
+        command: the command line that made it.
+        whole: the command line that audits all tasks.
+        sandbox: the backend of the sandboxes, or the engines of the databases.
     """
 
     suite: str
     env: str
     tasks: int
-    done: Sequence[Audited]
+    audited: Sequence[AuditedTask]
     findings: Sequence[Finding]
     checks: Sequence[str]
     command: str
@@ -46,24 +46,24 @@ class Report:
 
     @property
     def faults(self) -> list[Finding]:
-        """The findings that somebody has to see to."""
+        """The findings that have to be mended or acknowledged."""
         return [finding for finding in self.findings if finding.fault]
 
     @property
-    def left_out(self) -> list[Audited]:
+    def left_out(self) -> list[AuditedTask]:
         """The tasks that could not be audited here."""
-        return [each for each in self.done if each.left_out]
+        return [each for each in self.audited if each.left_out]
 
     @property
     def summary(self) -> str:
-        """One line: how many tasks, how many findings of each sort."""
-        audited = len(self.done) - len(self.left_out)
-        of = "" if len(self.done) == self.tasks else f" of {self.tasks}"
-        said = [f"{_count(audited, 'task')}{of} audited", _count(len(self.faults), "fault")]
-        tolerated = [f for f in self.findings if f.acknowledged]
+        """One line: the number of tasks, and of findings of each kind."""
+        audited = len(self.audited) - len(self.left_out)
+        of = "" if len(self.audited) == self.tasks else f" of {self.tasks}"
+        said = [f"{counted(audited, 'task')}{of} audited", counted(len(self.faults), "fault")]
+        acknowledged = [f for f in self.findings if f.acknowledged]
         notes = [f for f in self.findings if f.note]
-        said += [f"{len(tolerated)} acknowledged"] if tolerated else []
-        said += [_count(len(notes), "note")] if notes else []
+        said += [f"{len(acknowledged)} acknowledged"] if acknowledged else []
+        said += [counted(len(notes), "note")] if notes else []
         said += [f"{len(self.left_out)} left out"] if self.left_out else []
         return f"{self.suite}: {', '.join(said)}"
 
@@ -92,7 +92,7 @@ def as_json(reports: Sequence[Report]) -> str:
             "env": report.env,
             "sandbox": report.sandbox,
             "tasks": report.tasks,
-            "audited": [each.task.id for each in report.done if not each.left_out],
+            "audited": [each.task.id for each in report.audited if not each.left_out],
             "left_out": {each.task.id: each.left_out for each in report.left_out},
             "checks": list(report.checks),
             "findings": [finding.row() for finding in report.findings],
@@ -105,11 +105,11 @@ def as_json(reports: Sequence[Report]) -> str:
 def as_markdown(report: Report, version: str) -> str:
     """Return a page to publish: how it was made, counts by check, and every finding.
 
-    It quotes no query, no gold and no answer: these are the data set's own.
+    It quotes no query, no gold and no answer, which belong to the dataset.
 
     Args:
         report: the report.
-        version: our own version.
+        version: the version of this package.
     """
     lines = [
         f"# Audit of {report.suite}",
@@ -118,11 +118,10 @@ def as_markdown(report: Report, version: str) -> str:
         "",
         f"    {report.command}",
         "",
-        *(_THE_REST if report.command != report.whole else ()),
-        *((f"    {report.whole}", "") if report.command != report.whole else ()),
-        "Nobody wrote or chose what is below. A `weak-check` is for a person to judge: the",
-        "changed gold may be as right as gold, or the data may hide that it is wrong. To see the",
-        "evidence of a task, such as the answer that was taken for right:",
+        *((*_SAMPLE, f"    {report.whole}", "") if report.command != report.whole else ()),
+        "Every finding is listed. A `weak-check` is for a person to judge: the changed gold may be",
+        "as right as gold, or the data may hide that it is wrong. To see the evidence of a task,",
+        "such as the wrong answer that solves it:",
         "",
         f"    pytest-intercode audit {report.suite} --task ID",
         "",
@@ -136,7 +135,7 @@ def as_markdown(report: Report, version: str) -> str:
         lines.append(f"| `{check}` | {MEANINGS[check]} | {counts} |")
     if report.left_out:
         lines += ["", "## Left out", ""]
-        lines += [f"- `{e.task.id}`: {_plain(_short(e.left_out, 300))}" for e in report.left_out]
+        lines += [f"- `{e.task.id}`: {_escaped(_short(e.left_out, 300))}" for e in report.left_out]
     for check in report.checks:
         those = [finding for finding in report.findings if finding.check == check]
         if those:
@@ -144,23 +143,23 @@ def as_markdown(report: Report, version: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-_THE_REST = ("It is a sample, for the time that it takes. All tasks:", "")
+_SAMPLE = ("It is a sample, to save time. All tasks:", "")
 
 
 def _of(report: Report) -> str:
-    audited = len(report.done) - len(report.left_out)
+    audited = len(report.audited) - len(report.left_out)
     if audited == report.tasks:
-        return f"all {_count(audited, 'task')}"
-    return f"{audited} of its {_count(report.tasks, 'task')}"
+        return f"all {counted(audited, 'task')}"
+    return f"{audited} of its {counted(report.tasks, 'task')}"
 
 
 def _grouped(findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield an item for each thing that is said, with the tasks that it is said of."""
+    """Yield an item for each message, with the tasks that have it."""
     groups: dict[str, list[str]] = {}
     for finding in findings:
-        said = _plain(finding.said)
+        said = _escaped(finding.said)
         if finding.acknowledged:
-            said = f"*acknowledged: {_plain(finding.acknowledged)}*"
+            said = f"*acknowledged: {_escaped(finding.acknowledged)}*"
         elif finding.note:
             said += " *(a note, no fault)*"
         groups.setdefault(said, []).append(f"`{finding.task}`")
@@ -176,15 +175,11 @@ def _grouped(findings: Sequence[Finding]) -> Iterator[str]:
         )
 
 
-def _plain(text: str) -> str:
-    """Take the meaning out of Markdown's own characters."""
+def _escaped(text: str) -> str:
+    """Escape the characters that have a meaning in Markdown."""
     return harmless("".join(f"\\{c}" if c in "\\`*_<>|[]" else c for c in text))
 
 
 def _short(text: str, length: int) -> str:
     text = " ".join(text.split())
     return text if len(text) <= length else f"{text[: length - 3]}..."
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

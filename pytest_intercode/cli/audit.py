@@ -1,8 +1,7 @@
 """``pytest-intercode audit``: what is wrong with the tasks of a suite.
 
-Plays gold, agents that do nothing and wrong answers in sandboxes; changes no file but those that
-are named for its output. Exit status: 0 clean, 1 there are faults or tasks that the machine
-spoiled, 2 wrong usage.
+Plays gold, agents that do nothing and wrong answers in sandboxes; writes the named output files and
+no other. Exit status: 0 clean, 1 faults or a failure of the machine, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -11,20 +10,21 @@ import argparse
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_intercode.errors import ConfigurationError, suggestion
 
 if TYPE_CHECKING:
-    from pytest_intercode.auditing.findings import Audited
+    from pytest_intercode.auditing.findings import AuditedTask
     from pytest_intercode.auditing.report import Report
     from pytest_intercode.core.task import Task
     from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "look for what is wrong with the tasks of a suite"
+HELP = "find what is wrong with the tasks of a suite"
 
 _CONCURRENCY = 4
 _USAGE = 2
@@ -36,26 +36,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "suites",
         metavar="SUITE",
         nargs="+",
-        help="a suite (.yaml), a bundled one (bash, sql, python, ctf), or a data set (spider)",
+        help="a suite (.yaml), a bundled one (bash, sql, python, ctf), or a dataset (spider)",
     )
+    for option, name, text in (
+        ("--check", "NAME", "make these checks only (docs/auditing.md lists them)"),
+        ("--task", "ID", "audit these tasks, and show all evidence"),
+    ):
+        parser.add_argument(option, metavar=name, nargs="+", action="extend", default=[], help=text)
     parser.add_argument(
-        "--check",
-        metavar="NAME",
-        nargs="+",
-        action="extend",
-        default=[],
-        help="make these checks only (docs/auditing.md lists them)",
-    )
-    parser.add_argument(
-        "--task",
-        metavar="ID",
-        nargs="+",
-        action="extend",
-        default=[],
-        help="audit these tasks, and show all evidence",
-    )
-    parser.add_argument(
-        "--every", metavar="N", type=_count, default=1, help="audit every N-th task of a suite"
+        "--every", metavar="N", type=_count, default=1, help="audit every N-th task of each suite"
     )
     parser.add_argument(
         "--limit", metavar="N", type=_count, help="audit the first N tasks of each suite"
@@ -64,14 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sandbox",
         choices=("auto", "docker", "bubblewrap"),
         default="auto",
-        help="the backend (default: the one that is there)",
+        help="the backend (default: auto)",
     )
     parser.add_argument(
         "--concurrency",
         metavar="N",
         type=_count,
         default=_CONCURRENCY,
-        help=f"tasks at a time ({_CONCURRENCY})",
+        help=f"tasks at a time (default: {_CONCURRENCY})",
     )
     parser.add_argument(
         "--data",
@@ -82,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", metavar="FILE.json", type=Path, help="write all findings")
     parser.add_argument(
-        "--markdown", metavar="FILE.md", type=Path, help="write a page to publish; of one suite"
+        "--markdown", metavar="FILE.md", type=Path, help="write a page about one suite to publish"
     )
 
 
@@ -94,7 +83,7 @@ def _count(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Audit the suites; print a table of what was found."""
+    """Audit the suites, and print a table of the findings."""
     try:
         suites = [(name, _tasks(name, options.data)) for name in options.suites]
         checks = _checks(options.check)
@@ -107,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
                 f"--task={name}: no task that is audited has this id.{suggestion(name, ids)}"
             )
         if options.markdown is not None and len(suites) > 1:
-            raise ConfigurationError("--markdown: a page is of one suite; name one")
+            raise ConfigurationError("--markdown: a page is about one suite; name one")
     except ConfigurationError as error:
         print(f"pytest-intercode: {error}", file=sys.stderr)
         return _USAGE
@@ -121,23 +110,24 @@ def _audit(
     checks: Sequence[str],
 ) -> int:
     from pytest_intercode.auditing.auditor import Auditor
-    from pytest_intercode.auditing.report import Report, as_json
+    from pytest_intercode.auditing.report import Report, as_json, as_markdown
+    from pytest_intercode.core.files import write_file
     from pytest_intercode.sandboxes.provider import SandboxProvider
 
     reports = []
     hidden = [Path.cwd(), *filter(None, [options.data])]
-    provider = SandboxProvider(sandbox=options.sandbox, progress=_tell, hidden=hidden)
+    provider = SandboxProvider(sandbox=options.sandbox, progress=_report_progress, hidden=hidden)
     try:
         for (name, tasks), some in zip(suites, chosen, strict=True):
             auditor = Auditor(tasks, provider, checks)
-            done = _all(auditor.audit, some, options.concurrency)
-            findings = [finding for each in done for finding in each.findings]
-            findings += auditor.of_suite(done)
+            audited = _audit_all(auditor.audit, some, options.concurrency)
+            findings = [finding for each in audited for finding in each.findings]
+            findings += auditor.of_suite(audited)
             report = Report(
                 suite=name,
                 env=tasks[0].env,
                 tasks=len(tasks),
-                done=done,
+                audited=audited,
                 findings=findings,
                 checks=checks,
                 command=_command(options, sample=True),
@@ -149,10 +139,11 @@ def _audit(
     finally:
         provider.close()
     if options.output is not None:
-        _write(options.output, as_json(reports), "--output")
+        write_file(options.output.expanduser(), as_json(reports), option="--output")
     if options.markdown is not None:
-        _publish(options.markdown, reports[0])
-    broken = any(each.broken for report in reports for each in report.done)
+        page = as_markdown(reports[0], version("pytest-intercode"))
+        write_file(options.markdown.expanduser(), page, option="--markdown")
+    broken = any(each.broken for report in reports for each in report.audited)
     return 1 if broken or any(report.faults for report in reports) else 0
 
 
@@ -164,26 +155,25 @@ def _backend(provider: SandboxProvider, tasks: Sequence[Task]) -> str:
     )
 
 
-def _all(
-    audit: Callable[[Task], Audited], tasks: Sequence[Task], concurrency: int
-) -> list[Audited]:
-    """Audit tasks on so many threads; what is left is not begun when the user interrupts."""
+def _audit_all(
+    audit: Callable[[Task], AuditedTask], tasks: Sequence[Task], concurrency: int
+) -> list[AuditedTask]:
+    """Audit tasks on so many threads; an interrupt cancels those that have not started."""
     from concurrent.futures import ThreadPoolExecutor
 
     threads = ThreadPoolExecutor(concurrency, thread_name_prefix="intercode-audit")
     futures = [threads.submit(audit, task) for task in tasks]
-    shown = sys.stderr.isatty()
-    done = []
+    audited = []
     try:
         for number, future in enumerate(futures, 1):
-            done.append(future.result())
-            if shown:  # for a person in front of a terminal
+            audited.append(future.result())
+            if sys.stderr.isatty():
                 end = "\n" if number == len(futures) else ""
-                said = f"\r{number}/{len(futures)} tasks audited"
-                print(said, end=end, file=sys.stderr, flush=True)
+                line = f"\r{number}/{len(futures)} tasks audited"
+                print(line, end=end, file=sys.stderr, flush=True)
     finally:
         threads.shutdown(wait=True, cancel_futures=True)
-    return done
+    return audited
 
 
 def _tasks(name: str, data: Path | None) -> Sequence[Task]:
@@ -210,15 +200,16 @@ def _tasks(name: str, data: Path | None) -> Sequence[Task]:
 
 
 def _checks(given: Sequence[str]) -> Sequence[str]:
-    from pytest_intercode.core.task import AUDIT_CHECKS
+    from pytest_intercode.core.task import AUDIT_CHECKS, audit_check
 
-    for name in given:
+    names = [audit_check(name) for name in given]
+    for name in names:
         if name not in AUDIT_CHECKS:
             raise ConfigurationError(
                 f"--check={name}: there is no such check.{suggestion(name, AUDIT_CHECKS)} "
                 f"Allowed: {', '.join(AUDIT_CHECKS)}"
             )
-    return [name for name in AUDIT_CHECKS if not given or name in given]
+    return [name for name in AUDIT_CHECKS if not names or name in names]
 
 
 def _chosen(tasks: Sequence[Task], options: argparse.Namespace) -> list[Task]:
@@ -227,7 +218,7 @@ def _chosen(tasks: Sequence[Task], options: argparse.Namespace) -> list[Task]:
 
 
 def _show(report: Report, *, evidence: bool) -> None:
-    """Print the table; for tasks that were asked for by name, also the whole evidence."""
+    """Print the table and, for tasks that the user named, the whole evidence."""
     from pytest_intercode.auditing.report import as_table
     from pytest_intercode.core.text import harmless
 
@@ -245,11 +236,11 @@ def _show(report: Report, *, evidence: bool) -> None:
 
 
 def _command(options: argparse.Namespace, *, sample: bool) -> str:
-    """Return the command line, without where its output went and where data are.
+    """Return the command line, without the files of its output and the folder of the data.
 
     Args:
         options: the options.
-        sample: also say which of the tasks were chosen.
+        sample: include the options that choose some of the tasks.
     """
     words = ["pytest-intercode", "audit", *options.suites]
     words += ["--check", *options.check] if options.check else []
@@ -261,21 +252,5 @@ def _command(options: argparse.Namespace, *, sample: bool) -> str:
     return shlex.join(words)
 
 
-def _publish(path: Path, report: Report) -> None:
-    from importlib.metadata import version
-
-    from pytest_intercode.auditing.report import as_markdown
-
-    _write(path, as_markdown(report, version("pytest-intercode")), "--markdown")
-
-
-def _write(path: Path, text: str, option: str) -> None:
-    try:
-        path.expanduser().parent.mkdir(parents=True, exist_ok=True)
-        path.expanduser().write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"{option}={path}: cannot be written: {error.strerror}") from None
-
-
-def _tell(line: str) -> None:
+def _report_progress(line: str) -> None:
     print(f"pytest-intercode: {line}", file=sys.stderr)

@@ -35,6 +35,7 @@ __all__ = [
     "Task",
     "TaskView",
     "Test",
+    "audit_check",
     "task_from_json",
     "task_to_json",
 ]
@@ -43,10 +44,17 @@ ENVIRONMENTS = ("bash", "sql", "python", "ctf")
 """The action spaces of InterCode."""
 
 AUDIT_CHECKS = (
-    *("gold-runs", "gold-scores-1", "twins-agree", "noop-scores-0", "empty-answer-fails"),
+    *("gold-runs", "gold-scores-1", "gold-deterministic", "noop-scores-0", "empty-answer-fails"),
     *("wrong-answer-fails", "weak-check", "files-used", "no-duplicates"),
 )
 """What ``pytest-intercode audit`` may find, and what a suite may acknowledge."""
+
+_FORMER_CHECKS = {"twins-agree": "gold-deterministic"}
+
+
+def audit_check(name: str) -> str:
+    """Return the name of a check of the audit; its name in version 0.1 is accepted as well."""
+    return _FORMER_CHECKS.get(name, name)
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ from pytest_intercode.core.task import (
     ProgramTest,
     Task,
     Test,
+    audit_check,
 )
 from pytest_intercode.errors import suggestion
 from pytest_intercode.suites.registered import environment_names, is_environment
@@ -85,7 +86,8 @@ def _environment(value: str) -> str:
 
 
 def _audit(value: dict[str, str]) -> dict[str, str]:
-    for name, reason in value.items():
+    reasons = {audit_check(name): reason for name, reason in value.items()}
+    for name, reason in reasons.items():
         if name not in AUDIT_CHECKS:
             raise ValueError(
                 f"the audit has no check {name!r}.{suggestion(name, AUDIT_CHECKS)} Allowed: "
@@ -93,7 +95,7 @@ def _audit(value: dict[str, str]) -> dict[str, str]:
             )
         if not reason.strip():
             raise ValueError(f"{name}: say why this is no fault of the task")
-    return value
+    return reasons
 
 
 Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]

@@ -11,10 +11,9 @@ from textwrap import dedent
 
 import pytest
 
-from pytest_intercode.auditing import mutations_bash, mutations_python, mutations_sql
-from pytest_intercode.auditing.duplicates import duplicates
-from pytest_intercode.auditing.findings import MEANINGS, Audited, Finding, acknowledged
-from pytest_intercode.auditing.mutations import MOST, wrong_answers
+from pytest_intercode.auditing.duplicates import find_duplicates
+from pytest_intercode.auditing.findings import MEANINGS, AuditedTask, Finding, acknowledge
+from pytest_intercode.auditing.mutations import MOST, changed_golds, constants, wrong_answers
 from pytest_intercode.auditing.report import Report, as_json, as_markdown, as_table
 from pytest_intercode.cli import audit as command
 from pytest_intercode.core.task import AUDIT_CHECKS, CodeTest, Database, FileSpec, Task
@@ -33,9 +32,7 @@ SQL = replace(BASH, env="sql", database=Database("sqlite", "d"))
 
 def changed(task: Task) -> dict[str, str]:
     """Return the changed golds of a task by what they are; the last action of each."""
-    makers = {"bash": mutations_bash, "sql": mutations_sql, "python": mutations_python}
-    answers = makers[task.env].changed_gold(task)
-    return {answer.what: answer.actions[-1] for answer in answers}
+    return {answer.what: answer.actions[-1] for answer in changed_golds(task)}
 
 
 @pytest.mark.parametrize(
@@ -104,12 +101,12 @@ def test_changed_golds_of_python() -> None:
 
 
 def test_constants_are_what_tests_expect() -> None:
-    bodies = [answer.actions[0] for answer in mutations_python.constants(PYTHON)]
+    bodies = [answer.actions[0] for answer in constants(PYTHON)]
     assert bodies == [
         "def f(*args, **kwargs):\n    return 2",
         "def f(*args, **kwargs):\n    return 0",
     ]
-    assert all(answer.surely for answer in mutations_python.constants(PYTHON))
+    assert all(answer.certain for answer in constants(PYTHON))
 
 
 def test_wrong_flags_have_the_form_of_the_flag() -> None:
@@ -123,7 +120,7 @@ def test_golds_of_neighbours_are_wrong_answers() -> None:
     other = replace(SQL, id="far", gold=("SELECT z FROM t",), database=Database("sqlite", "e"))
     answers = wrong_answers(tasks[2], [*tasks, other])
     assert [answer.what for answer in answers] == ["the gold of t3", "the gold of t0"]
-    assert not any(answer.surely for answer in answers)
+    assert not any(answer.certain for answer in answers)
 
 
 def test_no_task_gets_more_wrong_answers_than_it_may() -> None:
@@ -156,13 +153,13 @@ def test_no_task_gets_more_wrong_answers_than_it_may() -> None:
     ],
 )
 def test_duplicates(tasks: list[Task], said: str) -> None:
-    assert [(finding.task, finding.said) for finding in duplicates(tasks)] == [("b", said)]
+    assert [(finding.task, finding.said) for finding in find_duplicates(tasks)] == [("b", said)]
 
 
 def test_the_same_words_on_other_data_are_no_duplicate() -> None:
     files = {"a.txt": FileSpec("file", b"1")}
-    assert not list(duplicates([BASH, replace(BASH, id="b", files=files)]))
-    assert not list(duplicates([SQL, replace(SQL, id="b", database=Database("sqlite", "e"))]))
+    assert not list(find_duplicates([BASH, replace(BASH, id="b", files=files)]))
+    assert not list(find_duplicates([SQL, replace(SQL, id="b", database=Database("sqlite", "e"))]))
 
 
 # -- what a suite says
@@ -189,10 +186,10 @@ def test_suites_acknowledge_findings(tmp_path: Path) -> None:
     assert first.audit == {"no-duplicates": "on purpose", "weak-check": "equal"}
     assert first.decoys == ("*.md",)
     assert second.audit == {"no-duplicates": "on purpose"}
-    assert acknowledged(Finding("a", "weak-check", "x"), first).acknowledged == "equal"
-    assert acknowledged(Finding("a", "twins-agree", "x"), first).fault
-    assert acknowledged(Finding("b", "twins-agree", "x"), second).acknowledged == "it rains"
-    assert acknowledged(Finding("b", "noop-scores-0", "x"), second).fault
+    assert acknowledge(Finding("a", "weak-check", "x"), first).acknowledged == "equal"
+    assert acknowledge(Finding("a", "gold-deterministic", "x"), first).fault
+    assert acknowledge(Finding("b", "gold-deterministic", "x"), second).acknowledged == "it rains"
+    assert acknowledge(Finding("b", "noop-scores-0", "x"), second).fault
 
 
 @pytest.mark.parametrize(
@@ -213,6 +210,16 @@ def test_mistakes_in_what_a_suite_says(tmp_path: Path, task: str, said: str) -> 
     assert str(caught.value).startswith(f"{tmp_path}/suite.yaml:3: task 'a': ")
 
 
+def test_the_former_name_of_a_check_is_accepted(tmp_path: Path) -> None:
+    (task,) = load_suite(suite(tmp_path, "audit: {twins-agree: it is the time}")).tasks
+    assert task.audit == {"gold-deterministic": "it is the time"}
+    assert command._checks(["twins-agree"]) == ["gold-deterministic"]
+
+
+def test_every_check_has_a_meaning() -> None:
+    assert tuple(MEANINGS) == AUDIT_CHECKS
+
+
 # -- what is written
 
 
@@ -220,9 +227,11 @@ def report() -> Report:
     findings = (
         Finding("a", "weak-check", "a *changed* gold solves it", "ls\nsubmit"),
         Finding("a", "noop-scores-0", ": gets 0.50", ":", note=True),
-        Finding("a", "twins-agree", "two runs differ", "1, then 2", acknowledged="it is\x1b[31m"),
+        Finding(
+            "a", "gold-deterministic", "two runs differ", "1, then 2", acknowledged="it is\x1b[31m"
+        ),
     )
-    done = [Audited(BASH, findings), Audited(replace(BASH, id="b"), left_out="no printer")]
+    done = [AuditedTask(BASH, findings), AuditedTask(replace(BASH, id="b"), left_out="no printer")]
     whole = "pytest-intercode audit s"
     words = f"{whole} --every 2"
     return Report("s", "bash", 3, done, findings, AUDIT_CHECKS, words, whole, "docker")
@@ -253,7 +262,7 @@ def test_markdown_says_how_it_was_made_and_counts() -> None:
     assert "All tasks:\n\n    pytest-intercode audit s\n" in page
     assert f"| `weak-check` | {MEANINGS['weak-check']} | 1 | 0 | 0 |" in page
     assert f"| `noop-scores-0` | {MEANINGS['noop-scores-0']} | 0 | 0 | 1 |" in page
-    assert f"| `twins-agree` | {MEANINGS['twins-agree']} | 0 | 1 | 0 |" in page
+    assert f"| `gold-deterministic` | {MEANINGS['gold-deterministic']} | 0 | 1 | 0 |" in page
     assert "- `b`: no printer" in page
     assert r"- a \*changed\* gold solves it (1): `a`" in page
     assert "- : gets 0.50 *(a note, no fault)* (1): `a`" in page
@@ -273,7 +282,7 @@ def test_markdown_says_how_it_was_made_and_counts() -> None:
             ["bash", "--task", "count-note"],
             "--task=count-note: no task that is audited has this",
         ),
-        (["bash", "sql", "--markdown", "x.md"], "--markdown: a page is of one suite; name one"),
+        (["bash", "sql", "--markdown", "x.md"], "--markdown: a page is about one suite; name one"),
         (["spider", "--data", "/nonexistent"], "--data=/nonexistent: there is no such folder"),
         (["missing.yaml"], "missing.yaml: cannot be read"),
     ],
