@@ -19,7 +19,7 @@ import pytest
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.chat import make_factory
-from pytest_intercode.agents.chat.react import react
+from pytest_intercode.agents.chat.parsing import parse_react
 from pytest_intercode.core.task import Database, Task, TaskView
 from pytest_intercode.core.turn import Observation, StepResult
 from tests.support.chat_server import ChatServer, Request
@@ -188,11 +188,11 @@ def test_recorded_actions_come_back_from_other_formats(
     for row in rows:
         for number, (thought, action, seen) in enumerate(steps(row), 1):
             answer = VARIANTS[variant](number, thought, action)
-            move = react(answer, _ENVS[row["environment"]])
+            parsed = parse_react(answer, _ENVS[row["environment"]])
             expected = recorded(action, seen)
             total += 1
-            if (move.kind, move.text) != expected:
-                wrong.append(f"{answer!r}\n  is {(move.kind, move.text)}\n  not {expected}")
+            if (parsed.kind, parsed.text) != expected:
+                wrong.append(f"{answer!r}\n  is {(parsed.kind, parsed.text)}\n  not {expected}")
     with capsys.disabled():
         print(f"\n{variant}: {total - len(wrong)} of {total} ({1 - len(wrong) / total:.2%})")
     assert 1 - len(wrong) / total >= _LEAST, "\n".join(wrong[:20])

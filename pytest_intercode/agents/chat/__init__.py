@@ -1,8 +1,8 @@
 """The chat baselines: a model behind any server that speaks OpenAI's chat completions API.
 
-``single-turn``, ``try-again``, ``react``, ``plan-solve`` and ``tools``. They reach the environment
-as a loop-style agent does, and know nothing that another agent could not. The openai client is
-imported before the first episode begins.
+``single-turn``, ``try-again``, ``react``, ``plan-solve`` and ``tools``. They are loop-style agents,
+and get nothing that another agent could not. The openai client is imported before the first episode
+begins.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
+from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.chat.arguments import read_chat_arguments
 from pytest_intercode.agents.chat.templates import load_templates
 from pytest_intercode.agents.protocol import Agent, AgentFactory
@@ -38,23 +38,22 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
             f"--intercode-agent={name} needs the openai client: "
             "pip install 'pytest-intercode[chat]'"
         )
-    told = read_chat_arguments(name, arguments, folder)
-    templates = load_templates(told.prompts)
+    settings = read_chat_arguments(name, arguments, folder)
+    templates = load_templates(settings.prompts)
 
     from pytest_intercode.agents.chat.client import Caller, ChatClient
-    from pytest_intercode.agents.chat.dialogue import Dialogue, Kit
+    from pytest_intercode.agents.chat.conversation import Conversation
     from pytest_intercode.agents.chat.strategies import STRATEGIES
 
-    kit = Kit(name, told, templates)
-    client = ChatClient(told)
+    client = ChatClient(settings)
     play = STRATEGIES[name]
 
     def make(_: Task) -> Agent:
         client.start()
         caller = Caller(client)
 
-        def run(task: TaskView, env: Any) -> None:
-            play(Dialogue(kit, caller, task, env), task.env, told.refine)
+        def run(task: TaskView, env: AgentEnvironment) -> None:
+            play(Conversation(name, settings, templates, caller, task, env))
 
         return Agent("loop", run=run, name=name, abort=caller.abort)
 
@@ -62,6 +61,6 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
         name,
         make,
         feedback="reward" if name == "try-again" else "",
-        priced=told.prices is not None,
+        priced=settings.prices is not None,
         close=client.close,
     )

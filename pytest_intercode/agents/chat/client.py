@@ -1,37 +1,69 @@
 """The client: one HTTP client for a run, a caller for each episode, and errors in one line.
 
-Requests are made on one thread with an event loop, whichever episode's thread asks. So an episode
-whose time is up can give up its own request at any moment, be it in the middle of a body or of a
-pause before the next try, and the others' go on. Answers are not streamed: a server that falls
-silent in the middle of one is noticed by the same time-out as one that does not begin.
+Requests are made on one thread with an event loop for all episodes. So an episode whose time is up
+can cancel its own request at any moment, in the middle of a body or of a pause before the next try,
+and the others' go on. Answers are not streamed: a server that falls silent in the middle of one is
+noticed by the same time-out as one that does not begin.
 """
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
+import json
 import os
 import threading
 from collections.abc import Mapping
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_intercode.agents.chat.answers import Answer, one_line, read_answer, words_of
 from pytest_intercode.agents.chat.arguments import ChatArguments
 from pytest_intercode.errors import AgentError, BudgetExhausted
 
 if TYPE_CHECKING:
     import openai
 
-__all__ = ["Caller", "ChatClient"]
+__all__ = ["Answer", "Call", "Caller", "ChatClient"]
 
 _NO_KEY = "none"  # the client wants one even for servers that do not
-_THREADS = "intercode-chat"  # not to be taken for what an agent leaves behind
-_CONNECT = 20.0  # seconds for a connection, as nothing that takes longer will come
+_THREADS = "intercode-chat"  # threads with this name are not reported as left behind
+_CONNECT = 20.0  # seconds for a connection
+_LONGEST = 500  # characters of a server's message
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a tool as the model wrote it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model answered.
+
+    Attributes:
+        text: its message.
+        calls: its calls of tools.
+        cut_off: it ends where a limit of tokens was reached.
+        reasoning: what it thought, where the server reports it.
+        input_tokens: tokens of the request; None where the server does not report them.
+        output_tokens: tokens of the answer.
+    """
+
+    text: str
+    calls: tuple[Call, ...] = ()
+    cut_off: bool = False
+    reasoning: str = ""
+    input_tokens: int | None = None
+    output_tokens: int | None = None
 
 
 class ChatClient:
-    """One for the run; it imports the openai client when it is first started or asked.
+    """The client of a run; it imports openai when it is first used.
 
     Args:
         arguments: the server, the model and how it is asked.
@@ -57,8 +89,8 @@ class ChatClient:
             if self._loop is None and not self._closed:
                 self._start()
 
-    def begin(self, request: Mapping[str, Any]) -> concurrent.futures.Future[Answer | AgentError]:
-        """Send a request; the future is cancelled to give it up."""
+    def begin(self, request: Mapping[str, Any]) -> Future[Answer | AgentError]:
+        """Send a request; cancelling the future cancels it."""
         self.start()
         with self._lock:
             if self._loop is None:
@@ -66,7 +98,7 @@ class ChatClient:
             return asyncio.run_coroutine_threadsafe(self._ask(request), self._loop)
 
     def close(self) -> None:
-        """Give up what is under way and end the connections; may be called twice."""
+        """Cancel all requests and close the connections; may be called twice."""
         with self._lock:
             self._closed = True
             loop, self._loop = self._loop, None
@@ -89,10 +121,10 @@ class ChatClient:
                 max_retries=arguments.retries,
             )
         except Exception as error:  # an environment variable of the client's, or a proxy
-            raise AgentError(f"the openai client: {one_line(str(error))}") from None
+            raise AgentError(f"the openai client: {_one_line(str(error))}") from None
         loop = self._loop = asyncio.new_event_loop()
-        names = concurrent.futures.ThreadPoolExecutor(4, thread_name_prefix=_THREADS)
-        loop.set_default_executor(names)  # looks addresses up
+        # It looks addresses up.
+        loop.set_default_executor(ThreadPoolExecutor(4, thread_name_prefix=_THREADS))
 
         def serve() -> None:
             try:
@@ -104,11 +136,11 @@ class ChatClient:
         self._thread.start()
 
     async def _ask(self, request: Mapping[str, Any]) -> Answer | AgentError:
-        """Return what comes; an error is not raised, as nobody may be there any more to hear it."""
+        """Return the answer or the error; raised after a cancel, it would be logged."""
         assert self._api is not None
         api = self._api
         if self._unreachable and not self._reached:
-            api = api.with_options(max_retries=0)  # every episode has waited long enough
+            api = api.with_options(max_retries=0)  # other episodes have waited long enough
         arguments = self._arguments
         create: Any = api.chat.completions.create  # not all servers know what its types allow
         try:
@@ -119,7 +151,7 @@ class ChatClient:
                 **request,
             )
             self._reached = True
-            return read_answer(completion)
+            return _read_answer(completion)
         except Exception as error:
             return self._described(error)
 
@@ -135,7 +167,7 @@ class ChatClient:
     # -- errors
 
     def _described(self, error: Exception) -> AgentError:
-        """Say in one line what went wrong, in the server's own words where there are some."""
+        """Return an error of one line, with the server's own message where there is one."""
         import openai
 
         assert self._api is not None
@@ -145,7 +177,7 @@ class ChatClient:
             return AgentError(f"{server} {error}")
         if isinstance(error, openai.APIStatusError):
             self._reached = True
-            said = one_line(words_of(error.body) or error.response.text)
+            said = _one_line(_message_of(error.body) or error.response.text)
             hint = ""
             if error.status_code == 401 and self._api.api_key == _NO_KEY:
                 hint = " (no key was given: set OPENAI_API_KEY)"
@@ -156,17 +188,17 @@ class ChatClient:
         if isinstance(error, openai.APIConnectionError):
             self._unreachable = True
             return AgentError(f"{server} cannot be reached{after}: {_cause(error)}")
-        said = one_line(str(error))
+        said = _one_line(str(error))
         return AgentError(f"{server} gave no chat completion: {type(error).__name__}: {said}")
 
 
 class Caller:
-    """One episode's way to the client."""
+    """Sends the requests of one episode."""
 
     def __init__(self, client: ChatClient) -> None:
         self._client = client
         self._lock = threading.Lock()
-        self._pending: concurrent.futures.Future[Answer | AgentError] | None = None
+        self._pending: Future[Answer | AgentError] | None = None
         self._aborted = False
 
     def ask(self, request: Mapping[str, Any]) -> Answer:
@@ -178,19 +210,19 @@ class Caller:
         """
         with self._lock:
             if self._aborted:
-                raise BudgetExhausted("the episode was called off")
+                raise BudgetExhausted("the episode was stopped")
             pending = self._pending = self._client.begin(request)
         try:
             answer = pending.result()
-        except concurrent.futures.CancelledError:
-            raise BudgetExhausted("the episode was called off") from None
+        except CancelledError:
+            raise BudgetExhausted("the episode was stopped") from None
         if isinstance(answer, AgentError):
             raise answer
         return answer
 
     def abort(self) -> None:
-        """Give up the request that is under way, from any thread, and let no other begin."""
-        # Without the lock this could come between the two halves of ask(); nothing in it waits.
+        """Cancel the request that is under way, from any thread, and start no other."""
+        # The lock keeps a request from starting in between; nothing waits under it.
         with self._lock:
             self._aborted = True
             pending = self._pending
@@ -199,20 +231,85 @@ class Caller:
 
 
 def _tries(error: Exception) -> str:
-    """Say how often the client has tried; it counts in a header of the request."""
+    """Return how often the client has tried; it counts in a header of the request."""
     request = getattr(error, "request", None)
     again = request.headers.get("x-stainless-retry-count", "0") if request is not None else "0"
     return f" ({int(again) + 1} tries)" if again.isdecimal() and again != "0" else ""
 
 
 def _cause(error: BaseException) -> str:
-    """Return what a failed connection failed of: the innermost words that there are."""
-    said = ""
+    """Return why a connection failed: the innermost message that there is."""
+    message = ""
     inner: BaseException | None = error
     while inner is not None:
         if isinstance(inner, OSError) and inner.strerror:
-            number = inner.errno or 0  # those of names that are not found are below 0
+            number = inner.errno or 0  # below 0 where a name was not found
             return os.strerror(number) if number > 0 else inner.strerror
-        said = str(inner) or said
+        message = str(inner) or message
         inner = inner.__cause__ or inner.__context__
-    return one_line(said)
+    return _one_line(message)
+
+
+# -- answers
+
+
+def _read_answer(completion: Any) -> Answer:
+    """Read an answer as servers write it, which is not always as the API says.
+
+    Raises:
+        AgentError: it is no chat completion.
+    """
+    choices = getattr(completion, "choices", None)
+    if not choices or getattr(choices[0], "message", None) is None:
+        body = completion.model_dump() if hasattr(completion, "model_dump") else completion
+        said = _one_line(_message_of(body) or str(body))
+        raise AgentError(f"gave no chat completion: {said}")
+    message = choices[0].message
+    calls = []
+    for number, call in enumerate(getattr(message, "tool_calls", None) or (), 1):
+        function = getattr(call, "function", None)
+        name, arguments = getattr(function, "name", None), getattr(function, "arguments", None)
+        if not isinstance(arguments, str):
+            arguments = "" if arguments is None else json.dumps(arguments)
+        calls.append(
+            Call(str(call.id or f"call_{number}"), _sendable(str(name or "")), _sendable(arguments))
+        )
+    usage = getattr(completion, "usage", None)
+    thoughts = (getattr(message, key, None) for key in ("reasoning_content", "reasoning"))
+    reasoning = next((thought for thought in thoughts if isinstance(thought, str)), "")
+    text = getattr(message, "content", None)
+    if isinstance(text, list):  # in parts
+        text = "".join(part["text"] for part in text if isinstance(part.get("text"), str))
+    return Answer(
+        text=_sendable(str(text or getattr(message, "refusal", None) or "")),
+        calls=tuple(calls),
+        cut_off=getattr(choices[0], "finish_reason", None) == "length",
+        reasoning=_sendable(reasoning),
+        input_tokens=_count(usage, "prompt_tokens"),
+        output_tokens=_count(usage, "completion_tokens"),
+    )
+
+
+def _sendable(text: str) -> str:
+    """Return a text as it can be sent back; half a surrogate pair cannot."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _count(usage: Any, key: str) -> int | None:
+    value = getattr(usage, key, None)
+    return value if isinstance(value, int) and value >= 0 else None
+
+
+def _message_of(body: Any) -> str:
+    """Return the message in the body of an error; it is in different places."""
+    for _ in range(3):
+        if not isinstance(body, Mapping):
+            break
+        body = next((body[key] for key in ("message", "error", "detail") if body.get(key)), "")
+    return body if isinstance(body, str) else str(body or "")
+
+
+def _one_line(text: str) -> str:
+    """Return a text as one line, truncated."""
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

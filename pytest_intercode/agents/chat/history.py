@@ -1,9 +1,9 @@
-"""What a model is sent of its own past, within a limit that the user declares.
+"""The messages of an episode that a model is sent again, within a limit that the user sets.
 
-The system message, the task and a plan are always sent. What follows are turns: an answer of the
-model with all that it was told in return, so the results of its tool calls stay with it. While they
-are longer than the limit, the oldest turn is left out as a whole, and the model is told how many
-were; the latest turn is always sent.
+The system message, the task and a plan are always sent. The others are turns: an answer of the
+model with all that it was sent in return, so the results of its tool calls stay with it. While the
+turns are longer than the limit, the oldest is left out as a whole, and a notice says how many were;
+the latest turn is always sent.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class History:
         assert not self._turns
         self._head.extend(messages)
 
-    def add(self, answer: Message, told: Sequence[Message]) -> None:
-        """Add a turn: what the model answered, and what it is told in return."""
+    def add(self, answer: Message, results: Sequence[Message]) -> None:
+        """Add a turn: what the model answered, and what it is sent in return."""
         if isinstance(answer.get("content"), str):
             answer = {**answer, "content": clip(answer["content"], self._limit)}
-        self._turns.append([answer, *told])
+        self._turns.append([answer, *results])
 
-    def tell(self, text: str) -> None:
-        """Add to what the model is told at the end of the latest turn."""
+    def extend(self, text: str) -> None:
+        """Add a text to the last message of the latest turn."""
         last = self._turns[-1][-1]
         last["content"] = f"{last['content']}\n\n{text}"
 

@@ -1,6 +1,6 @@
 """The strategies: single-turn, try-again, react, plan-solve and tools.
 
-Each takes one turn of the environment for one answer of the model at least, so all of them end with
+Each takes at least one turn of the environment for one answer of the model, so all of them end with
 the budget of turns. What a strategy asks is in its templates.
 """
 
@@ -10,113 +10,111 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pytest_intercode.agents.chat.answers import Answer, Call
-from pytest_intercode.agents.chat.dialogue import Dialogue
+from pytest_intercode.agents.chat.client import Answer, Call
+from pytest_intercode.agents.chat.conversation import Conversation
 from pytest_intercode.agents.chat.history import Message
-from pytest_intercode.agents.chat.moves import Move, fenced, split_thought
-from pytest_intercode.agents.chat.plans import steps_of
-from pytest_intercode.agents.chat.react import react
+from pytest_intercode.agents.chat.parsing import (
+    ParsedAnswer,
+    parse_fenced,
+    parse_plan,
+    parse_react,
+    split_thought,
+)
 
 __all__ = ["STRATEGIES"]
 
 
-def single_turn(dialogue: Dialogue, env: str, refine: int) -> None:
+def single_turn(conversation: Conversation) -> None:
     """Take one action, and submit."""
-    answer = dialogue.ask()
-    dialogue.take(fenced(answer.text, env, cut_off=answer.cut_off), answer, _block(dialogue))
-    if not dialogue.over and env != "ctf":  # there is no flag to submit
-        dialogue.submit("")
+    answer = conversation.ask()
+    _run_block(conversation, answer)
+    _submit(conversation)
 
 
-def try_again(dialogue: Dialogue, env: str, refine: int) -> None:
+def try_again(conversation: Conversation) -> None:
     """Take actions until the reward is 1."""
-    while not dialogue.over:
-        _turn(dialogue, env)
+    while not conversation.over:
+        _take_turn(conversation)
 
 
-def react_(dialogue: Dialogue, env: str, refine: int) -> None:
+def react(conversation: Conversation) -> None:
     """Think, act and look, until the model submits."""
-    form = f"Write `Action: execute[CODE]`, or `Action: {dialogue.submit_form}`."
-    while not dialogue.over:
-        answer = dialogue.ask()
-        move = react(answer.text, env, cut_off=answer.cut_off)
-        told = dialogue.take(move, answer, form)
-        dialogue.history.add(_assistant(move.said), [_user(told)])
+    form = f"Write `Action: execute[CODE]`, or `Action: {conversation.submit_form}`."
+    while not conversation.over:
+        answer = conversation.ask()
+        parsed = parse_react(answer.text, conversation.task.env, cut_off=answer.cut_off)
+        shown = conversation.carry_out(parsed, answer, form)
+        conversation.history.add(_assistant(parsed.kept), [_user(shown)])
 
 
-def plan_solve(dialogue: Dialogue, env: str, refine: int) -> None:
+def plan_solve(conversation: Conversation) -> None:
     """Make a plan, carry out its steps one by one, refine the result, and submit."""
-    steps = _plan(dialogue)
-    total = len(steps)
-    if dialogue.over:
-        return
+    steps = _ask_plan(conversation)
+    history = conversation.history
     for number, step in enumerate(steps, 1):
-        asked = dialogue.fill("step", number=number, total=total, step=step)
+        asked = conversation.fill("step", number=number, total=len(steps), step=step)
         if number == 1:
-            dialogue.history.pin(_user(asked))
+            history.pin(_user(asked))
         else:
-            dialogue.history.tell(asked)
+            history.extend(asked)
         # An answer without an action has a second try; then it is the next step's turn.
-        if _turn(dialogue, env).kind == "none" and not dialogue.over:
-            dialogue.history.tell(asked)
-            _turn(dialogue, env)
-        if dialogue.over:
+        if _take_turn(conversation).kind == "none" and not conversation.over:
+            history.extend(asked)
+            _take_turn(conversation)
+        if conversation.over:
             return
-    for _ in range(refine):
-        dialogue.history.tell(dialogue.fill("refine"))
-        _turn(dialogue, env)
-        if dialogue.over:
+    for _ in range(conversation.refine):
+        if conversation.over:
             return
-    if env != "ctf":
-        dialogue.submit("")
+        history.extend(conversation.fill("refine"))
+        _take_turn(conversation)
+    _submit(conversation)
 
 
-def _plan(dialogue: Dialogue) -> list[str]:
+def _ask_plan(conversation: Conversation) -> list[str]:
     """Ask for a plan; an answer without one costs a turn, like one without an action."""
-    while True:
-        answer = dialogue.ask()
-        steps = steps_of(answer.text)
+    form = "Write a numbered list of steps."
+    while not conversation.over:
+        answer = conversation.ask()
+        steps = parse_plan(answer.text)
         if steps:
-            dialogue.env.think(answer.text.strip())
-            dialogue.history.pin(_assistant(split_thought(answer.text)[1]))
+            conversation.env.think(answer.text.strip())
+            conversation.history.pin(_assistant(split_thought(answer.text)[1]))
             return steps
-        form = "Write a numbered list of steps."
         problem = "the answer was cut off" if answer.cut_off else "the answer is empty"
-        told = dialogue.pass_turn(answer.text, problem, form)
-        if dialogue.over:
-            return []
-        dialogue.history.pin(_assistant(""), _user(told))
+        shown = conversation.pass_turn(answer.text, problem, form)
+        conversation.history.pin(_assistant(""), _user(shown))
+    return []
 
 
-def tools(dialogue: Dialogue, env: str, refine: int) -> None:
+def tools(conversation: Conversation) -> None:
     """Call the tools execute and submit."""
-    described = _tools(dialogue, env)
+    described = _describe_tools(conversation)
     form = "Call one of the tools execute(code) and submit(answer)."
-    while not dialogue.over:
-        answer = dialogue.ask(tools=described)
+    while not conversation.over:
+        answer = conversation.ask(tools=described)
         thought, text = split_thought(answer.text)
-        for said in (thought, text):
-            if said and answer.calls:
-                dialogue.env.think(said)
         if not answer.calls:
             problem = "the answer calls no tool"
             if answer.cut_off:
                 problem = "the answer was cut off at its limit of tokens"
-            told = dialogue.pass_turn(answer.text, problem, form)
-            dialogue.history.add(_assistant(text), [_user(told)])
+            shown = conversation.pass_turn(answer.text, problem, form)
+            conversation.history.add(_assistant(text), [_user(shown)])
             continue
+        for part in filter(None, (thought, text)):
+            conversation.env.think(part)
         results: list[Message] = []
         for call in answer.calls:
-            told = _call(dialogue, call, form, cut_off=answer.cut_off)
-            results.append({"role": "tool", "tool_call_id": call.id, "content": told})
-            if dialogue.over:
+            shown = _carry_out(conversation, call, form, cut_off=answer.cut_off)
+            results.append({"role": "tool", "tool_call_id": call.id, "content": shown})
+            if conversation.over:
                 return
-        dialogue.history.add(_calling(text, answer), results)
+        conversation.history.add(_with_calls(text, answer), results)
 
 
-def _call(dialogue: Dialogue, call: Call, form: str, *, cut_off: bool) -> str:
+def _carry_out(conversation: Conversation, call: Call, form: str, *, cut_off: bool) -> str:
     """Do what one call asks for; return its result."""
-    given, problem = _arguments(call.arguments)
+    given, problem = _parse_arguments(call.arguments)
     if call.name not in ("execute", "submit"):
         problem = f"there is no tool {call.name!r}"
     elif problem and cut_off:
@@ -124,17 +122,17 @@ def _call(dialogue: Dialogue, call: Call, form: str, *, cut_off: bool) -> str:
     elif not problem and call.name == "execute":
         code = given.get("code")
         if isinstance(code, str) and code.strip():
-            return dialogue.execute(code)
+            return conversation.execute(code)
         problem = "execute needs the argument code, a text that is not empty"
     elif not problem:
         value = given.get("answer", "")
         if value is None or isinstance(value, (str, int, float)):
-            return dialogue.submit("" if value is None else str(value).strip())
+            return conversation.submit("" if value is None else str(value).strip())
         problem = "the argument answer of submit is no text"
-    return dialogue.pass_turn(f"{call.name}({call.arguments})", problem, form)
+    return conversation.pass_turn(f"{call.name}({call.arguments})", problem, form)
 
 
-def _arguments(text: str) -> tuple[Mapping[str, Any], str]:
+def _parse_arguments(text: str) -> tuple[Mapping[str, Any], str]:
     """Return a call's arguments, and what is wrong with them."""
     try:
         given = json.loads(text) if text.strip() else {}
@@ -145,29 +143,20 @@ def _arguments(text: str) -> tuple[Mapping[str, Any], str]:
     return given, ""
 
 
-def _calling(text: str, answer: Answer) -> Message:
-    """Return the message of the model with its calls, as servers take it back.
+def _with_calls(text: str, answer: Answer) -> Message:
+    """Return the message of the model with its calls, as servers accept it in a request.
 
-    Arguments that are no JSON object would be refused by some, and the model is told of them.
+    Some refuse arguments that are no JSON object; the result of the call says what is wrong.
     """
-    return {
-        "role": "assistant",
-        "content": text or None,
-        "tool_calls": [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {
-                    "name": call.name,
-                    "arguments": "{}" if _arguments(call.arguments)[1] else call.arguments or "{}",
-                },
-            }
-            for call in answer.calls
-        ],
-    }
+    calls = []
+    for call in answer.calls:
+        wrong = _parse_arguments(call.arguments)[1]
+        function = {"name": call.name, "arguments": "{}" if wrong else call.arguments or "{}"}
+        calls.append({"id": call.id, "type": "function", "function": function})
+    return {"role": "assistant", "content": text or None, "tool_calls": calls}
 
 
-def _tools(dialogue: Dialogue, env: str) -> list[dict[str, Any]]:
+def _describe_tools(conversation: Conversation) -> list[dict[str, Any]]:
     def tool(name: str, argument: str, described: str, *, needed: bool) -> dict[str, Any]:
         parameters = {
             "type": "object",
@@ -177,29 +166,36 @@ def _tools(dialogue: Dialogue, env: str) -> list[dict[str, Any]]:
         }
         function = {
             "name": name,
-            "description": dialogue.fill(f"tool-{name}"),
+            "description": conversation.fill(f"tool-{name}"),
             "parameters": parameters,
         }
         return {"type": "function", "function": function}
 
-    language = dialogue.values["language"]
+    values, flag = conversation.values, conversation.task.env == "ctf"
     return [
-        tool("execute", "code", f"{language} code", needed=True),
-        tool("submit", "answer", str(dialogue.values["answer"]), needed=env == "ctf"),
+        tool("execute", "code", f"{values['language']} code", needed=True),
+        tool("submit", "answer", str(values["answer"]), needed=flag),
     ]
 
 
-def _turn(dialogue: Dialogue, env: str) -> Move:
-    """Ask for a code block, run it, and tell the model what came of it."""
-    answer = dialogue.ask()
-    move = fenced(answer.text, env, cut_off=answer.cut_off)
-    told = dialogue.take(move, answer, _block(dialogue))
-    dialogue.history.add(_assistant(move.said), [_user(told)])
-    return move
+def _take_turn(conversation: Conversation) -> ParsedAnswer:
+    """Ask for a code block, run it, and show the model the result."""
+    answer = conversation.ask()
+    parsed, shown = _run_block(conversation, answer)
+    conversation.history.add(_assistant(parsed.kept), [_user(shown)])
+    return parsed
 
 
-def _block(dialogue: Dialogue) -> str:
-    return f"Write one code block that begins with ```{dialogue.language}."
+def _run_block(conversation: Conversation, answer: Answer) -> tuple[ParsedAnswer, str]:
+    parsed = parse_fenced(answer.text, conversation.task.env, cut_off=answer.cut_off)
+    form = f"Write one code block that begins with ```{conversation.language}."
+    return parsed, conversation.carry_out(parsed, answer, form)
+
+
+def _submit(conversation: Conversation) -> None:
+    """Submit for the model, where there is no flag to name."""
+    if not conversation.over and conversation.task.env != "ctf":
+        conversation.submit("")
 
 
 def _assistant(text: str) -> Message:
@@ -211,11 +207,11 @@ def _user(text: str) -> Message:
     return {"role": "user", "content": text}
 
 
-STRATEGIES: Mapping[str, Callable[[Dialogue, str, int], None]] = {
+STRATEGIES: Mapping[str, Callable[[Conversation], None]] = {
     "single-turn": single_turn,
     "try-again": try_again,
-    "react": react_,
+    "react": react,
     "plan-solve": plan_solve,
     "tools": tools,
 }
-"""By the name that the agent is asked for with."""
+"""By the name of the agent."""

@@ -424,10 +424,10 @@ def test_a_server_that_reports_no_usage(play: Play) -> None:
     script = [Reply(text=text, usage=None) for text in ("Action: execute[SELECT 1]", "submit")]
     row = play("react", script)
     assert row["usage"] == {"requests": 2, "input_tokens": 0, "output_tokens": 0, "cost": None}
-    assert row["turn_logs"][0] == "the chat server does not say how many tokens it used"
+    assert row["turn_logs"][0] == "the chat server does not report how many tokens it used"
     row = play("react", script, "input_price=1", "output_price=1")
     assert row["outcome"] == "agent-error"
-    assert "does not say how many tokens it used" in row["reason"]
+    assert "does not report how many tokens it used" in row["reason"]
 
 
 def test_reasoning_of_the_server_is_a_thought(play: Play) -> None:

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.agents.chat.answers import Answer
 from pytest_intercode.agents.chat.arguments import ChatArguments
-from pytest_intercode.agents.chat.client import Caller, ChatClient
+from pytest_intercode.agents.chat.client import Answer, Caller, ChatClient
 from pytest_intercode.errors import AgentError, BudgetExhausted
 from tests.support.chat_server import ChatServer, Reply, Script, calls
 

@@ -71,7 +71,7 @@ def test_an_endless_answer_is_clipped() -> None:
 def test_telling_adds_to_the_latest_message() -> None:
     history = History(100, HEAD)
     history.add(assistant("a"), [user("u")])
-    history.tell("step 2")
+    history.extend("step 2")
     assert history.messages()[-1]["content"] == "u\n\nstep 2"
 
 

@@ -6,16 +6,20 @@ import time
 
 import pytest
 
-from pytest_intercode.agents.chat.blocks import LANGUAGES
-from pytest_intercode.agents.chat.moves import Move, fenced, split_thought
-from pytest_intercode.agents.chat.plans import steps_of
-from pytest_intercode.agents.chat.react import react
+from pytest_intercode.agents.chat.parsing import (
+    LANGUAGES,
+    ParsedAnswer,
+    parse_fenced,
+    parse_plan,
+    parse_react,
+    split_thought,
+)
 from pytest_intercode.suites.loader import bundled_folder, load_suite
 
 
-def executed(move: Move) -> str:
-    assert move.kind == "execute", move
-    return move.text
+def executed(parsed: ParsedAnswer) -> str:
+    assert parsed.kind == "execute", parsed
+    return parsed.text
 
 
 @pytest.mark.parametrize(
@@ -50,17 +54,17 @@ def executed(move: Move) -> str:
     ],
 )
 def test_a_code_block_is_found(answer: str, code: str) -> None:
-    assert executed(fenced(answer, "bash")) == code
+    assert executed(parse_fenced(answer, "bash")) == code
 
 
 def test_the_first_of_several_blocks_is_run_and_the_model_is_told() -> None:
-    move = fenced(
+    parsed = parse_fenced(
         "First:\n```bash\nmkdir a\n```\nThen:\n```bash\ncd a\n```\n```text\na\n```", "bash"
     )
-    assert executed(move) == "mkdir a"
-    assert move.note == "[only the first of 2 code blocks was run]"
-    assert move.thought == "First:"
-    assert fenced("```bash\nls\n```\n```text\na  b\n```", "bash").note == ""
+    assert executed(parsed) == "mkdir a"
+    assert parsed.note == "[only the first of 2 code blocks was run]"
+    assert parsed.thought == "First:"
+    assert parse_fenced("```bash\nls\n```\n```text\na  b\n```", "bash").note == ""
 
 
 @pytest.mark.parametrize(
@@ -79,23 +83,23 @@ def test_the_first_of_several_blocks_is_run_and_the_model_is_told() -> None:
     ],
 )
 def test_an_answer_without_code_says_why(answer: str, problem: str) -> None:
-    move = fenced(answer, "bash")
-    assert (move.kind, move.problem) == ("none", problem)
-    assert move.said
+    parsed = parse_fenced(answer, "bash")
+    assert (parsed.kind, parsed.problem) == ("none", problem)
+    assert parsed.kept
 
 
 def test_an_answer_that_was_cut_off_is_not_run() -> None:
     half = "```bash\nrm -rf /tmp/"
-    assert executed(fenced(half, "bash")) == "rm -rf /tmp/"
-    cut = fenced(half, "bash", cut_off=True)
+    assert executed(parse_fenced(half, "bash")) == "rm -rf /tmp/"
+    cut = parse_fenced(half, "bash", cut_off=True)
     assert cut.kind == "none"
     assert "cut off at its limit of tokens" in cut.problem
     whole = "```bash\nls\n```\nThis will"
-    assert executed(fenced(whole, "bash", cut_off=True)) == "ls"
-    assert "cut off" in fenced("Let me think", "bash", cut_off=True).problem
-    assert "cut off" in fenced("", "bash", cut_off=True).problem
-    assert "cut off" in react("Action: execute[rm -rf /tmp/", "bash", cut_off=True).problem
-    assert executed(react("Action: execute[ls]\nObserva", "bash", cut_off=True)) == "ls"
+    assert executed(parse_fenced(whole, "bash", cut_off=True)) == "ls"
+    assert "cut off" in parse_fenced("Let me think", "bash", cut_off=True).problem
+    assert "cut off" in parse_fenced("", "bash", cut_off=True).problem
+    assert "cut off" in parse_react("Action: execute[rm -rf /tmp/", "bash", cut_off=True).problem
+    assert executed(parse_react("Action: execute[ls]\nObserva", "bash", cut_off=True)) == "ls"
 
 
 @pytest.mark.parametrize(
@@ -119,15 +123,15 @@ def test_an_answer_that_was_cut_off_is_not_run() -> None:
     ],
 )
 def test_a_submission_is_found(answer: str, env: str, submitted: str) -> None:
-    for move in (fenced(answer, env), react(f"Thought: done\nAction: {answer}", env)):
-        assert (move.kind, move.text) == ("submit", submitted), (answer, move)
+    for parsed in (parse_fenced(answer, env), parse_react(f"Thought: done\nAction: {answer}", env)):
+        assert (parsed.kind, parsed.text) == ("submit", submitted), (answer, parsed)
 
 
 def test_prose_behind_submit_is_not_graded() -> None:
-    move = react("Thought: done\nAction: submit the answer", "sql")
-    assert (move.kind, move.text) == ("submit", "")
-    assert react("I submit the answer now.", "sql").kind == "none"
-    assert fenced("submit the answer above", "sql").kind == "none"
+    parsed = parse_react("Thought: done\nAction: submit the answer", "sql")
+    assert (parsed.kind, parsed.text) == ("submit", "")
+    assert parse_react("I submit the answer now.", "sql").kind == "none"
+    assert parse_fenced("submit the answer above", "sql").kind == "none"
 
 
 @pytest.mark.parametrize(
@@ -172,11 +176,11 @@ def test_prose_behind_submit_is_not_graded() -> None:
     ["Action: ", "Action 3: ", "action 3 : ", "**Action:** ", "**Action 3**: ", "### Action: "],
 )
 def test_an_action_is_found(label: str, action: str, code: str) -> None:
-    move = react(f"Thought 3: I look.\n{label}{action}", "bash")
-    assert executed(move) == code
-    assert move.thought == "I look."
-    assert "Observation 1" not in move.said
-    assert "rm a" not in move.said
+    parsed = parse_react(f"Thought 3: I look.\n{label}{action}", "bash")
+    assert executed(parsed) == code
+    assert parsed.thought == "I look."
+    assert "Observation 1" not in parsed.kept
+    assert "rm a" not in parsed.kept
 
 
 @pytest.mark.parametrize(
@@ -195,9 +199,9 @@ def test_an_action_is_found(label: str, action: str, code: str) -> None:
     ],
 )
 def test_an_action_is_found_without_its_label(answer: str, code: str, thought: str) -> None:
-    move = react(answer, "bash")
-    assert executed(move) == code
-    assert move.thought == thought
+    parsed = parse_react(answer, "bash")
+    assert executed(parsed) == code
+    assert parsed.thought == thought
 
 
 @pytest.mark.parametrize(
@@ -217,10 +221,10 @@ def test_an_action_is_found_without_its_label(answer: str, code: str, thought: s
     ],
 )
 def test_an_answer_without_an_action_says_why(answer: str, problem: str) -> None:
-    move = react(answer, "sql")
-    assert move.kind == "none", move
-    assert problem in move.problem
-    assert move.said
+    parsed = parse_react(answer, "sql")
+    assert parsed.kind == "none", parsed
+    assert problem in parsed.problem
+    assert parsed.kept
 
 
 def test_thoughts_in_tags() -> None:
@@ -248,7 +252,7 @@ def test_thoughts_in_tags() -> None:
     ],
 )
 def test_steps_of_a_plan(answer: str, steps: list[str]) -> None:
-    assert steps_of(answer) == steps
+    assert parse_plan(answer) == steps
 
 
 @pytest.mark.parametrize(
@@ -286,9 +290,9 @@ def test_steps_of_a_plan(answer: str, steps: list[str]) -> None:
 )
 def test_no_answer_takes_long(answer: str) -> None:
     began = time.process_time()
-    react(answer, "bash")
-    fenced(answer, "bash")
-    steps_of(answer)
+    parse_react(answer, "bash")
+    parse_fenced(answer, "bash")
+    parse_plan(answer)
     assert time.process_time() - began < 5
 
 
@@ -299,6 +303,6 @@ def test_real_code_comes_back_as_it_is(env: str) -> None:
     assert len(codes) > 20
     for code in (code.strip() for code in codes):
         acted = f"Thought: x\nAction: execute[{code}]\nObservation: [1]"
-        assert executed(react(acted, env)) == code
+        assert executed(parse_react(acted, env)) == code
         block = f"So:\n```{LANGUAGES[env][0]}\n{code}\n```\nDone [x]."
-        assert executed(fenced(block, env)) == code
+        assert executed(parse_fenced(block, env)) == code

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
+from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.chat.arguments import ChatArguments
 from pytest_intercode.agents.chat.client import Caller, ChatClient
-from pytest_intercode.agents.chat.dialogue import Dialogue, Kit
-from pytest_intercode.agents.chat.moves import fenced
-from pytest_intercode.agents.chat.react import react
+from pytest_intercode.agents.chat.conversation import Conversation
+from pytest_intercode.agents.chat.parsing import parse_fenced, parse_react
 from pytest_intercode.agents.chat.strategies import STRATEGIES
 from pytest_intercode.agents.chat.templates import load_templates
 from pytest_intercode.core.task import TaskView
@@ -29,8 +31,9 @@ def system(name: str, env: str, engine: str) -> str:
         *("id", "Do this $1 thing.", env, "suite", "suite", "", (), "/work", 7, engine, "shop")
     )
     caller = Caller(ChatClient(ARGUMENTS))
-    dialogue = Dialogue(Kit(name, ARGUMENTS, load_templates()), caller, task, object())
-    first, second = dialogue.history.messages()
+    unused = cast(AgentEnvironment, object())
+    conversation = Conversation(name, ARGUMENTS, load_templates(), caller, task, unused)
+    first, second = conversation.history.messages()
     assert (first["role"], second["role"]) == ("system", "user")
     assert "Do this $1 thing." in second["content"]
     return str(first["content"])
@@ -61,7 +64,10 @@ def test_a_model_is_told_what_it_needs(name: str, env: str, engine: str) -> None
 def test_our_own_examples_are_read_as_they_are_meant(env: str, engine: str) -> None:
     shown = system("react", env, engine)
     _, _, example = shown.partition("what you do next\n")
-    move = react(example.partition("\n\n")[0], env)
-    assert (move.kind, move.text) == ("execute", fenced(system("try-again", env, engine), env).text)
+    parsed = parse_react(example.partition("\n\n")[0], env)
+    assert (parsed.kind, parsed.text) == (
+        "execute",
+        parse_fenced(system("try-again", env, engine), env).text,
+    )
     last = shown.rpartition("Thought: ")[2]
-    assert react(last, env).kind == "submit"
+    assert parse_react(last, env).kind == "submit"

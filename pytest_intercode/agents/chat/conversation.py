@@ -1,0 +1,186 @@
+"""One episode of a model in an environment: what is asked, run, shown to the model and recorded.
+
+The strategies say in which order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytest_intercode.agents.agent_environment import AgentEnvironment
+from pytest_intercode.agents.chat.arguments import ChatArguments
+from pytest_intercode.agents.chat.client import Answer, Caller
+from pytest_intercode.agents.chat.history import History, clip
+from pytest_intercode.agents.chat.parsing import LANGUAGES, ParsedAnswer
+from pytest_intercode.agents.chat.templates import Templates
+from pytest_intercode.core.task import TaskView
+from pytest_intercode.core.turn import StepResult
+from pytest_intercode.errors import AgentError
+
+__all__ = ["Conversation"]
+
+_ENGINES = {"sqlite": "SQLite", "mysql": "MySQL"}
+_LANGUAGES = {"bash": "Bash", "sql": "SQL", "python": "Python", "ctf": "Bash"}
+_EXAMPLES = {
+    "bash": "ls -la",
+    "sqlite": "SELECT sql FROM sqlite_master",
+    "mysql": "SHOW TABLES",
+    "python": "def double(x):\n    return 2 * x",
+    "ctf": "ls -la",
+}
+_SUBMITTED = {"python": "NAME", "ctf": "FLAG"}
+_ANSWERS = {
+    "bash": "Leave the answer empty: the files and your last output are graded.",
+    "sql": "Leave the answer empty: your last result, or the data as you leave them, are graded.",
+    "python": "The answer is the name of the function or class that solves the task.",
+    "ctf": "The answer is the flag.",
+}
+
+
+class Conversation:
+    """One episode.
+
+    Args:
+        strategy: the strategy's name.
+        arguments: the user's arguments.
+        templates: the texts that the model is given.
+        caller: sends requests to the model.
+        task: the task.
+        env: the environment.
+
+    Attributes:
+        env: the environment.
+        task: the task.
+        refine: turns that plan-solve has after its plan.
+        over: the environment has ended the episode.
+        turns_left: actions that are left.
+        language: the label of the environment's language behind a fence.
+        submit_form: how the model submits.
+        values: what the placeholders of all templates stand for.
+        history: the messages.
+    """
+
+    def __init__(
+        self,
+        strategy: str,
+        arguments: ChatArguments,
+        templates: Templates,
+        caller: Caller,
+        task: TaskView,
+        env: AgentEnvironment,
+    ) -> None:
+        self.env = env
+        self.task = task
+        self.refine = arguments.refine
+        self.over = False
+        self.turns_left = task.max_turns
+        self.language = LANGUAGES[task.env][0]
+        self._arguments = arguments
+        self._templates = templates
+        self._caller = caller
+        self._uncounted = False
+        submitted = _SUBMITTED.get(task.env, "")
+        self.submit_form = f"submit {submitted}".rstrip()
+        if strategy == "tools":
+            with_answer = f", with {submitted} as its answer" if submitted else ""
+            self.submit_form = f"the tool submit{with_answer}"
+        self.values: dict[str, object] = {
+            "query": task.query,
+            "workdir": task.workdir,
+            "engine": _ENGINES.get(task.engine, task.engine),
+            "database": task.database,
+            "language": _LANGUAGES[task.env],
+            "fence": self.language,
+            "example": _EXAMPLES[task.engine or task.env],
+            "submit": self.submit_form,
+            "turns": task.max_turns,
+            "answer": _ANSWERS[task.env],
+        }
+        self.values["setting"] = self.fill(task.env)
+        if templates.own:
+            env.log(f"prompts of {arguments.prompts}: {', '.join(templates.own)}")
+        system = {"role": "system", "content": self.fill(strategy)}
+        first = "plan" if strategy == "plan-solve" else "task"
+        user = {"role": "user", "content": self.fill(first)}
+        self.history = History(arguments.history, [system, user])
+
+    def fill(self, name: str, **values: object) -> str:
+        """Return the text of a template."""
+        return self._templates.fill(
+            name, **{**self.values, "turns_left": self.turns_left, **values}
+        )
+
+    def ask(self, **more: Any) -> Answer:
+        """Ask the model, and record what that used up and what the model thought.
+
+        Args:
+            more: further fields of the request.
+
+        Raises:
+            BudgetExhausted: a budget is used up, or the time is up.
+            AgentError: there is no answer.
+        """
+        answer = self._caller.ask({"messages": self.history.messages(), **more})
+        prices = self._arguments.prices
+        sent, got = answer.input_tokens, answer.output_tokens
+        cost = None
+        if sent is None or got is None:
+            if prices is not None:
+                self.env.spend(input_tokens=sent or 0, output_tokens=got or 0)
+                raise AgentError(
+                    "the chat server does not report how many tokens it used, so input_price and "
+                    "output_price have no effect; leave them away to run without a cost"
+                )
+            if not self._uncounted:
+                self._uncounted = True
+                self.env.log("the chat server does not report how many tokens it used")
+        elif prices is not None:
+            cost = (sent * prices[0] + got * prices[1]) / 1e6
+        self.env.spend(input_tokens=sent or 0, output_tokens=got or 0, cost=cost)
+        if answer.reasoning:
+            self.env.think(answer.reasoning.strip())
+        return answer
+
+    def carry_out(self, parsed: ParsedAnswer, answer: Answer, form: str) -> str:
+        """Do what an answer comes to.
+
+        Args:
+            parsed: what it comes to.
+            answer: the answer.
+            form: how an answer should look, for a model whose answer holds no action.
+
+        Returns:
+            What the model is shown.
+        """
+        if parsed.thought:
+            self.env.think(parsed.thought)
+        if parsed.kind == "execute":
+            shown = self.execute(parsed.text)
+        elif parsed.kind == "submit":
+            shown = self.submit(parsed.text)
+        else:
+            shown = self.pass_turn(answer.text, parsed.problem, form)
+        return "\n".join(filter(None, (shown, parsed.note)))
+
+    def execute(self, code: str) -> str:
+        """Run code; return what the model is shown of it."""
+        return self._show(self.env.step(code))
+
+    def submit(self, answer: str) -> str:
+        """Submit; return what the model is shown if the episode goes on."""
+        return self._show(self.env.submit(answer))
+
+    def pass_turn(self, text: str, problem: str, form: str) -> str:
+        """Take a turn for an answer without an action; return what the model is shown."""
+        notice = self._templates.fill("no-action", problem=problem, form=form)
+        return self._show(self.env.pass_turn(text, notice))
+
+    def _show(self, result: StepResult) -> str:
+        observation, _, terminated, truncated, _ = result
+        self.over = bool(terminated or truncated)
+        self.turns_left = observation.turns_left
+        text = clip(str(observation).rstrip("\n"), self._arguments.observation_limit)
+        values: dict[str, object] = {"observation": text or "(no output)"}
+        if observation.reward is None:
+            return self.fill("observation", **values)
+        return self.fill("reward", **values, reward=f"{observation.reward:g}")

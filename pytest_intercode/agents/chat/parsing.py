@@ -1,0 +1,395 @@
+"""What an answer of a model comes to: code to run, a submission, a plan, or nothing of it.
+
+The rules, which are the same for every model:
+
+- What stands in thinking tags (``<think>...</think>``) is a thought and never an action.
+- ``parse_fenced``: the first code block in the environment's language, or with no language, is
+  run. A note says that further ones are not: they may be next steps as well as alternatives. A
+  fence that is not closed ends with the answer. An answer that is nothing but `` `code` `` is code.
+- ``parse_react``: what follows the first ``Action:``, up to an observation that the model made up.
+- An answer that was cut off at its limit of tokens is not run, unless its action is whole.
+
+Pure text. The expressions look at each character a few times at most, whatever a model writes.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+__all__ = [
+    "LANGUAGES",
+    "Block",
+    "ParsedAnswer",
+    "find_blocks",
+    "parse_fenced",
+    "parse_plan",
+    "parse_react",
+    "split_thought",
+]
+
+_CUT_OFF = "the answer was cut off at its limit of tokens before its action was whole"
+
+
+@dataclass(frozen=True)
+class ParsedAnswer:
+    """What an answer comes to.
+
+    Attributes:
+        kind: what is to be done.
+        text: the code, or what is submitted.
+        thought: the words of the model around it.
+        kept: the part of the answer that the history keeps.
+        problem: why there is nothing to do.
+        note: added to what the model is shown of the result.
+    """
+
+    kind: Literal["execute", "submit", "none"]
+    text: str = ""
+    thought: str = ""
+    kept: str = ""
+    problem: str = ""
+    note: str = ""
+
+
+_NOTHING = "(nothing)"  # there are servers that refuse an empty message
+_TAGS = re.compile(r"\s*<(think|thinking|thought|reasoning)>(.*?)(?:</\1>|\Z)", re.DOTALL)
+_END_TAG = re.compile(r"</(?:think|thinking|thought|reasoning)>")
+
+
+def split_thought(answer: str) -> tuple[str, str]:
+    """Return what stands in thinking tags at the start of an answer, and what follows them."""
+    answer = answer.replace("\r\n", "\n")
+    found = _TAGS.match(answer)
+    if found is not None:
+        return found[2].strip(), answer[found.end() :].strip()
+    end = _END_TAG.search(answer)
+    if end is not None:  # the template of the model's server has opened the tag
+        return answer[: end.start()].strip(), answer[end.end() :].strip()
+    return "", answer.strip()
+
+
+# -- code blocks
+
+_SHELL = ("bash", "sh", "shell", "zsh", "console", "terminal", "shell-session")
+
+LANGUAGES = {
+    "bash": _SHELL,
+    "sql": ("sql", "mysql", "mariadb", "sqlite", "sqlite3"),
+    "python": ("python", "py", "python3", "ipython"),
+    "ctf": _SHELL,
+}
+"""The labels of each environment's language behind a fence; our own prompts use the first."""
+
+_FENCE = re.compile(r"((?<!`)`{3,}(?!`)|(?<!~)~{3,}(?!~))[ \t]*([^\s`]*)([^\n`]*)$", re.MULTILINE)
+_INLINE = re.compile(r"`([^`\n]+)`")
+_ONE_LINE = re.compile(r"```([^\n`]+)```")
+_KNOWN = frozenset(label for labels in LANGUAGES.values() for label in labels)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One code block.
+
+    Attributes:
+        label: the name of its language, in small letters, or nothing.
+        code: what is in it.
+        begin: where in the text it begins.
+        closed: the text does not end in it.
+    """
+
+    label: str
+    code: str
+    begin: int
+    closed: bool = True
+
+
+def find_blocks(text: str, env: str) -> list[Block]:
+    """Return the code blocks of a text, or those on a line of prose where there are no others.
+
+    Args:
+        text: what a model wrote.
+        env: the environment's name, which says what a language may be called.
+    """
+    return list(_fences(text)) or list(_one_liners(text, LANGUAGES[env]))
+
+
+def _fences(text: str) -> Iterator[Block]:
+    place = 0
+    not_at_start: set[str] = set()  # fences that no line begins with any more
+    while (opening := _FENCE.search(text, place)) is not None:
+        place = opening.end()
+        before = text[text.rfind("\n", 0, opening.start()) + 1 : opening.start()]
+        indent = before if not before.strip(" \t>") else ""
+        if "`" in before or not (indent == before or before.endswith((" ", "\t", ":", "."))):
+            continue  # prose may stand before a fence, but this is none
+        fence, label, rest = opening.groups()
+        # Closed by a line that begins with as many of the same characters, or by one that ends so.
+        signs = f"(?<!{fence[0]}){fence[0]}{{{len(fence)},}}(?!{fence[0]})"
+        closing = None
+        if signs not in not_at_start:
+            closing = re.compile(rf"^[ \t>]*{signs}(?=\s|\Z)", re.MULTILINE).search(text, place)
+        if closing is None:
+            not_at_start.add(signs)
+            closing = re.compile(rf"{signs}[ \t]*$", re.MULTILINE).search(text, place)
+        end = len(text) if closing is None else closing.start()
+        lines = text[opening.end() + 1 : end].rstrip().split("\n")
+        code = "\n".join(line.removeprefix(indent) for line in lines)
+        if not code.strip() and rest.strip():  # the code is on the fence's own line
+            code = rest.strip() if label.lower() in _KNOWN else f"{label}{rest}"
+            label = label if label.lower() in _KNOWN else ""
+        yield Block(label.lower(), code, opening.start(), closing is not None)
+        place = len(text) if closing is None else closing.end()
+
+
+def _one_liners(text: str, language: tuple[str, ...]) -> Iterator[Block]:
+    for found in _ONE_LINE.finditer(text):
+        first, _, rest = found[1].strip().partition(" ")
+        if first.lower() in language and rest.strip():
+            yield Block(first.lower(), rest.strip(), found.start())
+        else:
+            yield Block("", found[1], found.start())
+
+
+def _tidy(code: str) -> str:
+    """Take away what surrounds code, and the indent of all of its lines."""
+    if not code.strip():
+        return ""
+    if code.lstrip("\n")[:1].isspace() and "\n" in code.strip():
+        code = textwrap.dedent(code)
+    lines = code.rstrip().split("\n")
+    while not lines[0].strip():
+        lines.pop(0)
+    return "\n".join([lines[0].lstrip() if len(lines) == 1 else lines[0], *lines[1:]])
+
+
+# -- submissions
+
+_SUBMIT = re.compile(r"[ \t`*_>]*submit\b[ \t]*(.*)", re.I)
+
+
+def _submission(line: str, env: str) -> tuple[str, bool] | None:
+    """Return what a line submits, and whether it does nothing else; None for any other line."""
+    found = _SUBMIT.fullmatch(line.rstrip())
+    if found is None:
+        return None
+    rest = found[1].strip(" \t`*_")
+    for opening, closing in ("[]", "()"):
+        if rest.startswith(opening):
+            inside, closed, after = rest[1:].rpartition(closing)
+            return _unquoted(inside if closed else rest[1:]), not after.strip(" .`")
+    if rest in ("", "."):
+        return "", True
+    if env == "ctf":
+        return _unquoted(rest), True
+    if env == "python" and re.fullmatch(r"[^\W\d][\w.]*?\.?", rest):
+        return rest.rstrip("."), True
+    return "", False  # prose: what is graded is what was done
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip().strip("`").strip()
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    return text
+
+
+def _submissions(region: str, env: str, *, whole_lines: bool) -> Iterator[tuple[int, str]]:
+    """Yield where a line submits, and what.
+
+    Args:
+        region: a text.
+        env: the environment's name.
+        whole_lines: only lines that do nothing else; otherwise the first may have more in it.
+    """
+    place = 0
+    for number, line in enumerate(region.split("\n")):
+        found = _submission(line, env)
+        if found is not None and (found[1] or (not whole_lines and not number)):
+            yield place, found[0]
+        place += len(line) + 1
+
+
+def _join(*parts: str) -> str:
+    """Return those of some texts that are not empty, each on lines of its own."""
+    return "\n".join(part.strip() for part in parts if part.strip())
+
+
+# -- one code block
+
+
+def parse_fenced(answer: str, env: str, *, cut_off: bool = False) -> ParsedAnswer:
+    """Find the code block of an answer.
+
+    Args:
+        answer: what the model said.
+        env: the environment's name.
+        cut_off: the answer ends where its limit of tokens was reached.
+    """
+    thought, text = split_thought(answer)
+    found = find_blocks(text, env)
+    usable = [block for block in found if block.label in ("", *LANGUAGES[env])]
+    if usable:
+        return _parse_block(usable, text, thought, env, cut_off)
+    submitted = next(_submissions(text, env, whole_lines=True), None)
+    if submitted is not None:
+        return ParsedAnswer("submit", submitted[1], _join(thought, text[: submitted[0]]), text)
+    inline = _INLINE.fullmatch(text)
+    if inline is not None:
+        return ParsedAnswer("execute", inline[1].strip(), thought, text)
+    if cut_off:
+        problem = _CUT_OFF
+    elif not text:
+        problem = "the answer is empty"
+    elif found:
+        problem = f"the code block is marked as {found[0].label!r}, not as {LANGUAGES[env][0]}"
+    else:
+        problem = "there is no code block in the answer"
+    return ParsedAnswer("none", "", thought, text or _NOTHING, problem)
+
+
+def _parse_block(
+    usable: list[Block], text: str, thought: str, env: str, cut_off: bool
+) -> ParsedAnswer:
+    first = usable[0]
+    thought = _join(thought, text[: first.begin])
+    if cut_off and not first.closed:
+        return ParsedAnswer("none", "", thought, text, _CUT_OFF)
+    code = _tidy(first.code)
+    if not code:
+        return ParsedAnswer("none", "", thought, text, "the code block is empty")
+    submitted = _submission(code, env)
+    if submitted is not None and "\n" not in code:
+        return ParsedAnswer("submit", submitted[0], thought, text)
+    note = f"[only the first of {len(usable)} code blocks was run]" if len(usable) > 1 else ""
+    return ParsedAnswer("execute", code, thought, text, note=note)
+
+
+# -- the format of the strategy react
+
+_MARKUP = r"[ \t>*_#`-]*"
+_AFTER = r"[ \t>*_]*"  # no backticks: they may open a fence
+_ACTION = re.compile(rf"^(?:{_MARKUP}action(?:[ \t]*\d+)?{_MARKUP}:{_AFTER})+", re.MULTILINE | re.I)
+_ACTION_WITHIN = re.compile(
+    r"\baction(?:[ \t]*\d+)?[ \t]*:[ \t]*(?=(?:execute[ \t]*\[|submit\b))", re.I
+)
+_THOUGHT = re.compile(
+    rf"^(?:{_MARKUP}thought(?:[ \t]*\d+)?{_MARKUP}:{_AFTER})+", re.MULTILINE | re.I
+)
+# What a model goes on with that is not stopped.
+_BEYOND = re.compile(
+    rf"^{_MARKUP}(?:observation|thought|action)(?:[ \t]*\d+)?{_MARKUP}:", re.MULTILINE | re.I
+)
+_EXECUTE = re.compile(r"\bexecute[ \t]*\[", re.I)
+_AT_LINE_START = re.compile(rf"^{_MARKUP}{_EXECUTE.pattern}", re.MULTILINE | re.I)
+_LINE_END = re.compile(r"[ \t`*_.]*(?:\n|\Z)")
+
+
+def parse_react(answer: str, env: str, *, cut_off: bool = False) -> ParsedAnswer:
+    """Find the thought and the action of an answer; arguments as for :func:`parse_fenced`."""
+    thinking, text = split_thought(answer)
+    label = _ACTION.search(text) or _ACTION_WITHIN.search(text)
+    begin = label.end() if label else 0
+    thought = text[: label.start()] if label else ""
+    if label is None and (lead := _THOUGHT.match(text)) is not None:
+        begin = lead.end()
+    beyond = _BEYOND.search(text[begin:])  # right behind the label is a line's start here
+    end = begin + beyond.start() if beyond else len(text)
+    parsed = _parse_react_action(text[begin:end], env, cut_off, anywhere=label is None)
+    thought = _join(thinking, _THOUGHT.sub("", thought or parsed.thought))
+    return replace(parsed, thought=thought, kept=text[:end].strip() or _NOTHING)
+
+
+def _parse_react_action(region: str, env: str, cut_off: bool, *, anywhere: bool) -> ParsedAnswer:
+    """Find the action in what follows its label, or in an answer without one."""
+    region = region.strip()
+    execute = _AT_LINE_START.search(region)
+    submit = next(_submissions(region, env, whole_lines=anywhere), None)
+    if submit is not None and (execute is None or submit[0] < execute.start()):
+        return ParsedAnswer("submit", submit[1], region[: submit[0]])
+    if execute is None:
+        blocks = parse_fenced(region, env, cut_off=cut_off)
+        if blocks.kind != "none":
+            return blocks
+        execute = _EXECUTE.search(region)
+    if execute is None:
+        problem = "there is no action in the answer"
+        if cut_off:
+            problem = _CUT_OFF
+        elif region:
+            problem = "there is neither execute[...] nor submit in the answer"
+        return ParsedAnswer("none", "", region, problem=problem)
+    inside = _inside(region[execute.end() :])
+    thought = region[: execute.start()]
+    if inside is None:
+        problem = _CUT_OFF if cut_off else "the bracket of execute[ is never closed"
+        return ParsedAnswer("none", "", thought, problem=problem)
+    marked = find_blocks(inside, env) if inside.strip().startswith(("```", "~~~")) else []
+    code = _tidy(marked[0].code if marked else inside)
+    if not code:
+        return ParsedAnswer("none", "", thought, problem="there is nothing between the brackets")
+    return ParsedAnswer("execute", code, thought)
+
+
+def _inside(text: str) -> str | None:
+    """Return what stands before the bracket that closes ``execute[``, or None without one.
+
+    Code has brackets of its own. The one that closes has no partner, among all brackets or among
+    those outside of quotes, and the reading with which it ends a line is right. What follows it
+    is no code.
+    """
+    found = (_unpaired(text), _unpaired(text, quotes=True))
+    places = [place for place in found if place is not None]
+    ends = [place for place in places if _LINE_END.match(text, place + 1)]
+    return text[: min(ends or places)] if places else None
+
+
+def _unpaired(code: str, *, quotes: bool = False) -> int | None:
+    """Return where the first closing bracket without a partner is."""
+    depth, quote, escaped = 0, "", False
+    for place, character in enumerate(code):
+        if escaped:
+            escaped = False
+        elif character == "\\" and quotes:
+            escaped = True
+        elif quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"" and quotes:
+            quote = character
+        elif character == "[":
+            depth += 1
+        elif character == "]":
+            depth -= 1
+            if depth < 0:
+                return place
+    return None
+
+
+# -- plans
+
+_STEP = re.compile(
+    r"^([ \t>]*)(?:[*_#-]+[ \t]*)?(?:step[ \t]*)?\d+[*_]*[ \t]*[.):][*_]*[ \t]*", re.I
+)
+_BULLET = re.compile(r"^([ \t>]*)[-*•+][ \t]+")
+
+
+def parse_plan(answer: str) -> list[str]:
+    """Return the steps of a plan: its numbered lines, else its bullets, else all of it as one."""
+    _, text = split_thought(answer)
+    for mark in (_STEP, _BULLET):
+        steps: list[list[str]] = []
+        indent = None
+        for line in text.split("\n"):
+            found = mark.match(line)
+            if found is not None and (indent is None or len(found[1]) <= indent):
+                indent = len(found[1])
+                steps.append([line[found.end() :].strip()])
+            elif steps:
+                steps[-1].append(line.rstrip())
+        whole = [step for step in ("\n".join(lines).strip() for lines in steps) if step]
+        if whole:
+            return whole
+    return [text] if text else []
