@@ -1,7 +1,7 @@
 """The human: plays episodes in the terminal, as a baseline for agents.
 
-Nothing here knows pytest: who runs an episode lends it the terminal (``AgentFactory.terminal``).
-prompt_toolkit, which edits the lines, is imported when the agent is made.
+The plugin lends it the terminal (``AgentFactory.terminal``). prompt_toolkit, the line editor, is
+imported when the agent is made.
 """
 
 from __future__ import annotations

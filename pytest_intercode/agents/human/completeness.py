@@ -1,11 +1,11 @@
-r"""Whether what was typed is complete, so that Enter can run it, or goes on in the next line.
+r"""Whether what was typed is complete, so that Enter runs it, or continues in the next line.
 
-- bash, ctf: bash itself says so (``bash -n`` reads and runs nothing). Without bash on this
-  machine, only a backslash at the end goes on.
+- bash, ctf: ``bash -n`` decides, which runs nothing. Without bash on this machine, only a backslash
+  at the end continues.
 - sql: a statement ends with ``;``. An empty line ends it too.
 - python: as at Python's own prompt, where an empty line ends a block.
 
-What is wrong in itself is complete: the sandbox says what is wrong with it.
+Text with an error is complete: the sandbox reports the error.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _bash(text: str, _: str) -> str:
     if program is None:
         return ""
     try:
-        said = subprocess.run(
+        errors = subprocess.run(
             [program, "--norc", "--noprofile", "-n"],
             input=(text + "\n").encode("utf-8", "replace"),
             capture_output=True,
@@ -68,14 +68,14 @@ def _bash(text: str, _: str) -> str:
         ).stderr.decode("utf-8", "replace")
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    for pattern, lacks in _BASH_SAYS:
-        found = re.search(pattern, said)
+    for pattern, lacks in _BASH_ERRORS:
+        found = re.search(pattern, errors)
         if found:
             return lacks.format(*found.groups())
     return ""
 
 
-_BASH_SAYS = (
+_BASH_ERRORS = (
     (r"delimited by end-of-file \(wanted `(.*)'\)", "the line {} that ends the here-document"),
     (r"unexpected EOF while looking for matching `(.*)'", "the closing {}"),
     (r"unexpected end of file", "the end of the command"),
@@ -103,7 +103,7 @@ def _python(text: str, _: str) -> str:
     except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError):
         return ""
     if compiled is None:
-        return "the rest of the statement"
+        return "the end of the statement"
     last = text.rpartition("\n")[2]
     if last.strip() and last[0] in " \t":
         return "an empty line, which ends the block"

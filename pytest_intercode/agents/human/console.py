@@ -1,6 +1,6 @@
-"""The user's terminal: reads what the human types, with a line editor, and shows texts.
+"""The user's terminal: a line editor that reads actions, their history, and texts that are shown.
 
-It lives on the agent's thread. Only :meth:`Console.abort` is called from another one.
+It is used on the agent's thread. Only :meth:`Console.abort` is called from another one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import termios
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from prompt_toolkit import PromptSession, print_formatted_text
@@ -23,7 +24,7 @@ from prompt_toolkit.application.current import get_app
 from prompt_toolkit.enums import DEFAULT_BUFFER, EditingMode
 from prompt_toolkit.filters import has_focus
 from prompt_toolkit.formatted_text import FormattedText
-from prompt_toolkit.history import History
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.input import Input, create_input
 from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.key_binding import KeyBindings
@@ -31,34 +32,34 @@ from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.lexers import Lexer, PygmentsLexer
 from prompt_toolkit.output import Output, create_output
 
-from pytest_intercode.agents.human.completeness import missing
+from pytest_intercode.agents.human.completeness import is_command, missing
 from pytest_intercode.core.text import fragments
 
-__all__ = ["Aborted", "Cleared", "Console", "EndOfInput"]
+__all__ = ["Aborted", "Cleared", "Console", "EndOfInput", "history_file", "open_history"]
 
-_PATIENCE = 2.0  # seconds for a prompt that is called off to put the terminal right
-_STOPPING = 0.5  # seconds until a signal to stop is heard
+_PATIENCE = 2.0  # seconds for a cancelled prompt to restore the terminal
+_STOPPING = 0.5  # seconds until the main thread has taken a signal to stop
 _INDENT = "    "
 
 
 class Aborted(Exception):
-    """The episode is called off."""
+    """The episode is stopped."""
 
 
 class Cleared(Exception):
-    """Ctrl-C: what was typed does not count."""
+    """Ctrl-C: the line was cleared."""
 
 
 class EndOfInput(Exception):
-    """Ctrl-D on an empty line, or a terminal that has gone.
+    """Ctrl-D on an empty line, or a terminal that was closed.
 
     Attributes:
-        for_good: nothing more will come.
+        closed: the terminal was closed.
     """
 
-    def __init__(self, *, for_good: bool) -> None:
+    def __init__(self, *, closed: bool) -> None:
         super().__init__()
-        self.for_good = for_good
+        self.closed = closed
 
 
 class Console:
@@ -88,9 +89,9 @@ class Console:
     def open(self, env: str, engine: str, history: History) -> Iterator[None]:
         """Read actions of an environment from the terminal, and write to it.
 
-        What was typed before does not count: it was meant for something else.
+        What was typed before is discarded: it was meant for something else.
         """
-        # The streams of the process, as sys.stdin and sys.stdout may be anybody's.
+        # The streams of the process, as sys.stdin and sys.stdout may be replaced.
         source = self._source or create_input(sys.__stdin__)
         sink = self._sink or create_output(sys.__stdout__)
         clear_typeahead(source)
@@ -117,12 +118,12 @@ class Console:
         print_formatted_text(FormattedText(fragments(text, style)))
 
     def read(self, prompt: str) -> str:
-        """Return what the human typed; it is complete, or they say so.
+        """Return what the human typed.
 
         Raises:
-            Aborted: the episode is called off.
+            Aborted: the episode is stopped.
             Cleared: they pressed Ctrl-C.
-            EndOfInput: they pressed Ctrl-D on an empty line.
+            EndOfInput: they pressed Ctrl-D on an empty line, or the terminal was closed.
         """
         assert self._editor is not None
         self._lacks = ""
@@ -132,7 +133,7 @@ class Console:
         """Ask a question; Enter alone means no, and Ctrl-D yes.
 
         Raises:
-            Aborted: the episode is called off.
+            Aborted: the episode is stopped.
         """
         line: PromptSession[str] = PromptSession(key_bindings=_clearing())
         try:
@@ -144,7 +145,7 @@ class Console:
         return answer.strip().lower() in ("y", "yes")
 
     def abort(self) -> None:
-        """End the prompt that waits, and let no other wait; from any thread, at any moment."""
+        """End the prompt that waits, and refuse later ones; from any thread, at any moment."""
         with self._lock:
             self._aborted = True
             if self._waiting is not None:
@@ -161,7 +162,7 @@ class Console:
         except asyncio.CancelledError:
             raise Aborted from None
         except EOFError:
-            raise EndOfInput(for_good=editor.app.input.closed) from None
+            raise EndOfInput(closed=editor.app.input.closed) from None
         finally:
             self._idle.set()
 
@@ -187,10 +188,10 @@ class Console:
     def _bindings(self, env: str, engine: str) -> KeyBindings:
         bindings = _clearing()
         typing = has_focus(DEFAULT_BUFFER)
-        indented = env == "python"  # elsewhere blanks would come into here-documents
+        indented = env == "python"  # elsewhere it would put blanks into here-documents
 
         @bindings.add("enter", filter=typing)
-        def run_or_go_on(event: KeyPressEvent) -> None:
+        def run_or_continue(event: KeyPressEvent) -> None:
             buffer = event.current_buffer
             self._lacks = missing(buffer.text, env, engine)
             if not self._lacks:
@@ -202,7 +203,7 @@ class Console:
                 buffer.insert_text(_INDENT)
 
         @bindings.add("escape", "enter", filter=typing)
-        def go_on(event: KeyPressEvent) -> None:
+        def begin_line(event: KeyPressEvent) -> None:
             event.current_buffer.newline(copy_margin=indented)
 
         @bindings.add("c-x", "enter", filter=typing)
@@ -228,9 +229,9 @@ class Console:
 
 
 def _stop_the_job() -> None:
-    """Stop, as after Ctrl-Z, until the user's shell lets us go on."""
+    """Stop, as after Ctrl-Z, until the user's shell continues the job."""
     os.kill(0, signal.SIGTSTP)
-    time.sleep(_STOPPING)  # the main thread takes the signal; until then this one would go on
+    time.sleep(_STOPPING)  # the main thread takes the signal, and this one would go on until then
 
 
 def _clearing() -> KeyBindings:
@@ -247,8 +248,40 @@ _SUFFIXES = {"bash": ".sh", "ctf": ".sh", "sql": ".sql", "python": ".py"}
 
 
 def _lexer(env: str) -> Lexer | None:
-    """Return what colours the environment's language, if Pygments is there."""
+    """Return the lexer of the environment's language, if Pygments is installed."""
     try:
         return PygmentsLexer.from_filename("typed" + _SUFFIXES[env])
     except ImportError:
         return None
+
+
+# -- history: a file for each environment, in the user's state folder
+
+
+class _ActionHistory(FileHistory):
+    """Keeps actions, and no commands to the terminal."""
+
+    def append_string(self, string: str) -> None:
+        if not is_command(string):
+            super().append_string(string.rstrip("\n"))
+
+
+def history_file(env: str) -> Path:
+    """Return where the history of an environment is kept."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    base = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    return base / "pytest-intercode" / f"history-{env}"
+
+
+def open_history(env: str) -> tuple[History, str]:
+    """Return the history of an environment, and why it is not kept, if it is not.
+
+    Only the user may read the file: actions may hold secrets.
+    """
+    path = history_file(env)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        return InMemoryHistory(), f"{path}: {error.strerror}"
+    return _ActionHistory(path), ""

@@ -1,13 +1,20 @@
-"""An episode as the human plays it: the task is shown, what they type is run, until they end it."""
+"""One episode of the human: the task is shown, and what they type is run, until they end it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from pytest_intercode.agents.human.completeness import is_command
-from pytest_intercode.agents.human.console import Aborted, Cleared, Console, EndOfInput
-from pytest_intercode.agents.human.history import history_file, open_history
+from pytest_intercode.agents.human.console import (
+    Aborted,
+    Cleared,
+    Console,
+    EndOfInput,
+    history_file,
+    open_history,
+)
 from pytest_intercode.agents.protocol import QuitRun
+from pytest_intercode.core.text import counted
 from pytest_intercode.errors import suggestion
 
 if TYPE_CHECKING:
@@ -78,13 +85,16 @@ class Player:
                     if action is None:
                         return
                     observation, _reward, terminated, truncated, _info = env.step(action)
-                    self._show(observation)
+                    if observation:
+                        console.show(observation)
                     if terminated or truncated:
-                        return  # who runs the episode says how it ended
-                    self._tell(_notes(observation))
+                        return  # the outcome is shown by the plugin
+                    notes = _notes(observation)
+                    if notes:
+                        console.show(f"[{', '.join(notes)}]", _OURS)
                     turns_left = observation.turns_left
             except Aborted:
-                console.show("[called off]", _OURS)
+                console.show("[the episode was stopped]", _OURS)
 
     def _next_action(self, task: TaskView, turns_left: int) -> str | None:
         """Return what the human wants run, or None if they give up."""
@@ -95,8 +105,8 @@ class Player:
             except Cleared:
                 continue
             except EndOfInput as end:
-                if end.for_good:
-                    raise QuitRun("the human's terminal has gone") from None
+                if end.closed:
+                    raise QuitRun("the human's terminal was closed") from None
                 if console.confirms("Give up? The state is graded as it is."):
                     return None
                 continue
@@ -104,26 +114,23 @@ class Player:
                 continue
             if not is_command(text):
                 return text
-            word = text.strip()
-            if word == ":give-up":
-                return None
-            if word == ":quit":
-                raise QuitRun("the human ended the run with :quit")
-            self._obey(word, task, turns_left)
-
-    def _obey(self, word: str, task: TaskView, turns_left: int) -> None:
-        if word in (":help", ":?"):
-            self._console.show(
-                _HELP.format(more=_MORE[task.env], history=history_file(task.env)), _OURS
-            )
-        elif word == ":task":
-            self._show_task(task, turns_left)
-        else:
-            near = suggestion(word, (":help", ":task", ":give-up", ":quit"))
-            self._console.show(
-                f"[no command {word}.{near} :help lists them; after a blank it is an action]",
-                _OURS,
-            )
+            match command := text.strip():
+                case ":give-up":
+                    return None
+                case ":quit":
+                    raise QuitRun("the human ended the run with :quit")
+                case ":help" | ":?":
+                    more, history = _MORE[task.env], history_file(task.env)
+                    console.show(_HELP.format(more=more, history=history), _OURS)
+                case ":task":
+                    self._show_task(task, turns_left)
+                case _:
+                    near = suggestion(command, (":help", ":task", ":give-up", ":quit"))
+                    console.show(
+                        f"[no command {command}.{near} :help lists them; after a blank it is an "
+                        "action]",
+                        _OURS,
+                    )
 
     def _show_task(self, task: TaskView, turns_left: int) -> None:
         facts = [word for word in (task.env, task.hardness, *task.tags) if word]
@@ -134,26 +141,16 @@ class Player:
         show("")
         show(f"== {task.id} ({', '.join(facts)})", _TITLE)
         show(task.query)
-        show(f"{', '.join([*where, _turns(turns_left)])} left. submit ends it; :help", _OURS)
-
-    def _show(self, observation: Observation) -> None:
-        if observation:
-            self._console.show(observation)
-
-    def _tell(self, notes: list[str]) -> None:
-        if notes:
-            self._console.show(f"[{', '.join(notes)}]", _OURS)
+        show(
+            f"{', '.join([*where, counted(turns_left, 'turn')])} left. submit ends it; :help", _OURS
+        )
 
 
 def _notes(observation: Observation) -> list[str]:
-    """Return what an agent reads from the attributes of an observation."""
+    """Return the attributes of an observation as text, where they say more than it does."""
     notes = []
     if observation.status:
         notes.append(f"exit status {observation.status}")
     if observation.reward is not None:
         notes.append(f"reward {observation.reward:.2f}")
     return notes
-
-
-def _turns(number: int) -> str:
-    return "1 turn" if number == 1 else f"{number} turns"

@@ -291,7 +291,7 @@ def test_time_that_is_up_ends_the_prompt(start: Start) -> None:
     run = start("suite.yaml", "-k", "prints", "--intercode-timeout=3", then="stty -a")
     run.prompt(10)
     run.send("half a li")
-    run.expect("called off")
+    run.expect("the episode was stopped")
     run.expect("timed out after")
     run.finish()
     assert only_row()["outcome"] == "timed-out"

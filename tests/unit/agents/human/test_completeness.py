@@ -39,14 +39,14 @@ SQLITE = [
 MYSQL = [("SELECT 'it\\'s;", "; at its end"), ("SELECT 1; # two", ""), (".tables", "; at its end")]
 PYTHON = [
     ("print(1)", ""),
-    ("print(", "rest of the statement"),
-    ("text = '''one", "rest of the statement"),
-    ("def f():", "rest of the statement"),
+    ("print(", "end of the statement"),
+    ("text = '''one", "end of the statement"),
+    ("def f():", "end of the statement"),
     ("def f():\n    return 1", "empty line"),
     ("def f():\n    return 1\n", ""),
     ("def f():\n    return 1\nprint(f())", ""),
     ("x = )", ""),
-    ("x = 1 \\", "rest of the statement"),
+    ("x = 1 \\", "end of the statement"),
     ("'\\d'", ""),  # a warning of the compiler's is nobody's here
 ]
 CASES = [

@@ -16,8 +16,14 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output.plain_text import PlainTextOutput
 
 from pytest_intercode.agents.human import make_factory
-from pytest_intercode.agents.human.console import Aborted, Cleared, Console, EndOfInput
-from pytest_intercode.agents.human.history import history_file, open_history
+from pytest_intercode.agents.human.console import (
+    Aborted,
+    Cleared,
+    Console,
+    EndOfInput,
+    history_file,
+    open_history,
+)
 from pytest_intercode.agents.human.player import Player
 from pytest_intercode.agents.protocol import AgentFactory, QuitRun
 from pytest_intercode.core.task import TaskView
@@ -94,7 +100,7 @@ def test_clearing_and_the_end_of_input(console: Console, keys: PipeInput) -> Non
         read(console, keys, "ls" + CLEAR)
     with pytest.raises(EndOfInput) as end:
         read(console, keys, END)
-    assert not end.value.for_good
+    assert not end.value.closed
     assert read(console, keys, "l" + END + "s\r") == "ls"  # a key like others within a line
 
 
@@ -102,7 +108,7 @@ def test_a_terminal_that_has_gone(console: Console, keys: PipeInput) -> None:
     keys.close()
     with pytest.raises(EndOfInput) as end:
         read(console, keys, "")
-    assert end.value.for_good
+    assert end.value.closed
 
 
 @pytest.mark.parametrize(
@@ -227,7 +233,7 @@ def test_quitting(console: Console, keys: PipeInput) -> None:
     with pytest.raises(QuitRun, match=":quit"):
         play(console, keys, ":quit\r")
     keys.close()
-    with pytest.raises(QuitRun, match="has gone"):
+    with pytest.raises(QuitRun, match="was closed"):
         play(console, keys, "")
 
 
