@@ -19,8 +19,8 @@ from pytest_intercode.suites.catalogue import (
     file_tasks,
     is_suite_file,
 )
-from pytest_intercode.suites.loader import is_row_file
 from pytest_intercode.suites.registered import is_environment
+from pytest_intercode.suites.rows import is_row_file
 
 __all__ = ["TaskFinder", "task_among"]
 

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import ConfigurationError, MissingFile, suggestion
-from pytest_intercode.suites.loader import bundled_folder, is_row_file, load_rows, load_suite
+from pytest_intercode.suites.loader import bundled_folder, load_rows, load_suite
 from pytest_intercode.suites.registered import added_environment, environment_names
+from pytest_intercode.suites.rows import is_row_file
 from pytest_intercode.suites.upstream import DATASETS, ELSEWHERE
 
 __all__ = [
@@ -115,12 +116,12 @@ def bundled_tasks(env: str, asked: str) -> tuple[Task, ...]:
 
 
 def dataset_names() -> list[str]:
-    """Return the names of the data sets that we know."""
+    """Return the names of the known datasets."""
     return sorted(path.stem for path in (bundled_folder("tasks") / "datasets").glob("*.yaml"))
 
 
 def dataset_of(name: str) -> str | None:
-    """Return the data set that a name means, its own or that of a part of it."""
+    """Return the dataset that a name means, its own or that of a part of it."""
     return next((n for n in dataset_names() if name == n or name.startswith(f"{n}-")), None)
 
 
@@ -210,7 +211,7 @@ def dataset_tasks(name: str, data: DataFolder | None, asked: str) -> list[Task]:
 
 
 def fetch_command(dataset: str, data: Path | None) -> str:
-    """Return the command line that gets a data set into a folder, or into its usual place."""
+    """Return the command line that gets a dataset into a folder, or into its usual place."""
     to = [] if data is None or data == default_data() else ["--to", str(data)]
     return shlex.join(["pytest-intercode", "fetch", dataset, *to])
 

@@ -19,10 +19,9 @@ from pydantic import ValidationError
 
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import MissingFile, SuiteError, suggestion
-from pytest_intercode.suites.apps import read_apps
 from pytest_intercode.suites.mistakes import first_error, locate, row_error
 from pytest_intercode.suites.python_tests import check_tests
-from pytest_intercode.suites.rows import PICKLE_SUFFIXES, ROW_SUFFIXES, read_rows, row_suffix
+from pytest_intercode.suites.rows import read_apps, read_rows
 from pytest_intercode.suites.schema import (
     RowSource,
     SuiteModel,
@@ -107,7 +106,7 @@ def load_suite(path: Path, data: Path | None = None) -> Suite:
     tasks = []
     for index, task in enumerate(model.tasks):
         line, _ = locate(node, ("tasks", index))
-        made = _build(_replace(blank, task, f"{path}:{line}"), [model.defaults, task], folder)
+        made = _build(replace(blank, source=f"{path}:{line}"), [model.defaults, task], folder)
         tasks.append(_overridden(made, model.overrides, folder))
     sources = model.rows if isinstance(model.rows, list) else [model.rows]
     present = [s for s in sources if not s.optional or (folder / s.path).exists()]
@@ -122,11 +121,7 @@ def load_suite(path: Path, data: Path | None = None) -> Suite:
             f"{path}:{line}: overrides: no task has the id {unused[0]!r}."
             + suggestion(unused[0], [task.id for task in tasks])
         )
-    _check_ids(tasks)
-    _check_flags(tasks)
-    _check_databases(tasks)
-    check_tests(tasks)
-    return Suite(name, model.env, tuple(_check_files(tasks)), path)
+    return Suite(name, model.env, tuple(_checked(tasks)), path)
 
 
 def load_rows(path: Path, env: str) -> Suite:
@@ -141,11 +136,7 @@ def load_rows(path: Path, env: str) -> Suite:
     tasks = _from_source(source, blank, TaskFields(), {}, path.parent)
     if not tasks:
         raise SuiteError(f"{path}: holds no rows")
-    _check_ids(tasks)
-    _check_flags(tasks)
-    _check_databases(tasks)
-    check_tests(tasks)
-    return Suite(name, env, tuple(tasks), path)
+    return Suite(name, env, tuple(_checked(tasks)), path)
 
 
 def _build(blank: Task, layers: list[TaskFields], folder: Path, **more: Any) -> Task:
@@ -158,11 +149,6 @@ def _overridden(task: Task, overrides: Mapping[str, TaskFields], folder: Path) -
         return task
     changed = _build(task, [overrides[task.id]], folder)
     return replace(changed, tags=tuple(dict.fromkeys((*task.tags, *changed.tags))))
-
-
-def _replace(blank: Task, model: TaskModel, source: str) -> Task:
-    gold = (model.gold,) if isinstance(model.gold, str) else tuple(model.gold)
-    return replace(blank, id=model.id, query=model.query, gold=gold, source=source)
 
 
 def _from_source(
@@ -199,7 +185,7 @@ def _from_source(
         except ValidationError as error:
             raise SuiteError(row_error(place, {**fields, "id": identity}, error)) from None
         metadata = {name: value for name, value in row.items() if name not in own}
-        made = _build(_replace(blank, model, place), [model], folder, metadata=metadata)
+        made = _build(replace(blank, source=place), [model], folder, metadata=metadata)
         tasks.append(_overridden(made, overrides, folder))
     return tasks
 
@@ -271,39 +257,37 @@ def _read_yaml(path: Path) -> tuple[Any, yaml.Node | None]:
 # -- what the schema cannot see
 
 
-def _check_ids(tasks: Iterable[Task]) -> None:
+def _checked(tasks: list[Task]) -> Iterator[Task]:
+    """Check what needs more than one field or task, and yield the tasks."""
     seen: dict[str, Task] = {}
     for task in tasks:
+        where = f"{task.source}: task {task.id!r}"
         if task.id in seen:
             raise SuiteError(
                 f"{task.source}: the id {task.id!r} is used twice; ids are unique in a suite, and "
                 f"{seen[task.id].source} has it already"
             )
         seen[task.id] = task
-
-
-def _check_flags(tasks: Iterable[Task]) -> None:
-    for task in tasks:
         if task.env == "ctf" and (len(task.gold) != 1 or not task.gold[0].strip()):
             raise SuiteError(
-                f"{task.source}: task {task.id!r}: gold: a ctf task has one flag, found "
-                f"{list(task.gold)!r:.80}"
+                f"{where}: gold: a ctf task has one flag, found {list(task.gold)!r:.80}"
             )
+        if task.env == "sql" and task.database is None:
+            raise SuiteError(
+                f"{where}: database: an sql task needs one: {{engine: sqlite, name: NAME, script: "
+                "FILE.sql}"
+            )
+        if task.env != "sql" and task.database is not None:
+            raise SuiteError(
+                f"{where}: database: is for the env sql, not {task.env}; give files, an archive or "
+                "setup instead"
+            )
+    check_tests(tasks)
+    yield from _with_files(tasks)
 
 
-def _check_databases(tasks: Iterable[Task]) -> None:
-    for task in tasks:
-        if (task.env == "sql") == (task.database is not None):
-            continue
-        if task.env == "sql":
-            needed = "an sql task needs one: {engine: sqlite, name: NAME, script: FILE.sql}"
-        else:
-            needed = f"is for the env sql, not {task.env}; give files, an archive or setup instead"
-        raise SuiteError(f"{task.source}: task {task.id!r}: database: {needed}")
-
-
-def _check_files(tasks: Iterable[Task]) -> Iterator[Task]:
-    """Yield the tasks; every file that they name must be there, or be optional."""
+def _with_files(tasks: Iterable[Task]) -> Iterator[Task]:
+    """Yield the tasks; those without an optional file are skipped, other files must be there."""
     checked: dict[Path, bool] = {}
     for task in tasks:
         for what, path, optional in _files_of(task):
@@ -331,8 +315,3 @@ def _files_of(task: Task) -> Iterator[tuple[str, Path, bool]]:
             yield "database", path, task.database.optional
         if task.database.file is not None:
             yield "database", task.database.file, task.database.optional
-
-
-def is_row_file(path: Path) -> bool:
-    """Whether a path is named like a file of rows."""
-    return row_suffix(path) in (*ROW_SUFFIXES, *PICKLE_SUFFIXES)

@@ -1,4 +1,4 @@
-"""Says what is wrong with a suite: where, what was found and what is allowed, in one line."""
+"""Messages about a suite that is wrong: where, what was found and what is allowed, in one line."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ _NEEDED = {
     "float_parsing": "a number",
     "bool_type": "true or false",
     "list_type": "a list",
+    "tuple_type": "a list",
     "dict_type": "a mapping",
     "model_type": "a mapping",
 }
@@ -34,36 +35,36 @@ def first_error(path: Path, node: yaml.Node | None, raw: Any, error: ValidationE
     """Return the message of a suite file that does not fit the schema."""
     if not isinstance(raw, dict):
         return f"{path}: a suite is a mapping with env and tasks (or rows), not {raw!r:.60}"
-    found = _most_telling(error)
+    found = _most_specific(error)
     line, where = locate(node, found["loc"])
     return f"{path}:{line}: {where}{_explain(found)}"
 
 
 def row_error(place: str, fields: Mapping[str, Any], error: ValidationError) -> str:
     """Return the message of a row that does not make a task."""
-    found = _most_telling(error)
+    found = _most_specific(error)
     where = ".".join(map(str, _names(found)))
     where = f"{where}: " if where else ""
     return f"{place}: {where}{_explain({**found, 'loc': ('tasks', *found['loc'])})}"
 
 
-def _most_telling(error: ValidationError) -> Any:
-    """Of the errors for one place (a union reports one for each branch), take the deepest.
+def _most_specific(error: ValidationError) -> Any:
+    """Return the most specific of the errors for one place; a union has one for each branch.
 
-    Of those that are as deep, a name that does not exist tells most, then what a branch of a union
-    says of its own type, and the branches that want another type least.
+    It is the deepest one. Of those that are as deep, a name that does not exist comes first, then
+    the error of a branch of the right type, then those of branches of another type.
     """
     errors = error.errors(include_url=False)
     first = _names(errors[0])[:2]
     same = [e for e in errors if all(map(eq, _names(e)[:2], first))]
 
-    def telling(found: Any) -> tuple[int, int]:
+    def rank(found: Any) -> tuple[int, int]:
         other = 0 if found["type"] in _NEEDED else 2
         return len(_names(found)), {"extra_forbidden": 3, "literal_error": 1}.get(
             found["type"], other
         )
 
-    best: Any = max(same, key=telling)
+    best: Any = max(same, key=rank)
     alike = [e for e in same if e["type"] in _NEEDED and _names(e) == _names(best)]
     return {**best, "needed": " or ".join(dict.fromkeys(_NEEDED[e["type"]] for e in alike))}
 
@@ -77,7 +78,7 @@ def _is_branch(part: object) -> bool:
     return isinstance(part, str) and (
         part in {"str", "constrained-str", "int", "RowSource"}
         or part.endswith("Model")
-        or part.startswith(("list[", "literal[", "function-"))
+        or part.startswith(("list[", "tuple[", "literal[", "function-"))
     )
 
 
@@ -132,20 +133,25 @@ def _explain(found: Any) -> str:
 
 
 def _fields_at(location: tuple[int | str, ...]) -> list[str]:
-    names = [part for part in location if isinstance(part, str)]
-    models: dict[str, type[BaseModel]] = {
-        "limits": schema.LimitsModel,
-        "reward": schema.RewardModel,
-        "files": schema.FileModel,
-        "archive": schema.ArchiveModel,
-    }
-    for part in reversed(names[:-1]):
-        if part in models:
-            return list(models[part].model_fields)
-    if len(names) > 1 and names[0] == "tasks":
-        return list(schema.TaskModel.model_fields)
-    if "defaults" in names[:-1] or "overrides" in names[:-1]:
-        return list(schema.TaskFields.model_fields)
-    if len(names) > 1 and names[0] == "rows":
-        return list(schema.RowSource.model_fields)
+    *names, _ = [part for part in location if isinstance(part, str)]
+    for part in reversed(names):
+        if part in _MODELS:
+            return list(_MODELS[part].model_fields)
     return list(schema.SuiteModel.model_fields)
+
+
+_MODELS: dict[str, type[BaseModel]] = {
+    "limits": schema.LimitsModel,
+    "reward": schema.RewardModel,
+    "normalise": schema.PatternModel,
+    "files": schema.FileModel,
+    "archive": schema.ArchiveModel,
+    "database": schema.DatabaseModel,
+    "ProgramTestModel": schema.ProgramTestModel,
+    "CallTestModel": schema.CallTestModel,
+    "defaults": schema.TaskFields,
+    "overrides": schema.TaskFields,
+    "tasks": schema.TaskModel,
+    "rows": schema.RowSource,
+}
+"""The models by what names their place: a field, or the branch of a union."""

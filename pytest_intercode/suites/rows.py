@@ -1,4 +1,8 @@
-"""Rows of a dataset: JSON, JSONL, CSV and TSV files, plain or compressed with gzip."""
+"""Rows of a dataset: JSON, JSONL, CSV and TSV files, plain or compressed with gzip; and APPS.
+
+A problem of APPS has inputs and outputs of a whole program or, with ``fn_name``, arguments and
+results of calls. Both become hidden tests, and are not kept otherwise.
+"""
 
 from __future__ import annotations
 
@@ -9,39 +13,46 @@ import json
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pytest_intercode.errors import MissingFile, SuiteError
 
-__all__ = ["PICKLE_SUFFIXES", "ROW_SUFFIXES", "read_rows", "row_suffix"]
+__all__ = ["is_row_file", "read_apps", "read_rows"]
 
-ROW_SUFFIXES = (".json", ".jsonl", ".csv", ".tsv")
-PICKLE_SUFFIXES = (".pkl", ".pickle")
+_SUFFIXES = (".json", ".jsonl", ".csv", ".tsv")
+_PICKLE_SUFFIXES = (".pkl", ".pickle")
+
+Row: TypeAlias = dict[str, Any]
 
 
-def row_suffix(path: Path) -> str:
-    """Return the ending that tells how rows are written, ``.gz`` left aside."""
+def is_row_file(path: Path) -> bool:
+    """Whether a path is named like a file of rows."""
+    return _suffix(path) in (*_SUFFIXES, *_PICKLE_SUFFIXES)
+
+
+def _suffix(path: Path) -> str:
+    """Return the suffix that names the format of rows, without ``.gz``."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] == ".gz":
         suffixes.pop()
     return suffixes[-1] if suffixes else ""
 
 
-def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_rows(path: Path) -> Iterator[tuple[str, Row]]:
     """Yield the place (``file:line`` or ``file, row N``) and the fields of each row.
 
     Raises:
         SuiteError: the file cannot be read, or a row is not an object.
     """
-    suffix = row_suffix(path)
-    if suffix in PICKLE_SUFFIXES:
+    suffix = _suffix(path)
+    if suffix in _PICKLE_SUFFIXES:
         raise SuiteError(
             f"{path}: pickle files are refused, because loading one runs whatever code is in it. "
             "Save the rows as JSON Lines instead: dataframe.to_json(path, orient='records', "
             "lines=True)"
         )
-    if suffix not in ROW_SUFFIXES:
-        allowed = ", ".join(ROW_SUFFIXES)
+    if suffix not in _SUFFIXES:
+        allowed = ", ".join(_SUFFIXES)
         raise SuiteError(f"{path}: rows come from {allowed} (or those with .gz), not {suffix!r}")
     text = _read(path)
     if suffix == ".json":
@@ -64,7 +75,7 @@ def _read(path: Path) -> str:
         raise SuiteError(f"{path}: cannot be read: {error}") from None
 
 
-def _json(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _json(path: Path, text: str) -> Iterator[tuple[str, Row]]:
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
@@ -77,7 +88,7 @@ def _json(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield _checked(f"{path}, row {index}", row)
 
 
-def _json_lines(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _json_lines(path: Path, text: str) -> Iterator[tuple[str, Row]]:
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
@@ -88,7 +99,7 @@ def _json_lines(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield _checked(f"{path}:{number}", row)
 
 
-def _separated(path: Path, text: str, delimiter: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _separated(path: Path, text: str, delimiter: str) -> Iterator[tuple[str, Row]]:
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         for row in reader:
@@ -100,7 +111,7 @@ def _separated(path: Path, text: str, delimiter: str) -> Iterator[tuple[str, dic
         raise SuiteError(f"{path}:{reader.reader.line_num}: {error}") from None
 
 
-def _checked(place: str, row: object) -> tuple[str, dict[str, Any]]:
+def _checked(place: str, row: object) -> tuple[str, Row]:
     if not isinstance(row, dict):
         raise SuiteError(f"{place}: a row is an object with fields, not {_name(row)}")
     return place, row
@@ -109,3 +120,100 @@ def _checked(place: str, row: object) -> tuple[str, dict[str, Any]]:
 def _name(value: object) -> str:
     names = {dict: "an object", list: "a list", str: "a string", type(None): "null"}
     return names.get(type(value), "true or false" if isinstance(value, bool) else "a number")
+
+
+# -- APPS
+
+
+def read_apps(path: Path) -> Iterator[tuple[str, Row]]:
+    """Yield the place and the fields of each problem.
+
+    Args:
+        path: a file of rows with ``query``, ``gold`` and ``input_output``, or a folder of folders
+            with ``question.txt``, ``solutions.json``, ``input_output.json``, ``metadata.json`` and
+            ``starter_code.py``, of which only the first must be there.
+
+    Raises:
+        SuiteError: a file cannot be read, or does not hold what it should.
+    """
+    if not path.is_dir():
+        for place, row in read_rows(path):
+            source = row.pop("input_output", None)
+            yield place, {**row, **_tests(place, source, str(row.get("gold", "")))}
+        return
+    for folder in sorted(path.iterdir()):
+        if (folder / "question.txt").is_file():
+            yield str(folder), _problem(folder)
+
+
+def _problem(folder: Path) -> Row:
+    question = _optional(folder / "question.txt").strip()
+    starter = _optional(folder / "starter_code.py")
+    solutions = _parsed(folder / "solutions.json") or [""]
+    metadata = _parsed(folder / "metadata.json") or {}
+    if not isinstance(solutions, list) or not isinstance(metadata, dict):
+        raise SuiteError(f"{folder}: solutions.json holds a list, and metadata.json an object")
+    row = {
+        "query": f"{question}\n\n{starter.rstrip()}" if starter.strip() else question,
+        "gold": str(solutions[0]),
+        "problem": folder.name,
+        "split": folder.parent.name,
+        **_tests(str(folder), _parsed(folder / "input_output.json"), starter or str(solutions[0])),
+    }
+    if metadata.get("difficulty"):
+        row["hardness"] = str(metadata["difficulty"])
+    return row
+
+
+def _tests(place: str, source: Any, code: str) -> Row:
+    """Return a problem's tests, and what they call; it is skipped when it has none.
+
+    Args:
+        place: where it is.
+        source: inputs and outputs, or the JSON text of them.
+        code: what shows whether the function is a method: the starter code, or a solution.
+    """
+    if isinstance(source, str):
+        source = _parsed_text(f"{place}: input_output", source)
+    if not source:
+        return {"skip": "it has no tests"}
+    if not isinstance(source, dict) or not {"inputs", "outputs"} <= source.keys():
+        raise SuiteError(f"{place}: input_output: an object with inputs and outputs is needed")
+    inputs, outputs, name = source["inputs"], source["outputs"], source.get("fn_name")
+    if not (isinstance(inputs, list) and isinstance(outputs, list) and len(inputs) == len(outputs)):
+        raise SuiteError(f"{place}: input_output: inputs and outputs are lists of equal length")
+    if not inputs:
+        return {"skip": "it has no tests"}
+    if not name:
+        pairs = zip(map(_lines, inputs), map(_lines, outputs), strict=True)
+        return {"tests": [{"input": given, "output": wanted} for given, wanted in pairs]}
+    # Most results, but not all, are in a list of one; within a problem all or none are.
+    if all(isinstance(output, list) and len(output) == 1 for output in outputs):
+        outputs = [output[0] for output in outputs]
+    calls = (given if isinstance(given, list) else [given] for given in inputs)
+    return {
+        "entry": f"Solution.{name}" if "class Solution" in code else name,
+        "tests": [
+            {"arguments": arguments, "result": result}
+            for arguments, result in zip(calls, outputs, strict=True)
+        ],
+    }
+
+
+def _lines(value: Any) -> str:
+    return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _optional(path: Path) -> str:
+    return _read(path) if path.exists() else ""
+
+
+def _parsed(path: Path) -> Any:
+    return _parsed_text(str(path), _optional(path))
+
+
+def _parsed_text(place: str, text: str) -> Any:
+    try:
+        return json.loads(text) if text.strip() else None
+    except ValueError as error:
+        raise SuiteError(f"{place}: not JSON: {error}") from None

@@ -1,6 +1,6 @@
-"""The shape of a suite file, checked by pydantic, and its translation into tasks.
+"""The schema of a suite file, checked by pydantic, and the tasks that are made from it.
 
-Only shapes are known here; reading files and finding lines is the loader's work.
+Reads no file, but looks whether a Dockerfile is there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date, datetime, time, timezone
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import (
     AfterValidator,
@@ -78,8 +78,12 @@ def _absolute(value: str) -> str:
     return value
 
 
+def _as_tuple(value: str | list[str]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else tuple(value)
+
+
 def _environment(value: str) -> str:
-    if not is_environment(value):  # told as a wrong literal is
+    if not is_environment(value):  # reported as a wrong literal is
         allowed = {"expected": ", ".join(environment_names())}
         raise PydanticCustomError("literal_error", "there is no such environment", allowed)
     return value
@@ -104,6 +108,9 @@ AbsolutePath = Annotated[StrictStr, AfterValidator(_absolute)]
 Mode = Annotated[int, Field(ge=0, le=0o7777)]
 Audit = Annotated[dict[StrictStr, StrictStr], AfterValidator(_audit)]
 Hardness = Annotated[StrictStr, Field(max_length=40)]
+Texts = Annotated[
+    StrictStr | Annotated[list[StrictStr], Field(min_length=1)], AfterValidator(_as_tuple)
+]
 
 
 class _Model(BaseModel):
@@ -147,15 +154,23 @@ class PatternModel(_Model):
         return self
 
 
-NormaliserName = Literal["trailing-space", "line-order", "numbers"]
+NormaliserName: TypeAlias = Literal["trailing-space", "line-order", "numbers"]
+
+
+def _normaliser(given: str | PatternModel) -> Normaliser:
+    if isinstance(given, PatternModel):
+        return Normaliser("pattern", given.pattern, given.replace)
+    return Normaliser(cast("NormaliserName", given))
 
 
 class RewardModel(_Model):
     """``reward``: how outputs and files are compared."""
 
     output: Literal["when-gold-prints", "always", "never"] | None = None
-    normalise: list[NormaliserName | PatternModel] | None = None
-    scratch: list[StrictStr] | None = None
+    normalise: (
+        tuple[Annotated[NormaliserName | PatternModel, AfterValidator(_normaliser)], ...] | None
+    ) = None
+    scratch: tuple[StrictStr, ...] | None = None
     rows: Literal["when-gold-orders", "in-order", "any-order"] | None = None
     columns: Literal["in-order", "any-order"] | None = None
 
@@ -198,6 +213,24 @@ class FileModel(_Model):
         return self
 
 
+def _files(given: dict[str, str | FileModel]) -> dict[str, FileSpec]:
+    return {path: _file(path, model) for path, model in given.items()}
+
+
+def _file(path: str, given: str | FileModel) -> FileSpec:
+    model = FileModel(text=given) if isinstance(given, str) else given
+    if path.endswith("/"):
+        if isinstance(given, str) or model.text or model.base64 or model.link:
+            raise ValueError(f"{path!r} ends with /, so it is a directory and holds no text")
+        if model.text is None and model.base64 is None and model.link is None:
+            return FileSpec("directory", mode=model.mode)
+    if model.link is not None:
+        return FileSpec("link", target=model.link)
+    if model.base64 is not None:
+        return FileSpec("file", base64.b64decode(model.base64), mode=model.mode)
+    return FileSpec("file", (model.text or "").encode(), mode=model.mode)
+
+
 class ArchiveModel(_Model):
     """``archive``: a tar archive or a folder whose content the sandbox gets."""
 
@@ -212,7 +245,7 @@ class DatabaseModel(_Model):
 
     engine: Literal["sqlite", "mysql"] = "sqlite"
     name: StrictStr = Field(min_length=1, max_length=64)
-    script: StrictStr | Annotated[list[StrictStr], Field(min_length=1)] | None = None
+    script: Texts | None = None
     file: StrictStr | None = None
     writes: StrictBool | None = None
     optional: StrictBool = False
@@ -240,14 +273,24 @@ class CallTestModel(_Model):
     result: Any
 
 
+def _test(given: str | ProgramTestModel | CallTestModel) -> Test:
+    if isinstance(given, ProgramTestModel):
+        return ProgramTest(given.input, given.output)
+    if isinstance(given, CallTestModel):
+        return CallTest(tuple(given.arguments), given.result)
+    return CodeTest(given)
+
+
 class TaskFields(_Model):
     """What a task and a suite's ``defaults`` have in common."""
 
     hardness: Hardness | None = None
-    tags: list[Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")]] | None = None
-    files: dict[StrictStr, StrictStr | FileModel] | None = None
+    tags: tuple[Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")], ...] | None = (
+        None
+    )
+    files: Annotated[dict[StrictStr, StrictStr | FileModel], AfterValidator(_files)] | None = None
     archive: StrictStr | ArchiveModel | None = None
-    setup: list[StrictStr] | None = None
+    setup: tuple[StrictStr, ...] | None = None
     image: StrictStr | None = None
     dockerfile: StrictStr | None = None
     workdir: AbsolutePath | None = None
@@ -259,23 +302,19 @@ class TaskFields(_Model):
     xfail: StrictStr | None = None
     skip: StrictStr | None = None
     database: DatabaseModel | None = None
-    tests: list[StrictStr | ProgramTestModel | CallTestModel] | None = Field(None, min_length=1)
+    tests: (
+        Annotated[
+            list[Annotated[StrictStr | ProgramTestModel | CallTestModel, AfterValidator(_test)]],
+            Field(min_length=1),
+            AfterValidator(tuple),
+        ]
+        | None
+    ) = None
     test_setup: StrictStr | None = None
     entry: Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")] | None = None
-    solution: StrictStr | list[StrictStr] | None = None
+    solution: Annotated[StrictStr | list[StrictStr], AfterValidator(_as_tuple)] | None = None
     audit: Audit | None = None
-    decoys: list[StrictStr] | None = None
-
-    @field_validator("files")
-    @classmethod
-    def _directories(
-        cls, value: dict[str, str | FileModel] | None
-    ) -> dict[str, str | FileModel] | None:
-        for path, model in (value or {}).items():
-            holds = isinstance(model, str) or (model.text or model.base64 or model.link)
-            if path.endswith("/") and holds:
-                raise ValueError(f"{path!r} ends with /, so it is a directory and holds no text")
-        return value
+    decoys: tuple[StrictStr, ...] | None = None
 
     @model_validator(mode="after")
     def _one_image(self) -> TaskFields:
@@ -289,7 +328,7 @@ class TaskModel(TaskFields):
 
     id: StrictStr
     query: StrictStr = Field(min_length=1)
-    gold: StrictStr | Annotated[list[StrictStr], Field(min_length=1)]
+    gold: Texts
 
     @field_validator("id")
     @classmethod
@@ -334,97 +373,33 @@ class SuiteModel(_Model):
         return self
 
 
-def _file(path: str, model: str | FileModel) -> FileSpec:
-    if isinstance(model, str):
-        return FileSpec("file", content=model.encode())
-    if model.link is not None:
-        return FileSpec("link", target=model.link)
-    if model.base64 is not None:
-        return FileSpec("file", content=base64.b64decode(model.base64), mode=model.mode)
-    if model.text is None and path.endswith("/"):
-        return FileSpec("directory", mode=model.mode)
-    return FileSpec("file", content=(model.text or "").encode(), mode=model.mode)
-
-
-_AS_GIVEN = (
-    *("hardness", "workdir", "max_turns", "action_timeout", "timeout", "xfail", "skip"),
-    *("test_setup", "entry"),
-)
-
-
 def _apply(task: Task, fields: TaskFields, folder: Path, bundled: Path) -> Task:
     """Lay the given fields over a task; what is not given stays."""
-    new: dict[str, Any] = {}
-    for name in _AS_GIVEN:
-        value = getattr(fields, name)
-        if value is not None:
-            new[name] = value
-    if fields.tags is not None:
-        new["tags"] = tuple(fields.tags)
-    if fields.setup is not None:
-        new["setup"] = tuple(fields.setup)
-    if fields.files is not None:
-        files = {path: _file(path, model) for path, model in fields.files.items()}
-        new["files"] = {**task.files, **files}
-    if fields.archive is not None:
-        given = fields.archive
-        archive = ArchiveModel(path=given) if isinstance(given, str) else given
-        new["archive"] = Archive(
-            folder / archive.path, archive.at, archive.keep_times_before, archive.optional
+    given = _given(fields)
+    for name in {"files", "audit"} & given.keys():
+        given[name] = {**getattr(task, name), **given[name]}
+    for name in {"limits", "reward"} & given.keys():
+        given[name] = replace(getattr(task, name), **_given(given[name]))
+    archive, database = fields.archive, fields.database
+    if archive is not None:
+        model = ArchiveModel(path=archive) if isinstance(archive, str) else archive
+        given["archive"] = Archive(**{**dict(model), "path": folder / model.path})
+    if database is not None:
+        given["database"] = Database(
+            engine=database.engine,
+            name=database.name,
+            scripts=tuple(folder / path for path in database.script or ()),
+            file=None if database.file is None else folder / database.file,
+            writes=database.writes,
+            optional=database.optional,
         )
-    if fields.database is not None:
-        new["database"] = _database(fields.database, folder)
-    if fields.tests is not None:
-        new["tests"] = tuple(map(_test, fields.tests))
-    if fields.solution is not None:
-        new["solution"] = tuple(_list(fields.solution))
-    if fields.audit is not None:
-        new["audit"] = {**task.audit, **fields.audit}
-    if fields.decoys is not None:
-        new["decoys"] = tuple(fields.decoys)
     if fields.image is not None:
-        new["image"] = ImageSource(image=fields.image)
+        given["image"] = ImageSource(image=fields.image)
     if fields.dockerfile is not None:
-        own = folder / fields.dockerfile
-        new["image"] = ImageSource(
-            dockerfile=own if own.is_file() else bundled / f"{fields.dockerfile}.Dockerfile"
-        )
-    if fields.limits is not None:
-        new["limits"] = replace(task.limits, **_given(fields.limits))
-    if fields.reward is not None:
-        options = _given(fields.reward)
-        if "normalise" in options:
-            options["normalise"] = tuple(
-                Normaliser(n) if isinstance(n, str) else Normaliser("pattern", n.pattern, n.replace)
-                for n in fields.reward.normalise or ()
-            )
-        if "scratch" in options:
-            options["scratch"] = tuple(options["scratch"])
-        new["reward"] = replace(task.reward, **options)
-    return replace(task, **new) if new else task
-
-
-def _database(model: DatabaseModel, folder: Path) -> Database:
-    return Database(
-        engine=model.engine,
-        name=model.name,
-        scripts=tuple(folder / path for path in _list(model.script or [])),
-        file=None if model.file is None else folder / model.file,
-        writes=model.writes,
-        optional=model.optional,
-    )
-
-
-def _test(model: str | ProgramTestModel | CallTestModel) -> Test:
-    if isinstance(model, str):
-        return CodeTest(model)
-    if isinstance(model, ProgramTestModel):
-        return ProgramTest(model.input, model.output)
-    return CallTest(tuple(model.arguments), model.result)
-
-
-def _list(value: str | list[str]) -> list[str]:
-    return [value] if isinstance(value, str) else value
+        own = folder / given.pop("dockerfile")
+        ours = bundled / f"{fields.dockerfile}.Dockerfile"
+        given["image"] = ImageSource(dockerfile=own if own.is_file() else ours)
+    return replace(task, **given) if given else task
 
 
 def _given(model: BaseModel) -> dict[str, Any]:
@@ -439,13 +414,13 @@ def build_task(
     bundled: Path,
     metadata: Mapping[str, Any] | None = None,
 ) -> Task:
-    """Make a task from a blank one and layers of fields, the last one winning.
+    """Make a task from a blank one and layers of fields; later layers replace earlier ones.
 
     Args:
         blank: what all tasks of the suite have in common.
         layers: the fields to lay over it.
         folder: where relative paths in the suite start.
-        bundled: the folder of our own Dockerfiles, which a suite may name without their ending.
+        bundled: the folder of our own Dockerfiles, which a suite may name without their suffix.
         metadata: further columns of the task's row.
     """
     task = blank

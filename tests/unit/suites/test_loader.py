@@ -24,11 +24,10 @@ from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.loader import (
     Suite,
     bundled_folder,
-    is_row_file,
     load_rows,
     load_suite,
 )
-from pytest_intercode.suites.rows import read_rows
+from pytest_intercode.suites.rows import is_row_file, read_rows
 
 Load = Callable[[str], Suite]
 
@@ -532,6 +531,23 @@ _BAD: list[tuple[str, int | None, str]] = [
         6,
         "reward.outptu: there is no such field. Did you mean 'output'? Allowed: output, normalise, "
         "scratch, rows, columns",
+    ),
+    (
+        "reward: {normalise: [{patern: x}]}",
+        6,
+        "reward.normalise.0.patern: there is no such field. Did you mean 'pattern'? Allowed: "
+        "pattern, replace",
+    ),
+    (
+        "database: {engin: sqlite}",
+        6,
+        "database.engin: there is no such field. Did you mean 'engine'? Allowed: engine, name, "
+        "script, file, writes, optional",
+    ),
+    (
+        "tests: [{input: a, outptu: b}]",
+        6,
+        "tests.0.outptu: there is no such field. Did you mean 'output'? Allowed: input, output",
     ),
     ("files: {x: 5}", 6, "files.x: a string or a mapping is needed, found 5 (int)"),
     ("files:\n      'x[1]': 5", 7, "files.x[1]: a string or a mapping is needed, found 5 (int)"),
