@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pytest_intercode.page.sections import Section, in_order, plain, sides, table, texts
-from pytest_intercode.rewards.options import options_again
+from pytest_intercode.rewards.recording import options_again
 
 __all__ = ["compared"]
 

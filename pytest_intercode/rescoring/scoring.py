@@ -17,9 +17,8 @@ from pytest_intercode.results.reading import Row, actions_of, env_of, is_ours
 from pytest_intercode.rewards.bash_paper import bash_paper_reward_again
 from pytest_intercode.rewards.bash_strict import bash_strict_reward_again
 from pytest_intercode.rewards.ctf import FlagDigest, ctf_paper_reward, ctf_strict_reward
-from pytest_intercode.rewards.options import options_again
-from pytest_intercode.rewards.python_paper import python_paper_reward_again
-from pytest_intercode.rewards.python_strict import python_strict_reward
+from pytest_intercode.rewards.python import python_paper_reward_again, python_strict_reward
+from pytest_intercode.rewards.recording import options_again
 from pytest_intercode.rewards.sql_changes import sql_changes_reward_again
 from pytest_intercode.rewards.sql_paper import sql_paper_reward_again
 from pytest_intercode.rewards.sql_strict import sql_rows_reward_again

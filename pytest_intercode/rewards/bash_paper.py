@@ -1,20 +1,21 @@
 """InterCode's reward for bash, bit for bit (paper, section 3.2; code of release 1.0.2).
 
 ``0.01 + P1 + P2 + P3``: how many paths changed on one side only, whether what changed on both is
-equal, and how similar the outputs are. Its defects are part of the ``paper`` profile; INTERCODE's
-published numbers cannot be had without them.
+equal, and how similar the outputs are. Its defects are part of the ``paper`` profile; published
+numbers cannot be had without them.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_intercode.core.reward import Reward
-from pytest_intercode.rewards.text import tfidf_similarity
+from pytest_intercode.rewards.recording import sha256
 
 __all__ = [
     "PaperState",
@@ -22,6 +23,7 @@ __all__ = [
     "bash_paper_reward_again",
     "bash_paper_state",
     "parse_status",
+    "tfidf_similarity",
 ]
 
 _KEPT_PATHS = 5000
@@ -30,6 +32,7 @@ _LONG = 200  # characters of a sum, above which a digest stands for it
 
 _WEIGHT = 0.33
 _CREATED = ("??", "A", "C")
+_WORD = re.compile(r"(?u)\b\w\w+\b")
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,33 @@ def _reason(
     return f"{worst} {parts[worst]:.2f} of {_WEIGHT}"
 
 
+def tfidf_similarity(first: str, second: str) -> float | None:
+    """Return the cosine of two texts' TF-IDF vectors, as scikit-learn computes them.
+
+    The vectoriser is scikit-learn's ``TfidfVectorizer`` with its defaults, fitted on just the two
+    texts: lower case, words of at least two characters, raw counts, smooth inverse document
+    frequency ``ln((1 + n) / (1 + df)) + 1``, vectors scaled to unit length. A property test
+    compares the two; this one needs no numpy, and takes a thousandth of the time to import.
+
+    Returns:
+        A number in [0, 1]; None when neither text holds a word, where no vectors can be made.
+    """
+    counts = [Counter(_WORD.findall(text.lower())) for text in (first, second)]
+    words = set(counts[0]) | set(counts[1])
+    if not words:
+        return None
+    weight = {word: math.log(3 / (1 + sum(word in c for c in counts))) + 1 for word in words}
+    norms = [math.sqrt(sum((n * weight[w]) ** 2 for w, n in c.items())) for c in counts]
+    if not all(norms):
+        return 0.0
+    shared = set(counts[0]) & set(counts[1])
+    cosine = sum(
+        (counts[0][w] * weight[w] / norms[0]) * (counts[1][w] * weight[w] / norms[1])
+        for w in shared
+    )
+    return min(cosine, 1.0)
+
+
 # -- the record, from which a reward can be given again
 
 
@@ -104,9 +134,7 @@ def bash_paper_state(agent: PaperState, gold: PaperState) -> dict[str, Any]:
 
 
 def _short(text: str) -> str:
-    if len(text) <= _LONG:
-        return text
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return text if len(text) <= _LONG else sha256(text)
 
 
 def bash_paper_reward_again(state: Mapping[str, Any]) -> Reward:

@@ -26,7 +26,7 @@ from typing import Any
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Normaliser, RewardOptions
-from pytest_intercode.rewards.options import options_again, options_state
+from pytest_intercode.rewards.recording import options_again, options_state
 from pytest_intercode.sandboxes.protocol import Entry
 
 __all__ = [

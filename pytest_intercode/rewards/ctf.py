@@ -6,11 +6,11 @@ under either profile, and whoever reads it learns no flag that nobody has found.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pytest_intercode.core.reward import Reward
+from pytest_intercode.rewards.recording import sha256
 
 __all__ = ["FlagDigest", "ctf_paper_reward", "ctf_strict_reward"]
 
@@ -32,18 +32,18 @@ class FlagDigest:
     @classmethod
     def of(cls, flag: str) -> FlagDigest:
         """Return the digest of a flag, without the white space around it."""
-        return cls(_sha256(flag.strip()), _sha256(flag.strip().lower()))
+        return cls(sha256(flag.strip()), sha256(flag.strip().lower()))
 
 
 def ctf_strict_reward(submitted: Sequence[str], gold: FlagDigest) -> Reward:
     """Grade what was submitted, oldest first: the flag exactly, in quotes or not."""
-    right = any(_sha256(form) == gold.exact for answer in submitted for form in _forms(answer))
+    right = any(sha256(form) == gold.exact for answer in submitted for form in _forms(answer))
     return _reward(right, len(submitted))
 
 
 def ctf_paper_reward(submitted: Sequence[str], gold: FlagDigest) -> Reward:
     """Grade what was submitted as InterCode does: upper and lower case are the same."""
-    right = any(_sha256(answer.lower()) == gold.lower for answer in submitted)
+    right = any(sha256(answer.lower()) == gold.lower for answer in submitted)
     return _reward(right, len(submitted))
 
 
@@ -60,7 +60,3 @@ def _reward(right: bool, tried: int) -> Reward:
         return Reward(1.0, {"flag": 1.0})
     said = {0: "no flag was submitted", 1: "the flag that was submitted is wrong"}
     return Reward(0.0, {"flag": 0.0}, said.get(tried, f"{tried} wrong flags were submitted"))
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.databases.protocol import Cell, State, Table
-from pytest_intercode.rewards.sql_cells import canonical
+from pytest_intercode.rewards.sql_rows import canonical
 
 __all__ = [
     "Changes",
@@ -130,7 +130,6 @@ def _count(agent: Changes, gold: Changes, *, both: bool) -> int:
 def changes_state(agent: Changes, gold: Changes) -> dict[str, Any]:
     """Return both sides as builtins; facts that are many or long are digests."""
     size = sum(len(fact) for side in (agent, gold) for fact in (*side.added, *side.removed))
-
     digested = size > _KEPT_SIZE
 
     def written(facts: Mapping[str, int]) -> dict[str, int]:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_intercode.core.reward import Reward
+from pytest_intercode.rewards.sql_rows import inversions
 
 __all__ = ["kendall_tau_b", "paper_rows_state", "sql_paper_reward", "sql_paper_reward_again"]
 
@@ -79,7 +80,7 @@ def kendall_tau_b(x: Sequence[str], y: Sequence[str]) -> float:
     both = sorted(zip(x, y, strict=True))
     tied_both = _tied_pairs(both)
     ranks = {value: rank for rank, value in enumerate(sorted(set(y)))}
-    discordant = _inversions([ranks[right] for _, right in both])
+    discordant = inversions([ranks[right] for _, right in both])
     difference = pairs - tied_x - tied_y + tied_both - 2 * discordant
     tau = difference / math.sqrt(pairs - tied_x) / math.sqrt(pairs - tied_y)
     return min(1.0, max(-1.0, tau))
@@ -87,28 +88,6 @@ def kendall_tau_b(x: Sequence[str], y: Sequence[str]) -> float:
 
 def _tied_pairs(values: Sequence[object]) -> int:
     return sum(count * (count - 1) // 2 for count in Counter(values).values())
-
-
-def _inversions(values: list[int]) -> int:
-    """Count the pairs that stand in falling order, by merging sorted halves."""
-    found = 0
-    width = 1
-    while width < len(values):
-        merged: list[int] = []
-        for start in range(0, len(values), 2 * width):
-            left = values[start : start + width]
-            right = values[start + width : start + 2 * width]
-            at = 0
-            for value in right:
-                while at < len(left) and left[at] <= value:
-                    merged.append(left[at])
-                    at += 1
-                found += len(left) - at
-                merged.append(value)
-            merged += left[at:]
-        values = merged
-        width *= 2
-    return found
 
 
 # -- the record, from which a reward can be given again

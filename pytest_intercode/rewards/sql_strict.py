@@ -12,7 +12,6 @@ of pairs that are in order. An agent without a result gets 0.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,8 +19,7 @@ from typing import Any
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import RewardOptions
-from pytest_intercode.rewards.sql_cells import Row
-from pytest_intercode.rewards.sql_columns import column_orders
+from pytest_intercode.rewards.sql_rows import Row, column_orders, inversions
 
 __all__ = [
     "Rows",
@@ -177,22 +175,7 @@ def _in_order(rows: Sequence[Row], gold: Rows, chosen: Counter[Row]) -> float:
             numbers.append(place.popleft() if len(place) > 1 else place[0])
     sizes = Counter(numbers).values()
     pairs = (len(numbers) ** 2 - sum(size**2 for size in sizes)) // 2
-    return 1 - _inversions(numbers) / pairs if pairs else 1.0
-
-
-def _inversions(numbers: Sequence[int]) -> int:
-    """Count the pairs of which the larger comes first, while merging sorted halves."""
-    count, size = 0, 1
-    numbers = list(numbers)
-    while size < len(numbers):
-        for start in range(0, len(numbers), 2 * size):
-            left = numbers[start : start + size]
-            right = numbers[start + size : start + 2 * size]
-            for value in right:
-                count += len(left) - bisect_right(left, value)
-            numbers[start : start + 2 * size] = sorted((*left, *right))
-        size *= 2
-    return count
+    return 1 - inversions(numbers) / pairs if pairs else 1.0
 
 
 # -- the record, from which a reward can be given again

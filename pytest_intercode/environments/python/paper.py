@@ -21,7 +21,7 @@ from pytest_intercode.environments.python.asking import Program
 from pytest_intercode.environments.python.strict import PythonEnvironment
 from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.environments.skipping import SkippingEnvironment
-from pytest_intercode.rewards.python_paper import (
+from pytest_intercode.rewards.python import (
     python_paper_reward,
     python_paper_state,
     texts_of,

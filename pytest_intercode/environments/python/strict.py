@@ -25,7 +25,7 @@ from pytest_intercode.environments.python.grading import (
     play_again,
 )
 from pytest_intercode.environments.shell import NAMES_LOST, ShellEnvironment
-from pytest_intercode.rewards.python_strict import python_strict_reward
+from pytest_intercode.rewards.python import python_strict_reward
 from pytest_intercode.sandboxes.protocol import Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.python_channel import InterpreterLost

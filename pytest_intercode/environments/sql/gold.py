@@ -18,8 +18,8 @@ from pytest_intercode.databases.protocol import Answer, Engine, ResultSet, Sessi
 from pytest_intercode.databases.scan import Statement, split
 from pytest_intercode.environments.sql.alike import STATELESS
 from pytest_intercode.errors import GoldError, GoldRefused, SandboxError
-from pytest_intercode.rewards.sql_cells import Row, canonical_rows
 from pytest_intercode.rewards.sql_changes import Changes, changes_between
+from pytest_intercode.rewards.sql_rows import Row, canonical_rows
 from pytest_intercode.rewards.sql_strict import Rows, Run, accepts
 
 __all__ = [

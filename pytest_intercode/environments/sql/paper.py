@@ -25,7 +25,7 @@ from pytest_intercode.environments.sql.gold import (
 )
 from pytest_intercode.environments.sql.strict import SqlEnvironment, gold_problem, rows_of, texts_of
 from pytest_intercode.errors import SandboxError
-from pytest_intercode.rewards.options import options_state
+from pytest_intercode.rewards.recording import options_state
 from pytest_intercode.rewards.sql_paper import paper_rows_state, sql_paper_reward
 from pytest_intercode.rewards.sql_strict import Rows, rows_state
 

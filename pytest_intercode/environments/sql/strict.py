@@ -28,10 +28,10 @@ from pytest_intercode.environments.sql.gold import (
     writes,
 )
 from pytest_intercode.environments.sql.text import NOTHING, not_run, show, translate
-from pytest_intercode.rewards.options import options_state
-from pytest_intercode.rewards.sql_cells import canonical_rows
+from pytest_intercode.rewards.recording import options_state
 from pytest_intercode.rewards.sql_changes import changes_between, changes_state, sql_changes_reward
 from pytest_intercode.rewards.sql_paper import paper_rows_state
+from pytest_intercode.rewards.sql_rows import canonical_rows
 from pytest_intercode.rewards.sql_strict import Rows, Run, rows_state, sql_rows_reward
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider

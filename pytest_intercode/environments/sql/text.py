@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_intercode.databases.protocol import Answer, Cell, ResultSet
 from pytest_intercode.databases.scan import Dialect, Statement
-from pytest_intercode.rewards.sql_cells import canonical
+from pytest_intercode.rewards.sql_rows import canonical
 
 __all__ = ["NOTHING", "not_run", "show", "translate"]
 

@@ -25,13 +25,13 @@ from pytest_intercode.rewards.bash_strict import (
     bash_strict_reward_again,
     bash_strict_state,
 )
-from pytest_intercode.rewards.options import options_again, options_state
-from pytest_intercode.rewards.python_paper import (
+from pytest_intercode.rewards.python import (
     python_paper_reward,
     python_paper_reward_again,
     python_paper_state,
     texts_of,
 )
+from pytest_intercode.rewards.recording import options_again, options_state
 from pytest_intercode.rewards.sql_paper import (
     paper_rows_state,
     sql_paper_reward,

@@ -8,8 +8,7 @@ import pytest
 
 from pytest_intercode.environments.python.inside import paper
 from pytest_intercode.environments.python.strict import read_submission
-from pytest_intercode.rewards.python_paper import python_paper_reward
-from pytest_intercode.rewards.python_strict import python_strict_reward
+from pytest_intercode.rewards.python import python_paper_reward, python_strict_reward
 
 
 def test_strict_is_the_share_of_tests() -> None:

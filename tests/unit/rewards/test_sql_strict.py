@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import RewardOptions
-from pytest_intercode.rewards.sql_cells import Canonical, Row
-from pytest_intercode.rewards.sql_columns import column_orders
+from pytest_intercode.rewards.sql_rows import Canonical, Row, column_orders
 from pytest_intercode.rewards.sql_strict import (
     Rows,
     Run,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer  # type: ignore[import-untyped]
 from sklearn.metrics.pairwise import cosine_similarity  # type: ignore[import-untyped]
 
-from pytest_intercode.rewards.text import tfidf_similarity
+from pytest_intercode.rewards.bash_paper import tfidf_similarity
 
 # Few letters, so that documents share words; and what decides where a word ends.
 _CHARACTERS = st.one_of(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_intercode.rewards.sql_cells import canonical, canonical_rows
+from pytest_intercode.rewards.sql_rows import canonical, canonical_rows
 
 
 @pytest.mark.parametrize(

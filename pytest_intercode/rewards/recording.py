@@ -1,18 +1,19 @@
-"""A task's options of its reward as they are recorded with an end state, and read again."""
+"""What the records of end states have in common: the task's options, and digests of long texts."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from pytest_intercode.core.task import Normaliser, RewardOptions
 
-__all__ = ["options_again", "options_state"]
+__all__ = ["options_again", "options_state", "sha256"]
 
 
 def options_state(options: RewardOptions) -> dict[str, Any]:
-    """Return the options as builtins; what is as it always is, is left out."""
+    """Return the options as builtins, without those that have their default."""
     usual = asdict(RewardOptions())
     given = {name: value for name, value in asdict(options).items() if value != usual[name]}
     return {name: list(v) if isinstance(v, tuple) else v for name, v in given.items()}
@@ -26,3 +27,8 @@ def options_again(state: Mapping[str, Any]) -> RewardOptions:
     if "scratch" in given:
         given["scratch"] = tuple(given["scratch"])
     return RewardOptions(**given)
+
+
+def sha256(text: str) -> str:
+    """Return the SHA-256 of a text in hexadecimal."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,24 +1,44 @@
-"""InterCode's reward for python: the share of tests that do the same to agent and gold.
+"""The rewards for python: the share of hidden tests that pass.
 
+In the paper profile a test passes that does the same to agent and gold, as InterCode 1.0.2 grades.
 Doing the same includes failing with the same message, which its published numbers depend on.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_intercode.core.reward import Reward
+from pytest_intercode.rewards.recording import sha256
 
 __all__ = [
     "python_paper_reward",
     "python_paper_reward_again",
     "python_paper_state",
+    "python_strict_reward",
     "texts_of",
 ]
 
 _LONG = 2000  # characters of what a test gave, above which a digest stands for it
+
+
+def python_strict_reward(verdicts: Sequence[str]) -> Reward:
+    """Return the share of tests that pass; 1.0 only if all do.
+
+    The reason names the first test that failed by its number. It never says what the test does or
+    expects.
+
+    Args:
+        verdicts: for each test nothing if it passed, or how it failed in a few words.
+    """
+    passed = sum(not verdict for verdict in verdicts)
+    share = passed / len(verdicts) if verdicts else 0.0
+    reason = ""
+    if passed < len(verdicts):
+        first = next(number for number, verdict in enumerate(verdicts, start=1) if verdict)
+        reason = f"{passed} of {len(verdicts)} tests passed; test {first} {verdicts[first - 1]}"
+    return Reward(share, {"tests": share}, reason)
 
 
 def python_paper_reward(agent: Mapping[str, str], gold: Mapping[str, str]) -> Reward:
@@ -53,9 +73,7 @@ def _short(results: Mapping[str, Any]) -> dict[str, Any]:
     kept = dict(results)
     for test, text in texts_of(results).items():
         if len(text) > _LONG:
-            kept[test] = {
-                "sha256": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-            }
+            kept[test] = {"sha256": sha256(text)}
     return kept
 
 

@@ -1,0 +1,159 @@
+"""Rows of result sets as they are compared: cells, orders of columns, orders of rows.
+
+Cells are brought into one form, so that equal values are equal whatever type a driver gives. A
+canonical cell is None, an int, a float, a str, or a pair of a kind and a text (bytes, and numbers
+that are not finite). All of them can be hashed and written as JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Any, TypeAlias
+
+__all__ = ["Canonical", "Row", "canonical", "canonical_rows", "column_orders", "inversions"]
+
+Canonical: TypeAlias = "int | float | str | tuple[str, str] | None"
+Row: TypeAlias = "tuple[Canonical, ...]"
+
+_WHOLE = Context(prec=15)  # what is whole to this many digits is whole
+_NEAR = Context(prec=12)  # the noise of sums of floats is below this
+_DIGITS = Context(prec=9, rounding=ROUND_HALF_UP)
+_MOST_STEPS = 2000  # of the search for columns; only columns that are almost equal need many
+_LONG = 64  # bytes, above which a digest stands for them
+
+
+def canonical(cell: Any) -> Canonical:
+    """Return a cell in its canonical form.
+
+    Whole numbers are exact. Others have 9 significant digits, rounded half up from 12, so that
+    neither the last bits of a float nor its way to a decimal make a difference. Dates, times and
+    spans are ISO text.
+    """
+    if cell is None or cell.__class__ is int or cell.__class__ is str:
+        return cell
+    if cell.__class__ is float:
+        return _float(cell)
+    if isinstance(cell, (bool, int)):
+        return int(cell)
+    if isinstance(cell, Decimal):
+        return _decimal(cell)
+    if isinstance(cell, (bytes, bytearray, memoryview)):
+        data = bytes(cell)
+        long = len(data) > _LONG
+        return ("bytes", hashlib.sha256(data).hexdigest() if long else data.hex())
+    if isinstance(cell, datetime):
+        return cell.isoformat(sep=" ")
+    if isinstance(cell, (date, time)):
+        return cell.isoformat()
+    if isinstance(cell, timedelta):
+        return _span(cell)
+    return str(cell)
+
+
+def canonical_rows(rows: Iterable[Iterable[Any]]) -> tuple[Row, ...]:
+    """Return rows with every cell in its canonical form."""
+    return tuple(tuple([canonical(cell) for cell in row]) for row in rows)
+
+
+def _float(value: float) -> Canonical:
+    if not math.isfinite(value):
+        return ("number", str(value))
+    if value.is_integer() and abs(value) <= 2**53:
+        return int(value)
+    if float(f"{value:.9g}") == value:
+        return value
+    return _decimal(Decimal(repr(value)))
+
+
+def _decimal(value: Decimal) -> Canonical:
+    if not value.is_finite():
+        return ("number", "nan" if value.is_nan() else str(float(value)))
+    if abs(value) <= 2**53:
+        near = _WHOLE.plus(value)
+        for candidate in (value, near):
+            if candidate == candidate.to_integral_value():
+                return int(candidate)
+    elif value == value.to_integral_value() and value.as_tuple().exponent == 0:
+        return int(value)  # written out in full, as no float is
+    rounded = float(_DIGITS.plus(_NEAR.plus(value)))
+    return int(rounded) if rounded.is_integer() and abs(rounded) <= 2**53 else rounded
+
+
+def _span(value: timedelta) -> str:
+    """Write a span as SQL does: hours, which may be more than 24, minutes and seconds."""
+    sign = "-" if value < timedelta(0) else ""
+    value = abs(value)
+    minutes, seconds = divmod(value.days * 86400 + value.seconds, 60)
+    text = f"{sign}{minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}"
+    return f"{text}.{value.microseconds:06d}" if value.microseconds else text
+
+
+def column_orders(
+    rows: Sequence[Row], universe: Sequence[Row], width: int
+) -> Iterator[tuple[int, ...]]:
+    """Yield orders of columns in which all rows are among gold's, if there are any.
+
+    Columns are matched by what they hold before any order is tried, so that few orders are left.
+
+    Args:
+        rows: the answer's rows.
+        universe: every row that gold accepts.
+        width: how many columns both have.
+
+    Yields:
+        For each column of gold, the number of the answer's column in its place.
+    """
+    mine: list[Sequence[Canonical]] = [[row[at] for row in rows] for at in range(width)]
+    theirs: list[Sequence[Canonical]] = [[row[at] for row in universe] for at in range(width)]
+    counted = [Counter(column) for column in mine]
+    accepted = [Counter(column) for column in theirs]
+    fitting = [[at for at in range(width) if _within(counted[at], each)] for each in accepted]
+    places = sorted(range(width), key=lambda place: len(fitting[place]))
+    steps = 0
+
+    def search(depth: int, chosen: dict[int, int]) -> Iterator[tuple[int, ...]]:
+        nonlocal steps
+        if depth == width:
+            yield tuple(chosen[place] for place in range(width))
+            return
+        place = places[depth]
+        tried: list[Sequence[Canonical]] = []
+        for at in fitting[place]:
+            if at in chosen.values() or mine[at] in tried:
+                continue
+            steps += 1
+            if steps > _MOST_STEPS:
+                return
+            tried.append(mine[at])
+            extended = {**chosen, place: at}
+            left = Counter(zip(*(mine[n] for n in extended.values()), strict=True))
+            right = Counter(zip(*(theirs[n] for n in extended), strict=True))
+            if _within(left, right):
+                yield from search(depth + 1, extended)
+
+    yield from search(0, {})
+
+
+def _within(part: Counter[Any], whole: Counter[Any]) -> bool:
+    return all(whole[key] >= count for key, count in part.items())
+
+
+def inversions(numbers: Sequence[int]) -> int:
+    """Count the pairs of which the larger comes first, by merging sorted halves."""
+    count, size = 0, 1
+    numbers = list(numbers)
+    while size < len(numbers):
+        for start in range(0, len(numbers), 2 * size):
+            left = numbers[start : start + size]
+            right = numbers[start + size : start + 2 * size]
+            for value in right:
+                count += len(left) - bisect_right(left, value)
+            numbers[start : start + 2 * size] = sorted((*left, *right))
+        size *= 2
+    return count
