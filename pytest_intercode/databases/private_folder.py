@@ -1,8 +1,7 @@
-"""Folders for the sockets of servers: private to the user, and gone when their process is.
+"""Folders for the sockets of servers: private to the user, and removed after their process.
 
 A process has one folder below a common one in the temporary directory. It holds a lock on its
-folder as long as it lives, however it dies; the next process removes the folders that nobody
-locks.
+folder as long as it lives; the next process removes the folders that are not locked.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class PrivateFolder:
         shutil.rmtree(self._path, ignore_errors=True)
         os.close(self._lock)
         self._lock = None
-        lock = _lock(self._common, wait=True)  # or it would go while another makes its own in it
+        lock = _lock(self._common, wait=True)  # another process may be making its own in it
         if lock is not None:
             with contextlib.suppress(OSError):
                 self._common.rmdir()

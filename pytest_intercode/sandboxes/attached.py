@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.channel import Channel, ChannelClosed, Transport
+from pytest_intercode.sandboxes.listing import ListingProbe
+from pytest_intercode.sandboxes.overlay import OUTSIDE, OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.protocol import Changes, Entry, Execution, SandboxSpec
 from pytest_intercode.sandboxes.python_channel import PythonChannel
 
-__all__ = ["CAPABILITIES", "KEEPER_CAPABILITY", "SHM_SIZE", "AttachedSandbox", "Probe"]
+__all__ = ["CAPABILITIES", "KEEPER_CAPABILITY", "SHM_SIZE", "AttachedSandbox"]
 
 # What su, useradd, tar, chmod 4755, git and crontab need, and nothing that reaches the host.
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID")
@@ -21,19 +23,6 @@ KEEPER_CAPABILITY = "SETPCAP"
 SHM_SIZE = 16 * 1024**2
 
 Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-class Probe(Protocol):
-    """Reads what changed on disk; see :class:`pytest_intercode.sandboxes.protocol.Sandbox`."""
-
-    def mark(self) -> None:
-        """Remember the state of the file system."""
-
-    def changes(self) -> Changes:
-        """Return what changed on disk since the mark."""
-
-    def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]:
-        """Return what stands at the given paths."""
 
 
 def _explained(method: Method) -> Method:
@@ -65,7 +54,7 @@ class AttachedSandbox:
             guarded=spec.guarded,
             offline=not spec.limits.network,
         )
-        self.probe: Probe | None = None
+        self.probe: ListingProbe | OverlayProbe | None = None
 
     @property
     def name(self) -> str:
@@ -95,9 +84,7 @@ class AttachedSandbox:
     @_explained
     def mark(self) -> None:
         """Remember the state of the file system."""
-        if self.probe is None:
-            self.probe = self._make_probe()
-        self.probe.mark()
+        self._made_probe().mark()
 
     @_explained
     def changes(self) -> Changes:
@@ -109,9 +96,7 @@ class AttachedSandbox:
     @_explained
     def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]:
         """Return what stands at the given paths."""
-        if self.probe is None:
-            self.probe = self._make_probe()
-        return self.probe.entries(paths)
+        return self._made_probe().entries(paths)
 
     def interrupt(self) -> None:
         """End a running action from another thread."""
@@ -122,5 +107,18 @@ class AttachedSandbox:
         with contextlib.suppress(OSError):
             self._channel.close()
 
-    def _make_probe(self) -> Probe:
+    def layers(self) -> OverlayProbe:
+        """Return the probe that reads the overlay's layers from outside.
+
+        Raises:
+            Unreadable: they cannot be read here.
+        """
         raise NotImplementedError
+
+    def _made_probe(self) -> ListingProbe | OverlayProbe:
+        if self.probe is None:
+            try:
+                self.probe = self.layers()
+            except Unreadable:
+                self.probe = ListingProbe(self.admin, OUTSIDE)
+        return self.probe

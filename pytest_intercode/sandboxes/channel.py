@@ -42,7 +42,7 @@ _LINES_AHEAD = 1000
 _LINES_PER_ACTION = 3
 
 _ALONE = 2  # processes: the keeper and the shell
-_CROWD = 30  # processes: more than the jobs that an action leaves behind
+_MANY = 30  # processes: more than the jobs that an action leaves behind
 
 _POLL_FIRST, _POLL_MOST = 0.02, 0.25
 _PATIENCE = 5.0
@@ -96,7 +96,7 @@ class Transport(Protocol):
     def written(self) -> bytes | None:
         """Return at once what is written to the keeper's stdout and was not yet received.
 
-        None if that cannot be told, as something in between carries it in its own time.
+        None if that is unknown, as something in between carries it in its own time.
         """
 
     def close(self) -> None:
@@ -117,10 +117,7 @@ def quote(text: bytes) -> bytes:
 
 
 class Channel:
-    """The client's end of the channel. One thread at a time may use it, any may interrupt it.
-
-    Its shell is bash; that of ``python_channel.py`` is a Python interpreter.
-    """
+    """The client's end of the channel. One thread at a time may use it, any may interrupt it."""
 
     python = False
 
@@ -142,7 +139,7 @@ class Channel:
         self._cwd = workdir
         self._line = 0
         self._actions: list[tuple[int, int]] = []  # of this shell: first line, further lines
-        self._called_off = threading.Event()
+        self._interrupted = threading.Event()
         self._lock = threading.Lock()
         for name, value in (("guarded", guarded), ("offline", offline), ("python", self.python)):
             self._send(f"{name}={'yes' if value else ''}".encode())
@@ -162,7 +159,7 @@ class Channel:
 
     def interrupt(self) -> None:
         """End the running action, and every later one at once; from any thread."""
-        self._called_off.set()
+        self._interrupted.set()
 
     def close(self) -> None:
         """Let go of the sandbox, which ends with its channel."""
@@ -194,7 +191,7 @@ class Channel:
                 ended = "timeout"
             elif output.size > FLOOD:
                 ended = "flood"
-            elif self._called_off.is_set():
+            elif self._interrupted.is_set():
                 ended = "cancelled"
             if ended != "itself":
                 restarted = self._stop(nonce, output, ended)
@@ -270,20 +267,20 @@ class Channel:
         """Keep what arrived on the descriptor of answers."""
         self._answers += data
 
-    # -- ends
+    # -- stopping and restarting
 
     def _kill(self) -> None:
         """Kill what the action started; all there is when that does not help."""
-        # A crowd that an earlier action left is a bomb, which would come back.
-        if self._killed("") and self._processes() <= _CROWD:
+        # So many processes of earlier actions are a fork bomb, which would come back.
+        if self._killed("") and self._processes() <= _MANY:
             return
         if not self._killed("all"):
             raise SandboxError("the sandbox does not answer after a kill")
 
-    def _is_crowded(self) -> bool:
+    def _has_bomb(self) -> bool:
         try:
-            return self._processes() > _CROWD
-        except SandboxError:  # it may be too crowded to say
+            return self._processes() > _MANY
+        except SandboxError:  # there may be too many for an answer
             return True
 
     def _killed(self, scope: Literal["", "all"]) -> bool:
@@ -297,7 +294,7 @@ class Channel:
         self._send(start)
         for _ in range(3):
             answer = self._await("D", nonce, _PATIENCE)
-            if answer is None and not self._is_crowded():  # no bomb, but a busy machine
+            if answer is None and not self._has_bomb():  # no bomb, but a busy machine
                 answer = self._await("D", nonce, 4 * _PATIENCE)
             if answer is not None:
                 self._cwd = answer[2]
@@ -398,7 +395,7 @@ class Channel:
                 why = " ".join(answer[1:]) if answer else "no answer"
                 raise SandboxError(f"files could not be unpacked: {why}")
 
-    # -- the wire
+    # -- the transport
 
     def _send(self, line: bytes) -> None:
         self._transport.send(line + b"\n")

@@ -20,11 +20,7 @@ def text_of(package: str, *modules: str) -> str:
     """Return modules of a package as one text, without comments, docstrings and blank lines.
 
     What only a type checker reads is left out, and so are imports from our own package: what is
-    imported has to be among ``modules``.
-
-    Args:
-        package: the dotted name of the package.
-        modules: the modules, each after those that it imports from.
+    imported has to be among ``modules``, each after those that it imports from.
     """
     body: list[ast.stmt] = []
     for module in modules:

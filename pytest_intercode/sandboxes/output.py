@@ -69,14 +69,14 @@ class Output:
 
 
 def as_bash_c(text: bytes, actions: Sequence[tuple[int, int]]) -> bytes:
-    """Have the shell's complaints name it, and count lines, as those of ``bash -c`` do.
+    """Give the shell's error messages the name and the line numbers that ``bash -c`` gives them.
 
     The shell counts all the lines it ever read; its numbers are like no other shell's. A job or a
-    function of an earlier action complains with that action's numbers.
+    function of an earlier action has that action's numbers.
 
     Args:
         text: what was printed.
-        actions: where each action of this shell began, and how many lines it has besides.
+        actions: the first line of each action of this shell, and how many further ones it has.
     """
 
     def number(line: bytes) -> int:

@@ -27,26 +27,12 @@ __all__ = ["OUTSIDE", "OverlayProbe", "Unreadable"]
 OUTSIDE = frozenset({"/proc", "/sys", "/dev", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf"})
 """What the engine mounts or writes; never an effect of an action."""
 
-_TYPES = {
-    stat.S_IFREG: "f",
-    stat.S_IFDIR: "d",
-    stat.S_IFLNK: "l",
-    stat.S_IFIFO: "p",
-    stat.S_IFSOCK: "s",
-    stat.S_IFBLK: "b",
-    stat.S_IFCHR: "c",
-}
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # What comes of an entry that is taken away, or becomes of another type, after it was looked at.
 _REPLACED = (
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.ELOOP,
-    errno.EINVAL,
-    errno.ENXIO,
-    errno.EAGAIN,
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP),
+    *(errno.EINVAL, errno.ENXIO, errno.EAGAIN),
 )
 _FEATURES = ("redirect_dir", "metacopy")
 
@@ -57,17 +43,11 @@ class Unreadable(Exception):
 
 @dataclass(frozen=True)
 class _Seen:
-    """One entry of the upper folder.
+    """One entry of the upper folder."""
 
-    Attributes:
-        entry: the entry, None for a whiteout.
-        stamp: inode, size, and times of change; equal stamps mean an untouched entry.
-        opaque: a folder that hides the layers below.
-    """
-
-    entry: Entry | None
-    stamp: tuple[int, ...]
-    opaque: bool = False
+    entry: Entry | None  # None for a whiteout
+    stamp: tuple[int, ...]  # equal stamps mean an unchanged entry
+    opaque: bool = False  # a folder that hides the layers below
 
 
 class OverlayProbe:
@@ -146,15 +126,7 @@ class OverlayProbe:
                 continue
             try:
                 status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                stamp = (
-                    status.st_ino,
-                    status.st_mode,
-                    status.st_uid,
-                    status.st_gid,
-                    status.st_size,
-                    status.st_mtime_ns,
-                    status.st_ctime_ns,
-                )
+                stamp = _stamp(status)
                 old = known.get(child)
                 if old is not None and old.stamp == stamp and not stat.S_ISDIR(status.st_mode):
                     found[child] = old
@@ -172,7 +144,7 @@ class OverlayProbe:
             except OSError as error:
                 if error.errno not in _REPLACED:
                     raise
-                continue  # a process in the container is at it
+                continue  # a process in the container changes it now
 
     # -- the layers below
 
@@ -209,6 +181,12 @@ class OverlayProbe:
                 yield child
             elif _is_folder(now[child].entry):
                 yield from self._hidden(child, now)
+
+
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    owner = status.st_uid, status.st_gid
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return status.st_ino, status.st_mode, *owner, status.st_size, *times
 
 
 def _is_folder(entry: Entry | None) -> bool:
@@ -251,7 +229,7 @@ def _descend(top: int, path: str) -> Iterator[int]:
 
 
 def _entry(folder: int, name: str, status: os.stat_result) -> Entry:
-    kind = _TYPES.get(stat.S_IFMT(status.st_mode), "?")
+    kind = stat.filemode(status.st_mode)[0].replace("-", "f")
     content = ""
     if kind == "l":
         content = os.readlink(name, dir_fd=folder)

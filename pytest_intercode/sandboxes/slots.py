@@ -1,9 +1,9 @@
 """A bound on what several processes do at the same time: slots, which are locked files.
 
 Workers of pytest-xdist share one engine, and start no more sandboxes at once than a single process
-would. A slot is an ``flock`` on a file, so that the kernel frees it when its holder dies, however
-that happens. Whoever waits stands in line, each with a locked file too: without the line, a process
-that gives a slot back would have it again before anybody else has looked.
+would. A slot is an ``flock`` on a file, so the kernel frees it when its holder dies. Those who wait
+form a queue, each with a locked file too: without it, a process that gives a slot back would have
+it again before another has looked.
 """
 
 from __future__ import annotations
@@ -33,35 +33,29 @@ class Slots:
 
     def __init__(self, folder: Path, count: int) -> None:
         self._slots = [folder / f"slot-{number}" for number in range(count)]
-        self._line = folder / "line"
-        self._line.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._queue = folder / "queue"
+        self._queue.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._names = itertools.count()
         self._open: set[int] = set()
         close_in_children(self)
 
     def take(self, stop: threading.Event) -> int | None:
-        """Wait for a slot and take it.
-
-        Args:
-            stop: when set, there is no more waiting.
-
-        Returns:
-            What :meth:`give_back` wants; None if ``stop`` came first.
+        """Wait for a slot and take it, for :meth:`give_back`; None if ``stop`` is set first.
 
         Raises:
             OSError: the folder is gone, or cannot be written to.
         """
-        # The clock is the same for all processes; the rest keeps names apart.
+        # The clock is the same for all processes; process and count make the name unique.
         name = f"{time.monotonic_ns():020d}-{os.getpid()}-{next(self._names)}"
-        place = self._line / name
-        unlocked = self._line / f".{name}"
+        place = self._queue / name
+        unlocked = self._queue / f".{name}"
         mine = _locked(unlocked)
         assert mine is not None
         self._open.add(mine)
         try:
-            unlocked.rename(place)  # who sees it sees it locked
+            unlocked.rename(place)  # others never see it unlocked
             while not stop.is_set():
-                if not self._somebody_before(name):
+                if not self._is_preceded(name):
                     slot = self._free()
                     if slot is not None:
                         return slot
@@ -71,11 +65,11 @@ class Slots:
             for path in (unlocked, place):
                 with contextlib.suppress(OSError):
                     path.unlink()
-            self._let_go(mine)
+            self._unlock(mine)
 
     def give_back(self, slot: int) -> None:
         """Give back a slot."""
-        self._let_go(slot)
+        self._unlock(slot)
 
     def _free(self) -> int | None:
         for path in self._slots:
@@ -85,17 +79,17 @@ class Slots:
                 return slot
         return None
 
-    def _somebody_before(self, name: str) -> bool:
-        for each in sorted(os.listdir(self._line)):  # noqa: PTH208 - names are all it takes
+    def _is_preceded(self, name: str) -> bool:
+        for each in sorted(os.listdir(self._queue)):  # noqa: PTH208 - names are all it takes
             if each.startswith("."):
                 continue
             if each >= name:
                 break
-            if _is_held(self._line / each):
+            if _is_held(self._queue / each):
                 return True
         return False
 
-    def _let_go(self, descriptor: int) -> None:
+    def _unlock(self, descriptor: int) -> None:
         self._open.discard(descriptor)
         with contextlib.suppress(OSError):
             # A child that was forked just now may have a copy, which would keep the lock.
@@ -111,7 +105,7 @@ class Slots:
 
 
 def _locked(path: Path) -> int | None:
-    """Return a descriptor that holds the lock of a file; None if somebody else has it."""
+    """Return a descriptor that holds the lock of a file; None if another one holds it."""
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -122,7 +116,7 @@ def _locked(path: Path) -> int | None:
 
 
 def _is_held(place: Path) -> bool:
-    """Whether a place in line is somebody's; one whose owner died is cleared away."""
+    """Whether a place in the queue is held; one whose owner died is removed."""
     try:
         descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The MySQL engine: who gets which server.
+"""The MySQL engine: which session gets which server.
 
 Sessions that only look share one server for each set of scripts, on which nothing can be changed.
 A session that writes has a server to itself, which is used again only if its binary log shows that
@@ -24,7 +24,7 @@ from pytest_intercode.suites.loader import bundled_folder
 
 __all__ = ["MySqlEngine", "image_source"]
 
-_AHEAD = 2  # writing servers that wait for their sessions
+_STOCK = 2  # writing servers that wait for their sessions
 _Key = tuple[tuple[Path, ...], Limits]
 
 
@@ -63,7 +63,7 @@ class MySqlEngine:
 
     def session(self, database: Database, *, writes: bool, limits: Limits) -> MySqlSession:
         """Open a session; see :class:`~pytest_intercode.databases.protocol.Engine`."""
-        # What an action may print and how many processes it may have are no matter of a server's.
+        # The limits on what an action prints and on its processes do not concern a server.
         own = Limits(memory=limits.memory, cpus=limits.cpus, file_size=limits.file_size)
         key = database.scripts, own
         if writes:
@@ -74,7 +74,7 @@ class MySqlEngine:
             lambda lost: self._reader(key, lost), database.name, self._take_back_reader
         )
 
-    # -- looking
+    # -- sessions that read
 
     def _reader(self, key: _Key, lost: MySqlServer | None) -> tuple[MySqlServer, str]:
         """Return a server with a free account, and the account."""
@@ -106,16 +106,16 @@ class MySqlEngine:
                         servers.remove(server)
                 self._end(server)
 
-    # -- writing
+    # -- sessions that write
 
     def _writer(self, key: _Key, lost: MySqlServer | None) -> tuple[MySqlServer, str]:
-        """Return a server that nobody has used, or whose use left no trace."""
+        """Return a server without changes: it was not used, or its use left no trace."""
         if lost is not None:
             raise SandboxError("the MySQL server was lost, and what was written with it")
         with self._lock:
-            ahead = _AHEAD if key in self._waiting else 1
+            stock = _STOCK if key in self._waiting else 1
             waiting = self._waiting.setdefault(key, deque())
-            while len(waiting) <= ahead:
+            while len(waiting) <= stock:
                 waiting.append(self._provider.background(lambda: self._start(key, "writing")))
             future = waiting.popleft()
         server = future.result()
@@ -130,7 +130,7 @@ class MySqlEngine:
                     used.set_result(server)
                     with self._lock:
                         waiting = self._waiting[key]
-                        if not self._closed and len(waiting) <= _AHEAD:
+                        if not self._closed and len(waiting) <= _STOCK:
                             waiting.appendleft(used)
                             return
             self._end(server)

@@ -124,11 +124,7 @@ class MySqlServer:
         return self._retired and len(self._free) == MOST_SESSIONS
 
     def connect(self, user: str, database: str | None, watch: Watch) -> Connection[Cursor]:
-        """Open a connection.
-
-        Raises:
-            OSError, pymysql.err.MySQLError: it cannot be opened.
-        """
+        """Open a connection; see :func:`~pytest_intercode.databases.mysql.wire.connect`."""
         return connect(self._path, user, database, watch)
 
     # -- what we do as root
@@ -194,11 +190,7 @@ class MySqlServer:
     # -- life and death
 
     def revive(self) -> None:
-        """Start the server again if it has died; its databases are as it left them.
-
-        Raises:
-            SandboxError: its sandbox is gone too, or it does not start.
-        """
+        """Start the server again if it has died; its databases are as it left them."""
         with self._lock:
             try:
                 self._ask("DO 0")

@@ -33,7 +33,7 @@ _NEVER_SENT = 2006
 _LOCKED = 1205
 _IN_TRANSACTION = 1  # of the status that comes with an answer
 # After these the server closes the connection: too long a packet, shutdown, killed, idle.
-_FAREWELLS = (1053, 1153, 1927, 4031)
+_CLOSING = (1053, 1153, 1927, 4031)
 _LOST = 2013, "Lost connection to MySQL server during query"
 
 Find = Callable[["MySqlServer | None"], "tuple[MySqlServer, str]"]
@@ -47,8 +47,8 @@ class MySqlSession:
         find: returns a server and an account on it; called again, with the server, when the
             server is lost.
         database: the database that the session starts in.
-        release: called at the end with the server, the account, and the connections whose end
-            matters, as they may still hold something.
+        release: called at the end with the server, the account, and the connections that must have
+            ended before the next session, as they may still hold locks.
 
     Raises:
         TaskError: there is no such database.
@@ -91,7 +91,7 @@ class MySqlSession:
             held = self._holds
             what = self._execute(statement, timeout, max_rows, max_bytes)
             if what.get("code") == _NEVER_SENT:
-                # The server ended between two statements: it was another session's doing.
+                # The server ended between two statements: another session ended it.
                 what = self._execute(statement, timeout, max_rows, max_bytes)
                 what["lost"] = what["lost"] or held
         return Answer(seconds=time.monotonic() - began, **what)
@@ -127,7 +127,7 @@ class MySqlSession:
             what["error"] = "the result is not in utf8mb4, which this client reads"
             watch.stop()
         except (OSError, ValueError, LookupError, RuntimeError):
-            what["code"], what["error"] = _LOST  # an answer that no client understands
+            what["code"], what["error"] = _LOST  # the answer breaks the protocol
             connection.close()
         lost = not self._settle(connection, cursor, what.get("code"))
         watch.end()
@@ -170,7 +170,7 @@ class MySqlSession:
         result = getattr(cursor, "_result", None)
         if result is not None:
             result.unbuffered_active = False  # else it would go on reading when it is collected
-        if connection.open and (self._watch.stopped or code in _FAREWELLS):
+        if connection.open and (self._watch.stopped or code in _CLOSING):
             # A kill that came too late for its statement would hit the next one.
             for _ in range(3):
                 self._watch.extend(_SYNCHRONISE)
@@ -181,7 +181,7 @@ class MySqlSession:
                     if problem.args[:1] != _INTERRUPTED[:1]:
                         connection.close()
                         break
-        if connection.open and self._watch.killed:  # its answer was under way, and is no life sign
+        if connection.open and self._watch.killed:  # the answer was on its way before the kill
             connection.close()
         return bool(connection.open)
 

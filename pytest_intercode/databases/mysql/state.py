@@ -1,8 +1,8 @@
 """The end state of a MySQL database: rows and definitions, as the server's root sees them.
 
-Nothing of the agent's session has a say in it: no variable of its, and no table that it hid behind
-a temporary one. Only what views show is read under the agent's account, as a view may call
-routines of the agent's.
+The agent's session cannot influence it, neither by variables nor by a temporary table that hides
+another. Only what views show is read under the agent's account, as a view may call routines of the
+agent's.
 """
 
 from __future__ import annotations
@@ -33,13 +33,7 @@ _Facts = list[dict[str, Any]]
 
 
 def read_state(server: MySqlServer, account: str, database: str, *, uncommitted: bool) -> State:
-    """Return the committed state of a database.
-
-    Args:
-        server: its server.
-        account: the session's account.
-        database: the database's name.
-        uncommitted: the session has a transaction open.
+    """Return the committed state of a database, which the session of an account has used.
 
     Raises:
         OSError, pymysql.err.MySQLError: it cannot be read.
@@ -154,7 +148,7 @@ class _Reader:
                 )
         for (table, _), links in foreign.items():
             found[f"foreign key of {table}: {links}"] = ""
-        # Foreign keys come with an index, whose name nobody need have chosen.
+        # Foreign keys come with an index, whose name the server may have chosen.
         theirs = {
             (table, tuple(link[0] for link in links)) for (table, _), links in foreign.items()
         }

@@ -1,4 +1,4 @@
-"""The wire to a MySQL server: PyMySQL on a socket of ours, which watches the clock.
+"""Connections to a MySQL server: PyMySQL on a socket of ours, whose every wait is limited.
 
 PyMySQL waits for an answer as long as the server likes. Here every wait ends in time: a
 :class:`Watch` first has the statement killed, then the connection, and then gives the server up.
@@ -33,7 +33,7 @@ class NoAnswer(OSError):
 
 
 class TooMuch(OSError):
-    """One row is larger than what anybody wants to read; the connection was killed."""
+    """One row is larger than what is read at most; the connection was killed."""
 
 
 class Watch:
@@ -50,21 +50,16 @@ class Watch:
 
     def __init__(self, kill: Kill) -> None:
         self._kill = kill
-        self._on = False
         self._cancelled = False
-        self._due = 0.0
-        self._most = 0
-        self._kills = 0
-        self.reason: Reason = ""
-        self.received = 0
-        self.flooded = False
+        self.begin(0.0, 0)
+        self._on = False
 
     def begin(self, timeout: float, most: int) -> None:
         """A statement begins, which has ``timeout`` seconds and may send ``most`` bytes."""
         self._due = time.monotonic() + timeout
         self._most = most
         self._kills = 0
-        self.reason = ""
+        self.reason: Reason = ""
         self.received = 0
         self.flooded = False
         self._on = True
@@ -97,7 +92,7 @@ class Watch:
             self._step()
 
     def wait(self) -> float:
-        """Return how many seconds to wait for the server now, after doing what is due.
+        """Return the seconds to wait for the server now, after sending a kill if one is due.
 
         Raises:
             NoAnswer: it had its time, and two kills.
@@ -114,11 +109,7 @@ class Watch:
         return min(_SLICE, max(0.001, self._due - now))
 
     def arrived(self, size: int) -> None:
-        """Count bytes that arrived.
-
-        Raises:
-            TooMuch: they are more than the statement may send.
-        """
+        """Count bytes that arrived; raise TooMuch for more than the statement may send."""
         self.received += size
         if self.received > self._most:
             self.flooded = True
@@ -151,7 +142,7 @@ class _WatchedSocket(socket.socket):
 
 
 def failures() -> tuple[type[Exception], ...]:
-    """Return what a statement may raise: the server's errors, and those of the wire."""
+    """Return what a statement may raise: the server's errors, and those of the connection."""
     from pymysql.err import MySQLError
 
     return OSError, MySQLError
@@ -161,7 +152,7 @@ def connect(path: Path, user: str, database: str | None, watch: Watch) -> Connec
     """Connect to the server behind a socket; a session in the server's own mode begins.
 
     Raises:
-        OSError: nobody listens there.
+        OSError: no server listens there.
         pymysql.err.MySQLError: the server refuses.
     """
     from pymysql.connections import Connection

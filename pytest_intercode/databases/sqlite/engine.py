@@ -14,8 +14,7 @@ from pathlib import Path
 
 from pytest_intercode.core.task import Database, Limits
 from pytest_intercode.databases.scan import split
-from pytest_intercode.databases.sqlite.forks import SqliteForks
-from pytest_intercode.databases.sqlite.process import Lost, SqliteProcess
+from pytest_intercode.databases.sqlite.process import Lost, SqliteForks, SqliteProcess
 from pytest_intercode.databases.sqlite.session import SqliteSession
 from pytest_intercode.databases.sqlite.worker import COPY, FILE, IMAGE, SCRIPT
 from pytest_intercode.errors import SandboxError, TaskError
@@ -29,7 +28,7 @@ _BUILD_MEMORY = 2 * 1024**3
 
 @dataclass(frozen=True)
 class _Source:
-    """What a session starts from: an image, a script or a file; see :mod:`sqlite_worker`."""
+    """What a session starts from: an image, a script or a file; see ``worker.py``."""
 
     kind: int
     data: bytes
@@ -127,7 +126,7 @@ class SqliteEngine:
             for path, text in texts.items():
                 for statement in split(text, "sqlite"):
                     reply = process.execute(
-                        statement.text, _BUILD_TIMEOUT, max_rows=0, max_bytes=0, heed=False
+                        statement.text, _BUILD_TIMEOUT, max_rows=0, max_bytes=0, stoppable=False
                     )
                     if reply.error:
                         return f"{path}:{statement.line}: {reply.error}"

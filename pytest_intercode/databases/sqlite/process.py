@@ -1,7 +1,7 @@
-"""The client's side of a process that holds one SQLite database.
+"""The client's side of the processes that hold one SQLite database each.
 
-Speaks to it, and says when it is lost. What it sends is taken apart with care: an agent's SQL runs
-in it.
+Starts them, speaks to them, and says when one is lost. Their answers are parsed with care: an
+agent's SQL runs there.
 """
 
 from __future__ import annotations
@@ -9,15 +9,19 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
+import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pytest_intercode.databases.protocol import Cell, ResultSet
-from pytest_intercode.databases.sqlite.forks import SqliteForks
 from pytest_intercode.databases.sqlite.worker import (
     ANSWER,
     EXECUTE,
@@ -29,15 +33,24 @@ from pytest_intercode.databases.sqlite.worker import (
     RESULT,
     TRUNCATED,
 )
+from pytest_intercode.errors import SandboxError
 
-__all__ = ["Ended", "Lost", "Reply", "SqliteProcess"]
+__all__ = ["Ended", "Lost", "Reply", "SqliteForks", "SqliteProcess"]
 
 Ended: TypeAlias = Literal["itself", "timeout", "cancelled"]
 
-_NONSENSE = "SQLite's process gave an answer that is none"
+_INVALID = "SQLite's process gave an invalid answer"
 _GRACE = 1.0  # seconds that an interrupted statement has, before its process is killed
 _TRANSFER = 60.0  # seconds for an answer that has begun to arrive
 _SLACK = 64 * 1024**2  # bytes that an answer may be longer than its cells
+
+
+# The package's folder comes last in the path, so that nothing in it hides the standard library.
+_START = (
+    "import sys; sys.path.append(sys.argv[3]); "
+    "from pytest_intercode.databases.sqlite.worker import main; main()"
+)
+_PATIENCE = 30.0  # seconds for a fork
 
 
 class Lost(Exception):
@@ -50,16 +63,7 @@ class Lost(Exception):
 
 @dataclass(frozen=True)
 class Reply:
-    """What the process says of one statement.
-
-    Attributes:
-        result: its rows, or None.
-        affected: rows that it changed.
-        error: SQLite's message, or the empty string.
-        code: SQLite's number of the error, or None.
-        in_transaction: a transaction is open after it.
-        ended: how it ended.
-    """
+    """What the process says of one statement; see :class:`Answer` of the protocol."""
 
     result: ResultSet | None
     affected: int
@@ -69,15 +73,129 @@ class Reply:
     ended: Ended
 
 
+@dataclass(frozen=True)
+class _Fork:
+    """One process: its id, our ends of its three pipes, and what becomes readable at its end."""
+
+    pid: int
+    requests: int
+    answers: int
+    control: int
+    ended: int | None  # before Linux 5.3 there is none
+
+
+class SqliteForks:
+    """Starts the processes of an engine, all forked from one that starts with the first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._forker: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._closed = False
+
+    def start(self) -> _Fork:
+        """Return a new process, or raise SandboxError."""
+        with self._lock:
+            if self._closed:
+                raise SandboxError("SQLite has been closed")
+            if self._forker is not None and self._forker.poll() is not None:
+                self._stop()
+            try:
+                return self._fork()
+            except OSError as error:
+                said = self._stop()
+                raise SandboxError(f"SQLite's process cannot be started: {said or error}") from None
+
+    def kill(self, fork: _Fork) -> None:
+        """Kill a process, and wait for its end."""
+        with contextlib.suppress(ProcessLookupError):
+            if fork.ended is None:
+                os.kill(fork.pid, signal.SIGKILL)
+            else:
+                signal.pidfd_send_signal(fork.ended, signal.SIGKILL)
+        if fork.ended is not None:
+            waiting = select.poll()
+            waiting.register(fork.ended, select.POLLIN)
+            waiting.poll(_PATIENCE * 1000)
+
+    def end(self, fork: _Fork) -> None:
+        """Close the pipes of a process that was killed, and let go of its id."""
+        with self._lock, contextlib.suppress(OSError):
+            if self._socket is not None:
+                self._socket.sendall(b"R" + fork.pid.to_bytes(8, "little"))
+        for number in (fork.requests, fork.answers, fork.control, fork.ended):
+            if number is not None:
+                os.close(number)
+
+    def close(self) -> None:
+        """End the forking process; the processes must have ended before."""
+        with self._lock:
+            self._closed = True
+            self._stop()
+
+    # -- inside
+
+    def _fork(self) -> _Fork:
+        channel = self._socket or self._begin()
+        requests, answers, control = [os.pipe() for _ in range(3)]
+        theirs = [requests[0], answers[1], control[0]]
+        try:
+            socket.send_fds(channel, [b"F"], theirs)
+            answer = channel.recv(8)
+            if len(answer) < 8:
+                raise OSError("it ended at once")
+        except OSError:
+            for number in (requests[1], answers[0], control[1]):
+                os.close(number)
+            raise
+        finally:
+            for number in theirs:
+                os.close(number)
+        pid = int.from_bytes(answer, "little")
+        ended = None
+        with contextlib.suppress(AttributeError, OSError):
+            ended = os.pidfd_open(pid)
+        return _Fork(pid, requests[1], answers[0], control[1], ended)
+
+    def _begin(self) -> socket.socket:
+        """Start the forker."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            folder = Path(__file__).parents[3]
+            self._forker = subprocess.Popen(
+                [
+                    *(sys.executable, "-I", "-S", "-c", _START),
+                    *(str(theirs.fileno()), str(os.getpid()), folder),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=(theirs.fileno(),),
+                env={"MALLOC_ARENA_MAX": "1"},  # an arena for each thread would reserve memory
+                cwd="/",
+                start_new_session=True,  # Ctrl-C is for the client, which ends it in its own way
+            )
+        ours.settimeout(_PATIENCE)
+        self._socket = ours
+        return ours
+
+    def _stop(self) -> str:
+        """End the forking process; return the last line of what it said."""
+        forker, self._forker = self._forker, None
+        channel, self._socket = self._socket, None
+        if channel is not None:
+            channel.close()
+        if forker is None:
+            return ""
+        with forker:
+            forker.kill()
+            assert forker.stderr is not None
+            said = forker.stderr.read().decode("utf-8", "replace").strip()
+        return said.splitlines()[-1] if said else ""
+
+
 class SqliteProcess:
-    """One process.
-
-    Args:
-        forks: where it comes from.
-
-    Raises:
-        SandboxError: it cannot be started.
-    """
+    """One process; making one raises SandboxError if it cannot be started."""
 
     def __init__(self, forks: SqliteForks) -> None:
         self._forks = forks
@@ -94,42 +212,38 @@ class SqliteProcess:
         return self._fork.pid
 
     def open(self, source: int, data: bytes, *, writes: bool, memory: int, timeout: float) -> Reply:
-        """Load a database; see :mod:`sqlite_worker` for the sources.
-
-        Raises:
-            Lost: the process ended, or was too slow.
-        """
+        """Load a database; ``source`` says what the data are (``IMAGE`` and so on)."""
         return self._ask(b"O", OPEN.pack(source, writes, memory), data, timeout, len(data))
 
     def execute(
-        self, statement: str, timeout: float, *, max_rows: int, max_bytes: int, heed: bool = True
+        self,
+        statement: str,
+        timeout: float,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        stoppable: bool = True,
     ) -> Reply:
-        """Run one statement.
+        """Run one statement; see :meth:`Session.execute` of the protocol.
 
         Args:
             statement: the statement.
             timeout: seconds, after which it is interrupted and, if it goes on, killed.
             max_rows: rows that are fetched at most.
             max_bytes: bytes of cells that are fetched at most.
-            heed: let ``interrupt`` end it.
+            stoppable: ``interrupt`` ends it.
 
         Raises:
             Lost: the process ended with the statement.
             UnicodeEncodeError: the statement holds what is no character.
         """
         header = EXECUTE.pack(timeout, max_rows, max_bytes)
-        return self._ask(b"X", header, statement.encode(), timeout, max_bytes, heed)
+        return self._ask(b"X", header, statement.encode(), timeout, max_bytes, stoppable)
 
     def batch(
         self, statements: Sequence[str], timeout: float, *, max_rows: int, max_bytes: int
     ) -> list[Reply]:
-        """Run several statements of ours, each of them whatever becomes of the others.
-
-        Args:
-            statements: they hold no NUL.
-            timeout: seconds for all of them; what has not ended then is interrupted.
-            max_rows: rows that are fetched of each at most.
-            max_bytes: bytes of cells that are fetched of each at most.
+        """Run several statements without NUL, even if some fail; the timeout is for all of them.
 
         Raises:
             Lost: the process ended with them.
@@ -142,21 +256,17 @@ class SqliteProcess:
             cursor = _Cursor(answers, 0)
             return [_decode(cursor.block(), ended) for _ in statements]
         except (struct.error, IndexError, ValueError) as error:
-            raise Lost(ended, f"{_NONSENSE}: {error}") from None
+            raise Lost(ended, f"{_INVALID}: {error}") from None
 
     def image(self, timeout: float) -> bytes:
-        """Return the database as the bytes of its file.
-
-        Raises:
-            Lost: the process ended.
-        """
+        """Return the database as the bytes of its file."""
         answer, ended = self._exchange(b"I", b"", b"", timeout, 2**40, False)
         if ended != "itself":
             raise Lost(ended)
         return answer
 
     def interrupt(self) -> None:
-        """End the running statement, and every later one that heeds it, from another thread."""
+        """End the running statement, and every later one that is stoppable."""
         with self._closing:
             if not self._closed:
                 os.write(self._wake, b"!")
@@ -168,33 +278,39 @@ class SqliteProcess:
                 return
             self._closed = True
         self._forks.kill(self._fork)
-        with self._busy:  # whoever waits for an answer has it from the kill that there is none
+        with self._busy:  # the kill ends the wait for an answer
             self._forks.end(self._fork)
             for number in (self._woken, self._wake):
                 os.close(number)
 
-    # -- the conversation
+    # -- the channel
 
     def _ask(
-        self, op: bytes, header: bytes, data: bytes, timeout: float, most: int, heed: bool = False
+        self,
+        op: bytes,
+        header: bytes,
+        data: bytes,
+        timeout: float,
+        most: int,
+        stoppable: bool = False,
     ) -> Reply:
-        answer, ended = self._exchange(op, header, data, timeout, most, heed)
+        answer, ended = self._exchange(op, header, data, timeout, most, stoppable)
         try:
             return _decode(answer, ended)
         except (struct.error, IndexError, ValueError) as error:
-            raise Lost(ended, f"{_NONSENSE}: {error}") from None
+            raise Lost(ended, f"{_INVALID}: {error}") from None
 
     def _exchange(
-        self, op: bytes, header: bytes, data: bytes, timeout: float, most: int, heed: bool
+        self, op: bytes, header: bytes, data: bytes, timeout: float, most: int, stoppable: bool
     ) -> tuple[bytes, Ended]:
         """Send a request and return its answer's payload."""
         with self._busy:
             if self._closed:
                 raise Lost("cancelled")
-            return self._exchange_now(op, header, data, timeout, most, heed)
+            return self._exchange_locked(op, header, data, timeout, most, stoppable)
 
-    def _exchange_now(
-        self, op: bytes, header: bytes, data: bytes, timeout: float, most: int, heed: bool
+    def _exchange_locked(
+        self, op: bytes, header: bytes, data: bytes, timeout: float, most: int, stoppable: bool
     ) -> tuple[bytes, Ended]:
         self._number += 1
         ended: Ended = "itself"
@@ -205,7 +321,7 @@ class SqliteProcess:
         waiting.register(answers, select.POLLIN)
         if self._fork.ended is not None:
             waiting.register(self._fork.ended, select.POLLIN)
-        if heed:
+        if stoppable:
             waiting.register(self._woken, select.POLLIN)
         until = time.monotonic() + timeout
         while True:
@@ -225,7 +341,7 @@ class SqliteProcess:
         until = time.monotonic() + _TRANSFER
         number, length = ANSWER.unpack(self._receive(ANSWER.size, until, ended))
         if number != self._number or length > 3 * most + _SLACK:
-            raise Lost(ended, _NONSENSE)
+            raise Lost(ended, _INVALID)
         return self._receive(length, until, ended), ended
 
     def _send(self, *parts: bytes) -> None:
@@ -268,7 +384,7 @@ def _decode(answer: bytes, ended: Ended) -> Reply:
 
 
 class _Cursor:
-    """Takes an answer apart from its start to its end, and never past it."""
+    """Reads an answer from its start to its end, and never past it."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data = data

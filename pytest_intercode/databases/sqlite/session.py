@@ -162,7 +162,7 @@ class SqliteSession:
         until = time.monotonic() + _REPEAT_TIMEOUT
         for statement in self._committed:
             left = max(0.0, until - time.monotonic())
-            reply = process.execute(statement, left, max_rows=0, max_bytes=0, heed=False)
+            reply = process.execute(statement, left, max_rows=0, max_bytes=0, stoppable=False)
             if reply.ended != "itself":
                 raise Lost(reply.ended)
 

@@ -1,27 +1,33 @@
-"""The process that holds one SQLite database in memory; one is forked for each session.
+"""The process that holds one SQLite database in memory, and the one that it is forked from.
 
-It speaks to :mod:`pytest_intercode.databases.sqlite.process` over its standard input and output.
 What an agent's SQL may do is limited here: by an authorizer, by limits of SQLite, and by limits of
 the system that leave the process no way to open a file, to write one, or to grow. It ends when its
 client ends, even by SIGKILL, and has nothing on disk.
 
-A request is ``op, number, length`` and its payload; an answer is ``number, length`` and its
+A worker speaks to :mod:`pytest_intercode.databases.sqlite.process` over its standard input and
+output. A request is ``op, number, length`` and its payload; an answer is ``number, length`` and its
 payload. On a pipe of its own comes the number of a request that is to be interrupted.
+
+Starting Python takes ten times as long as forking a process that has imported what is needed. So
+:func:`main` serves forks over a socket: ``F`` comes with the three pipes of a worker, and is
+answered with its process id; ``R`` and an id reaps one that has ended. It opens no database, runs
+no SQL, has one thread, and ends with its client.
 """
 
 from __future__ import annotations
 
 import _thread
+import gc
 import os
 import resource
 import select
+import socket
 import sqlite3
 import struct
+import sys
 import time
 from pathlib import Path
 from typing import Any
-
-from pytest_intercode.databases.sqlite.rules import Rules
 
 REQUEST = struct.Struct("<cQQ")
 ANSWER = struct.Struct("<QQ")
@@ -41,21 +47,96 @@ _CPU_SLACK = 30
 _LIMITS = {0: LONGEST_VALUE, 1: LONGEST_STATEMENT, 7: 0, 8: 5000, 10: 100, 11: 0}
 
 
+# SQLite's numbers of what a statement may do; Python 3.10 has no names for some.
+_INSERT, _UPDATE, _DELETE, _READ, _PRAGMA, _FUNCTION = 18, 23, 9, 20, 19, 31
+_ATTACH, _DETACH, _ALTER, _CREATE_VTABLE = 24, 25, 26, 29
+# BEGIN, SAVEPOINT, SELECT, READ, RECURSIVE, and what makes or drops temporary things
+_HARMLESS = {22, 32, 21, _READ, 33, 3, 4, 5, 6, 12, 13, 14, 15}
+_OK, _DENY = 0, 1
+_DENIALS = ("not authorized", "authorization denied", "prohibited")
+
+_MODULES = {"fts4", "fts5", "rtree"}
+_FUNCTIONS = {"load_extension", "fts3_tokenizer", "readfile", "writefile", "edit"}
+_ASKING = {
+    *("table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo"),
+    *("foreign_key_list", "foreign_key_check", "function_list", "collation_list", "module_list"),
+    *("pragma_list", "compile_options", "integrity_check", "quick_check", "encoding"),
+    *("page_count", "page_size", "freelist_count", "data_version", "schema_version"),
+}
+_UNSETTABLE = {"encoding", "page_size", "schema_version", "page_count", "data_version"}
+_SETTING = {
+    *("user_version", "application_id", "foreign_keys", "recursive_triggers"),
+    *("defer_foreign_keys", "case_sensitive_like", "ignore_check_constraints"),
+    *("legacy_alter_table", "reverse_unordered_selects"),
+}
+
+
 class Text(bytes):
     """A text as SQLite has it; a blob is plain ``bytes``. The client decodes it."""
 
 
-class Worker:
-    """One connection.
+class Rules:
+    """What SQL may do, as SQLite asks it while it prepares a statement.
+
+    Everything that reaches beyond the session's own database is denied: other files, extensions,
+    most PRAGMAs. A session that only reads may make temporary things, and change nothing else.
 
     Attributes:
-        running: the number of the request that is being answered, or 0.
-        rules: what is allowed.
-        connection: the connection.
+        writes: the session may change its database.
+        on_disk: the database is a file of the host's, whose path is not shown.
+        denied: why the last statement was denied; the empty string if it was not.
     """
 
     def __init__(self) -> None:
-        self.running = 0
+        self.writes = False
+        self.on_disk = False
+        self.denied = ""
+
+    def explain(self, said: str) -> str:
+        """Return our reason in place of SQLite's bare "not authorized"."""
+        return self.denied if any(word in said for word in _DENIALS) and self.denied else said
+
+    def authorize(self, action: int, one: Any, two: Any, schema: Any, _: Any) -> int:
+        """Say whether SQLite may do a thing (its manual, "Authorizer Action Codes")."""
+        if action in _HARMLESS:
+            return _OK
+        if action == _FUNCTION:
+            return self._unless(str(two).lower() in _FUNCTIONS, f"the function {two}()")
+        if action == _PRAGMA:
+            return self._unless(not self._pragma(str(one).lower(), two), f"this PRAGMA {one}")
+        if action in (_ATTACH, _DETACH):
+            return self._unless(True, "ATTACH, DETACH and VACUUM")
+        if action == _CREATE_VTABLE and str(two).lower() not in _MODULES:
+            return self._unless(True, f"the module {two}")
+        if schema == "temp" or (action == _ALTER and one == "temp"):
+            return _OK
+        if action in (_INSERT, _UPDATE, _DELETE) and one == "sqlite_master":
+            return _OK  # SQLite's own doing; where it is not, SQLite refuses by itself
+        if self.writes:
+            return _OK
+        self.denied = "the database is read-only: only queries and temporary tables are allowed"
+        return _DENY
+
+    def _unless(self, denied: bool, what: str) -> int:
+        if denied:
+            self.denied = f"{what} cannot be used here"
+        return _DENY if denied else _OK
+
+    def _pragma(self, name: str, value: Any) -> bool:
+        if name == "database_list":
+            return not self.on_disk  # it would tell a path of the host
+        if name in ("user_version", "application_id") and value is not None:
+            return self.writes
+        if name in _SETTING:
+            return True
+        return name in _ASKING and (value is None or name not in _UNSETTABLE)
+
+
+class Worker:
+    """One connection."""
+
+    def __init__(self) -> None:
+        self.running = 0  # the number of the request that is being answered
         self.rules = Rules()
         self.connection = sqlite3.connect(
             ":memory:", isolation_level=None, check_same_thread=False, cached_statements=0
@@ -64,7 +145,7 @@ class Worker:
     # -- requests
 
     def open(self, payload: bytes) -> bytes:
-        """Load the database and close every way to anything else."""
+        """Load the database; from here on the process can reach nothing else."""
         source, writes, memory = OPEN.unpack_from(payload)
         self.rules.writes = bool(writes) or source == SCRIPT
         data = payload[OPEN.size :]
@@ -113,7 +194,7 @@ class Worker:
             self.connection.deserialize(image)  # type: ignore[attr-defined]  # of Python 3.11
 
     def _limit(self, memory: int) -> None:
-        """Take away what the process no longer needs; nothing of it can be had back."""
+        """Give up for ever what the process no longer needs."""
         present = int(Path("/proc/self/statm").read_bytes().split()[0]) * resource.getpagesize()
         free = os.open(os.devnull, os.O_RDONLY)
         os.close(free)
@@ -126,7 +207,7 @@ class Worker:
             resource.setrlimit(what, (limit, limit))
 
     def batch(self, payload: bytes) -> bytes:
-        """Run several statements, whatever becomes of each."""
+        """Run several statements, even if some fail."""
         header, statements = payload[: EXECUTE.size], payload[EXECUTE.size :].split(b"\0")
         return b"".join(_block(self.execute(header + statement)) for statement in statements)
 
@@ -237,7 +318,7 @@ def _write(*parts: bytes) -> None:
 
 
 def _watch(worker: Worker, control: int, gone: int | None) -> None:
-    """Interrupt what is to be interrupted, and end with the client, whatever the main thread does.
+    """Interrupt requests on demand, and end with the client, even while the main thread is busy.
 
     The control pipe ends with the client, unless a child that it forked holds it too; so the client
     itself is watched as well.
@@ -258,19 +339,14 @@ def _watch(worker: Worker, control: int, gone: int | None) -> None:
             if len(message) < 8:
                 return
             while worker.running == int.from_bytes(message, "little"):
-                worker.connection.interrupt()  # in vain between two steps, so again
+                worker.connection.interrupt()  # without effect between two steps, so again
                 time.sleep(0.005)
     finally:
         os._exit(0)
 
 
 def serve(control: int, gone: int | None) -> None:
-    """Answer requests until the client goes.
-
-    Args:
-        control: the pipe on which the numbers of requests come that are to be interrupted.
-        gone: a descriptor that can be read once the client has ended, or None.
-    """
+    """Answer requests until the client goes; ``gone`` becomes readable when it does."""
     worker = Worker()
     _thread.start_new_thread(_watch, (worker, control, gone))
     handlers = {
@@ -289,3 +365,46 @@ def serve(control: int, gone: int | None) -> None:
             worker.running = 0
         del payload
         _write(ANSWER.pack(number, len(answer)), answer)
+
+
+def main() -> None:
+    """Fork a process for each session until the client goes."""
+    client = int(sys.argv[2])
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    try:
+        gone: int | None = os.pidfd_open(client)
+    except (AttributeError, OSError):
+        gone = None
+    waiting = select.poll()
+    waiting.register(channel, select.POLLIN)
+    if gone is not None:
+        waiting.register(gone, select.POLLIN)
+    gc.freeze()
+    while os.getppid() == client:
+        ready = [number for number, _ in waiting.poll(1000 if gone is None else None)]
+        if channel.fileno() not in ready:
+            continue
+        message, pipes, _, _ = socket.recv_fds(channel, 9, 3)
+        if message[:1] == b"F" and len(pipes) == 3:
+            pid = os.fork()
+            if pid == 0:
+                _become_worker(channel, pipes, gone)
+            for number in pipes:
+                os.close(number)
+            channel.sendall(pid.to_bytes(8, "little"))
+        elif message[:1] == b"R":
+            os.waitpid(int.from_bytes(message[1:], "little"), 0)
+        else:
+            return
+
+
+def _become_worker(channel: socket.socket, pipes: list[int], gone: int | None) -> None:
+    try:
+        channel.close()
+        for target, number in enumerate(pipes):
+            os.dup2(number, target)
+        for number in pipes:
+            os.close(number)
+        serve(control=2, gone=gone)
+    finally:
+        os._exit(1)

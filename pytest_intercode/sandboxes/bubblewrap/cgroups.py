@@ -25,14 +25,10 @@ _MINE = 1  # bubblewrap's own process
 
 
 class ControlGroup:
-    """One sandbox's group, in each hierarchy.
+    """One sandbox's group, in each hierarchy."""
 
-    Attributes:
-        folders: where it is, by what is limited there; nothing for all at once.
-    """
-
-    def __init__(self, folders: dict[str, Path]) -> None:
-        self.folders = folders
+    def __init__(self) -> None:
+        self.folders: dict[str, Path] = {}  # by what is limited there; "" for everything
 
     def open_procs(self) -> list[int]:
         """Open the files that a process writes to in order to enter."""
@@ -40,12 +36,7 @@ class ControlGroup:
         return [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in paths]
 
     def limit(self, limits: Limits, memory: int) -> None:
-        """Set the limits.
-
-        Args:
-            limits: the limits.
-            memory: the bytes of memory, with what is in files in memory.
-        """
+        """Set the limits; ``memory`` is in bytes, and includes files in memory."""
         pids, quota = limits.pids + _MINE, int(limits.cpus * _PERIOD)
         for kind, folder in self.folders.items():
             if kind == "memory":
@@ -103,14 +94,10 @@ class ControlGroups:
         return [f"{glob.escape(str(each))}/{mine}" for each in self._above().values()]
 
     def make(self, owner: int) -> ControlGroup:
-        """Make a group without limits.
-
-        Args:
-            owner: the process that it is removed with, see :meth:`sweep`.
-        """
+        """Make a group without limits, for a process that :meth:`sweep` asks for."""
         self._count += 1
         name = f"{self._name(owner)}.{self._count}"
-        group = ControlGroup({})
+        group = ControlGroup()
         try:
             for kind, above in self._above().items():
                 (above / name).mkdir()

@@ -89,8 +89,7 @@ class Bubblewrap:
         self._lock = threading.Lock()
         self._launching = threading.Lock()
         self._sandboxes: set[BubblewrapSandbox] = set()
-        self._group_of: dict[BubblewrapSandbox, ControlGroup] = {}
-        self._leaving: list[ControlGroup] = []
+        self._leaving: list[ControlGroup] = []  # of sandboxes that have ended, or are about to
 
     @property
     def grouped(self) -> bool:
@@ -129,9 +128,15 @@ class Bubblewrap:
             if group is None:
                 # Only inside it counts what the sandbox has, and not what its user has.
                 streams.send(b"ulimit -u %d\n" % spec.limits.pids)
-            readable, ended = self._starter.readable, self._forget
             sandbox = BubblewrapSandbox(
-                name, pid, descriptors, streams, spec, readable=readable, ended=ended
+                name,
+                pid,
+                descriptors,
+                streams,
+                spec,
+                readable=self._starter.readable,
+                group=group,
+                ended=self._forget,
             )
         except BaseException as error:
             why = streams.failure() or error
@@ -141,16 +146,12 @@ class Bubblewrap:
                     signal.pidfd_send_signal(descriptors[0], signal.SIGKILL)
             for descriptor in descriptors:
                 os.close(descriptor)
-            if group is not None:
-                with self._lock:
-                    self._leaving.append(group)
+            self._leave(group)
             if isinstance(error, SandboxError):
                 raise SandboxError(f"{spec.image} does not start as a sandbox: {why}") from None
             raise
         with self._lock:
             self._sandboxes.add(sandbox)
-            if group is not None:
-                self._group_of[sandbox] = group
         return sandbox
 
     def _start(
@@ -181,9 +182,7 @@ class Bubblewrap:
             try:
                 answer, descriptors = self._starter.ask(request, [*streams.inside, *procs])
             except BaseException:
-                if group is not None:
-                    with self._lock:
-                        self._leaving.append(group)
+                self._leave(group)
                 raise
             finally:
                 for each in procs:
@@ -201,10 +200,12 @@ class Bubblewrap:
         for sandbox in self.sandboxes():
             sandbox.kill()
         self._starter.close()
+        for sandbox in self.sandboxes():
+            sandbox.close()
+        for group in self._next:
+            self._leave(group)
         with self._lock:
-            leaving = [*self._leaving, *self._group_of.values()]
-            leaving += [group for group in self._next if group]
-        self._leaving = remove_all(leaving, 2.0)
+            self._leaving = remove_all(self._leaving, 2.0)
 
     def sandboxes(self) -> list[BubblewrapSandbox]:
         """Return the sandboxes that were not closed yet."""
@@ -287,12 +288,15 @@ class Bubblewrap:
     def _forget(self, sandbox: BubblewrapSandbox) -> None:
         with self._lock:
             self._sandboxes.discard(sandbox)
-            group = self._group_of.pop(sandbox, None)
-            if group is not None:
+        self._leave(sandbox.group)
+
+    def _leave(self, group: ControlGroup | None) -> None:
+        """Have a group removed when its processes have ended."""
+        if group is not None:
+            with self._lock:
                 self._leaving.append(group)
 
     def _tidy(self) -> None:
-        """Remove the groups of sandboxes that have ended."""
         with self._lock:
             self._leaving = remove_all(self._leaving, 0)
 

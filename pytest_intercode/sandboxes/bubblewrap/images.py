@@ -171,12 +171,7 @@ def _missing(dockerfile: str) -> Iterator[str]:
 
 
 class Layers:
-    """Builds layers, or finds those that were built before.
-
-    Args:
-        engine: where sandboxes come from.
-        progress: called with one line for each slow step.
-    """
+    """Builds layers, or finds those that were built before."""
 
     def __init__(self, engine: Bubblewrap, progress: Callable[[str], None]) -> None:
         self._engine = engine

@@ -54,7 +54,7 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 
 
 def unmount(path: str) -> None:
-    """Take away what is mounted there, with all that is mounted in it, if it is."""
+    """Unmount what is mounted there, if anything, with all that is mounted in it."""
     _LIBC.umount2(os.fsencode(path), _DETACH)
 
 
@@ -72,11 +72,7 @@ def unshare_mounts() -> None:
 
 
 def detach_needless() -> None:
-    """Take out of our namespace what no sandbox needs.
-
-    For each mount that it makes, bubblewrap reads the list of all that there are. What is open
-    already can still be used.
-    """
+    """Unmount what no sandbox needs, as bubblewrap often reads the list of all mounts."""
     lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
     for line in reversed(lines):
         words, _, rest = line.partition(b" - ")
@@ -86,14 +82,11 @@ def detach_needless() -> None:
 
 
 class Trees:
-    """Mounts them.
-
-    Args:
-        base: a folder of the starter's own.
+    """What all sandboxes share, mounted once below a folder of the starter's.
 
     Attributes:
-        words: where each is, by its name in a sandbox's command: ``{dev}``, the devices;
-            ``{null}`` and ``{empty}``, a file and a folder of nothing; and :meth:`share`'s.
+        words: the place of each, by its word in a sandbox's command: ``{dev}``, the devices;
+            ``{null}`` and ``{empty}``, an empty file and folder; and those of :meth:`share`.
     """
 
     def __init__(self, base: str) -> None:
@@ -112,11 +105,9 @@ class Trees:
         mount("tmpfs", self.words["{empty}"], "tmpfs", _SEALED, "mode=755")
 
     def share(self, path: str, covered: list[str]) -> None:
-        """Share a folder of the host's, read-only; its word is its path in braces.
+        """Share a folder of the host's, read-only, with some folders in it covered.
 
-        Args:
-            path: the folder.
-            covered: folders in it of which nothing shall be seen.
+        Its word is its path in braces.
         """
         place = self._place(f"shared{len(self.words)}")
         mount(path, place, "", BIND | RECURSIVE)
@@ -126,11 +117,7 @@ class Trees:
         self.words[f"{{{path}}}"] = place
 
     def mount_own(self, shm: int) -> None:
-        """Mount what of ``{dev}`` is each sandbox's own, in the caller's namespace.
-
-        Args:
-            shm: bytes of shared memory.
-        """
+        """Mount what of ``{dev}`` is each sandbox's own; ``shm`` is bytes of shared memory."""
         options = "newinstance,ptmxmode=0666,mode=620"
         mount("devpts", f"{self._dev}/pts", "devpts", NOSUID | NOEXEC, options)
         # bubblewrap itself can give memory a size since 0.7 only, and Ubuntu 22.04 has 0.6.

@@ -13,10 +13,10 @@ from array import array
 from collections.abc import Callable
 
 from pytest_intercode.core.forks import close_in_children
-from pytest_intercode.sandboxes.attached import AttachedSandbox, Probe
+from pytest_intercode.sandboxes.attached import AttachedSandbox
+from pytest_intercode.sandboxes.bubblewrap.cgroups import ControlGroup
 from pytest_intercode.sandboxes.channel import ChannelClosed, Chunk
-from pytest_intercode.sandboxes.listing import ListingProbe
-from pytest_intercode.sandboxes.overlay import OUTSIDE, OverlayProbe, Unreadable
+from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 
 __all__ = ["BubblewrapSandbox", "PipeStreams"]
@@ -170,6 +170,7 @@ class BubblewrapSandbox(AttachedSandbox):
         streams: the pipes to its keeper.
         spec: what it was asked for.
         readable: we may read all its files from outside.
+        group: its control group, if it has one.
         ended: called once, when it is closed.
     """
 
@@ -182,11 +183,13 @@ class BubblewrapSandbox(AttachedSandbox):
         spec: SandboxSpec,
         *,
         readable: bool,
+        group: ControlGroup | None,
         ended: Callable[[BubblewrapSandbox], None],
     ) -> None:
         self._name = name
         self.pid = pid
         self._descriptors = descriptors
+        self.group = group
         self._readable = readable
         self._ended = ended
         super().__init__(streams, spec)
@@ -198,7 +201,7 @@ class BubblewrapSandbox(AttachedSandbox):
 
     def kill(self) -> None:
         """End every process of it at once."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, IndexError):  # it may have been closed just now
             signal.pidfd_send_signal(self._descriptors[0], signal.SIGKILL)
 
     def close(self) -> None:
@@ -213,17 +216,8 @@ class BubblewrapSandbox(AttachedSandbox):
             self._ended(self)
 
     def layers(self) -> OverlayProbe:
-        """Return the probe that reads the overlay's layers from outside.
-
-        Raises:
-            Unreadable: only root may.
-        """
+        """Return the probe that reads the overlay's layers from outside; only root may."""
         if not self._readable or not self._descriptors:
             raise Unreadable("only root may read the layers")
         _, upper, merged, *lower = (f"/proc/self/fd/{each}/." for each in self._descriptors)
         return OverlayProbe(upper, lower, merged)
-
-    def _make_probe(self) -> Probe:
-        with contextlib.suppress(Unreadable):
-            return self.layers()
-        return ListingProbe(self.admin, OUTSIDE)

@@ -109,7 +109,7 @@ class Preforker:
 
         Args:
             procs: what it writes to in order to enter its control group.
-            others: what it has to close: the starter's own sockets.
+            others: the starter's own sockets, which it closes.
             root: what it probably has to mount.
         """
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -258,14 +258,7 @@ class Starter:
         filtered: bool,
         shared: dict[str, list[str]],
     ) -> Any:
-        """Take what is the same for all sandboxes.
-
-        Args:
-            descriptors: that of the filter of system calls, which may be empty.
-            groups: patterns of control groups, to be removed when the client is gone.
-            filtered: whether there is a filter.
-            shared: folders of the host's that sandboxes see, and for each what of it is covered.
-        """
+        """Take what is the same for all sandboxes; see :class:`StarterProcess`."""
         for pattern in groups:
             folder, _, name = pattern.rpartition("/")
             for path in glob.glob(folder):  # noqa: PTH207
@@ -303,17 +296,7 @@ class Starter:
         shm: int,
         limits: list[tuple[int, int]],
     ) -> Any:
-        """Start a sandbox on top of layers.
-
-        Args:
-            descriptors: its pipes.
-            name: the name of the process.
-            argv: the command; see :class:`Preforker`.
-            lowers: the layers, topmost first.
-            size: bytes that may be written on top of them.
-            shm: bytes of shared memory.
-            limits: limits of each process.
-        """
+        """Start a sandbox on top of layers (``lowers``); see :class:`Preforker`."""
         self._root = {"layers": [self._paths[name] for name in lowers], "size": size, "shm": shm}
         command = {"name": name, "argv": argv, "root": self._root, "limits": limits}
         pid, folders = self._start(command, descriptors[:_PIPES])

@@ -19,11 +19,9 @@ from pytest_intercode.sandboxes.attached import (
     KEEPER_CAPABILITY,
     SHM_SIZE,
     AttachedSandbox,
-    Probe,
 )
 from pytest_intercode.sandboxes.channel import ChannelClosed, Chunk
-from pytest_intercode.sandboxes.listing import ListingProbe
-from pytest_intercode.sandboxes.overlay import OUTSIDE, OverlayProbe, Unreadable
+from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 
 if TYPE_CHECKING:
@@ -130,7 +128,7 @@ class AttachedStreams:
         return self._frames()
 
     def written(self) -> None:
-        """Say that it cannot be told: the engine carries what the container writes."""
+        """Return None: the engine carries what the container writes."""
 
     def _frames(self) -> list[Chunk]:
         chunks = []
@@ -204,11 +202,9 @@ class Container(AttachedSandbox):
         """The first characters of the container's id."""
         return self._id[:12]
 
-    def _make_probe(self) -> Probe:
-        layers = self._storage.get("Data") or {}
-        if self._storage.get("Name") == "overlay2" and "UpperDir" in layers:
-            with contextlib.suppress(Unreadable):
-                return OverlayProbe(
-                    layers["UpperDir"], layers["LowerDir"].split(":"), layers["MergedDir"]
-                )
-        return ListingProbe(self.admin, OUTSIDE)
+    def layers(self) -> OverlayProbe:
+        """Return the probe that reads the layers; for root, on the engine's own machine."""
+        data = self._storage.get("Data") or {}
+        if self._storage.get("Name") != "overlay2" or "UpperDir" not in data:
+            raise Unreadable("the engine stores containers in another way")
+        return OverlayProbe(data["UpperDir"], data["LowerDir"].split(":"), data["MergedDir"])

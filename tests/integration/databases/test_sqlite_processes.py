@@ -141,7 +141,7 @@ class Old(sqlite3.Connection):
 
 sqlite3.connect = functools.partial(sqlite3.connect, factory=Old)
 sys.path.append(sys.argv[3])
-from pytest_intercode.databases.sqlite.origin import main
+from pytest_intercode.databases.sqlite.worker import main
 main()
 """
 
@@ -149,7 +149,7 @@ main()
 def test_what_python_3_10_lacks_is_not_needed(
     start: Start, tmp_path: Path, shop: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_intercode.databases.sqlite.forks._START", OLD)
+    monkeypatch.setattr("pytest_intercode.databases.sqlite.process._START", OLD)
     provider = SandboxProvider()
     script = tmp_path / "shop.sql"
     script.write_text(SHOP)
@@ -182,7 +182,7 @@ from pytest_intercode.core.task import Database, Limits
 engine = SqliteEngine()
 database = Database("sqlite", "shop", (Path(sys.argv[1]),))
 sessions = [engine.session(database, writes=writes, limits=Limits()) for writes in (True, False)]
-pids = [session._process.pid for session in sessions] + [engine._forks._origin.pid]
+pids = [session._process.pid for session in sessions] + [engine._forks._forker.pid]
 if os.fork() == 0:  # it holds every pipe of its parent's
     time.sleep(20)
     os._exit(0)
@@ -247,7 +247,7 @@ def test_a_process_that_is_killed_is_replaced(start: Start) -> None:
 
 def test_an_origin_that_is_killed_is_replaced(sqlite_engine: SqliteEngine, shop: Database) -> None:
     first = _session(sqlite_engine, shop)
-    origin = sqlite_engine._forks._origin
+    origin = sqlite_engine._forks._forker
     assert origin is not None
     os.kill(origin.pid, signal.SIGKILL)
     origin.wait()
@@ -263,7 +263,7 @@ def test_no_process_stays_when_sessions_end(sqlite_engine: SqliteEngine, shop: D
         session.close()
         session.close()
     assert not any(map(_alive, pids))
-    origin = sqlite_engine._forks._origin
+    origin = sqlite_engine._forks._forker
     assert origin is not None
     children = Path(f"/proc/{origin.pid}/task/{origin.pid}/children")
     _session(sqlite_engine, shop).close()  # the origin has heard of the others' end by now
@@ -276,7 +276,7 @@ def test_no_process_stays_when_sessions_end(sqlite_engine: SqliteEngine, shop: D
 def test_python_that_does_not_start(
     sqlite_engine: SqliteEngine, shop: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pytest_intercode.databases.sqlite.forks._START", "raise Exception('no')")
+    monkeypatch.setattr("pytest_intercode.databases.sqlite.process._START", "raise Exception('no')")
     with pytest.raises(SandboxError, match="SQLite's process cannot be started: Exception: no"):
         _session(sqlite_engine, shop)
     monkeypatch.undo()

@@ -155,7 +155,7 @@ def test_control_groups(bubblewrap: Bubblewrap) -> None:
         pytest.skip("no control groups here")
     limits = Limits(memory=100 * MIB, pids=40, cpus=0.5)
     box = bubblewrap.launch(SandboxSpec(HOST, limits=limits))
-    folders = bubblewrap._group_of[box].folders
+    folders = box.group.folders if box.group else {}
     values = {
         path.name: path.read_text().strip()
         for folder in folders.values()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_intercode.sandboxes.attached import AttachedSandbox, Probe
+from pytest_intercode.sandboxes.attached import AttachedSandbox
 from pytest_intercode.sandboxes.listing import ListingProbe
 from pytest_intercode.sandboxes.overlay import OUTSIDE, OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.protocol import DEPTH, Changes, Entry
@@ -23,7 +23,7 @@ from tests.support.backends import Backend
 SOON = 30.0
 
 
-def walk(backend: Backend, sandbox: AttachedSandbox) -> Probe:
+def walk(backend: Backend, sandbox: AttachedSandbox) -> ListingProbe | OverlayProbe:
     """Return the probe that walks the sandbox's layers on the host."""
     try:
         return backend.layers(sandbox)
@@ -31,12 +31,12 @@ def walk(backend: Backend, sandbox: AttachedSandbox) -> Probe:
         pytest.skip(str(why))
 
 
-def listing(backend: Backend, sandbox: AttachedSandbox) -> Probe:
+def listing(backend: Backend, sandbox: AttachedSandbox) -> ListingProbe | OverlayProbe:
     """Return the probe that asks the sandbox's own tools."""
     return ListingProbe(sandbox.admin, OUTSIDE)
 
 
-Make = Callable[[Backend, AttachedSandbox], Probe]
+Make = Callable[[Backend, AttachedSandbox], ListingProbe | OverlayProbe]
 both = pytest.mark.parametrize("make", [walk, listing])
 
 

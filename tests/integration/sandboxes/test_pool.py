@@ -183,7 +183,7 @@ def test_a_killed_process_frees_its_slot_and_its_place_in_line(
     holder = script(_HOLDER)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    line = tmp_path / "slots" / "line"
+    line = tmp_path / "slots" / "queue"
     await_true(lambda: len(list(line.iterdir())) == 1)
     slots = Slots(tmp_path / "slots", 1)
     stop = threading.Event()

@@ -47,7 +47,7 @@ def test_slots_bound_what_runs_at_once(tmp_path: Path, threads: ThreadPoolExecut
     for future in [threads.submit(use, both[number % 2]) for number in range(24)]:
         future.result(SOON)
     assert max(most) == 2
-    assert list((tmp_path / "line").iterdir()) == []
+    assert list((tmp_path / "queue").iterdir()) == []
 
 
 def test_slots_are_had_in_the_order_of_asking(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
@@ -58,7 +58,7 @@ def test_slots_are_had_in_the_order_of_asking(tmp_path: Path, threads: ThreadPoo
     waiting: list[Future[int | None]] = []
     for number in range(3):
         waiting.append(threads.submit(slots.take, stop))
-        await_true(lambda: len(list((tmp_path / "line").iterdir())) == number + 1)  # noqa: B023
+        await_true(lambda: len(list((tmp_path / "queue").iterdir())) == number + 1)  # noqa: B023
     for at in range(3):
         slots.give_back(slot)
         slot = waiting[at].result(SOON)
