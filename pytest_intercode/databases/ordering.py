@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_intercode.databases.scan import Statement, Token, is_word
+from pytest_intercode.databases.scan import Statement, Token, is_word, unquoted
 
 __all__ = ["Ordered", "show_order"]
 
@@ -126,7 +126,7 @@ def _column(term: Sequence[Token], columns: Sequence[str]) -> int | None:
     if term[0].kind == "number":
         return int(text) - 1 if text.isdecimal() and 0 < int(text) <= len(columns) else None
     if term[0].kind == "name":
-        text = text[1:-1].replace(text[0] * 2, text[0])
+        text = unquoted(text)
     elif term[0].kind != "word":
         return None
     named = [at for at, column in enumerate(columns) if column.casefold() == text.casefold()]

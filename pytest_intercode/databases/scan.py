@@ -8,13 +8,13 @@ statement is never relied on for safety; engines enforce what a session may do.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
-__all__ = ["Dialect", "Statement", "Token", "is_word", "scan", "split"]
+__all__ = ["Dialect", "Statement", "Token", "is_word", "normalised", "scan", "split", "unquoted"]
 
 Dialect: TypeAlias = Literal["sqlite", "mysql"]
 Kind: TypeAlias = Literal["word", "name", "string", "number", "mark", "conditional", "space"]
@@ -84,6 +84,20 @@ class Token(NamedTuple):
 def is_word(token: Token, *words: str) -> bool:
     """Whether a token is one of some words, which are given in capitals."""
     return token.kind == "word" and token.text.upper() in words
+
+
+def unquoted(name: str) -> str:
+    """Return a name without the quotes around it."""
+    return name[1:-1].replace(name[0] * 2, name[0])
+
+
+def normalised(tokens: Iterable[Token]) -> str:
+    """Write tokens with one space between them, words in capitals and names without quotes."""
+    written = []
+    for token in tokens:
+        text = unquoted(token.text) if token.kind == "name" else token.text
+        written.append(text.upper() if token.kind in ("word", "name") else text)
+    return " ".join(written)
 
 
 def scan(text: str, dialect: Dialect) -> Iterator[Token]:

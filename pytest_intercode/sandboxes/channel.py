@@ -270,12 +270,12 @@ class Channel:
     # -- stopping and restarting
 
     def _kill(self) -> None:
-        """Kill what the action started; all there is when that does not help."""
-        # So many processes of earlier actions are a fork bomb, which would come back.
-        if self._killed("") and self._processes() <= _MANY:
-            return
-        if not self._killed("all"):
+        """Kill what the action started, and earlier jobs too if they are a fork bomb."""
+        if not self._killed(""):
             raise SandboxError("the sandbox does not answer after a kill")
+        # So many processes of earlier actions are a fork bomb, which would come back.
+        if self._processes() > _MANY:
+            self._killed("all")
 
     def _has_bomb(self) -> bool:
         try:
@@ -286,7 +286,8 @@ class Channel:
     def _killed(self, scope: Literal["", "all"]) -> bool:
         nonce = secrets.token_hex(8)
         self._send(f"K {nonce} {scope}".encode())
-        return self._await("K", nonce, _PATIENCE) is not None
+        # For long: the keeper takes commands in order, so nothing else would be done sooner.
+        return self._await("K", nonce, 5 * _PATIENCE) is not None
 
     def _start_shell(self, first: bytes = b"") -> None:
         nonce = secrets.token_hex(8)

@@ -48,11 +48,19 @@ processes() {
   for p in /proc/[0-9]*; do found="$found ${p#/proc/}"; done
 }
 slaughter() { # only builtins: a fork bomb leaves no room for another process
-  local p
+  local p parent spared=" 1 $1 " jobs=" $1 "
+  jobs=${jobs/ 1 / } jobs=${jobs/ $shell / }
   kill -STOP -1
   for p in /proc/[0-9]*; do
     p=${p#/proc/}
-    case " 1 $1 " in *" $p "*) ;; *) kill -KILL "$p" ;; esac
+    case $spared in *" $p "*) continue ;; esac
+    parent=
+    read -r parent <"/proc/$p/stat"
+    parent=${parent##*) } parent=${parent#* } parent=${parent%% *}
+    case $jobs in
+    *" ${parent:-none} "*) jobs="$jobs$p " ;; # what an earlier job has started since
+    *) kill -KILL "$p" ;;
+    esac
   done
   [ "$shell" = 0 ] || kill -KILL "$shell"
   kill -CONT -1

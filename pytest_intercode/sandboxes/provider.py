@@ -33,15 +33,6 @@ class _Images(Protocol):
     def resolve(self, source: ImageSource) -> str: ...
 
 
-class _Shared:
-    """One thing that environments share; its lock is held while it is made."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.made = False
-        self.value: Any = None
-
-
 class SandboxProvider:
     """Starts the backend when the first sandbox is needed, and ends everything on ``close``.
 
@@ -85,8 +76,8 @@ class SandboxProvider:
         self._started = False
         self._closed = False
         self._process = MakingProcess("these sandboxes belong", "the environment")
-        self._shared: dict[str, _Shared] = {}
-        self._made: list[Any] = []  # of it, in order
+        self._shared: dict[str, Any] = {}
+        self._shared_locks: dict[str, threading.RLock] = {}  # each is held while its value is made
         self._sharing = threading.Lock()
         self._background: ThreadPoolExecutor | None = None
 
@@ -182,19 +173,18 @@ class SandboxProvider:
         """
         self._process.check()
         with self._sharing:
-            shared = self._shared.setdefault(name, _Shared())
-        with shared.lock:
-            if not shared.made:
+            lock = self._shared_locks.setdefault(name, threading.RLock())
+        with lock:
+            if name not in self._shared:
                 value = make()
                 with self._sharing:
                     closed = self._closed
                     if not closed:
-                        self._made.append(value)
+                        self._shared[name] = value
                 if closed:
                     _close(value)
                     raise SandboxError(RUN_IS_OVER)
-                shared.made, shared.value = True, value
-            found: Result = shared.value
+            found: Result = self._shared[name]
             return found
 
     def close(self) -> None:
@@ -209,7 +199,7 @@ class SandboxProvider:
             self._pool.close()
         if self._background is not None:
             self._background.shutdown(wait=True, cancel_futures=True)
-        for shared in reversed(self._made):
+        for shared in reversed(self._shared.values()):
             _close(shared)
         if self._started:
             self._engine.close()

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.databases.mysql.wire import Watch, failures
 from pytest_intercode.databases.protocol import Cell, State, Table
-from pytest_intercode.databases.scan import scan
+from pytest_intercode.databases.scan import normalised, scan
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
@@ -44,23 +44,42 @@ def read_state(server: MySqlServer, account: str, database: str, *, uncommitted:
         watch.begin(_SECONDS, _WIRE)
         with root.cursor() as cursor:
             cursor.execute("SET SESSION lock_wait_timeout = 1")
-        views = _Views(server, account, database)
-        return _Reader(root, database, views.rows).state(uncommitted)
+        return _Reader(server, account, database, root).state(uncommitted)
     finally:
         watch.end()
         root.close()
 
 
-class _Views:
-    """What views show to the agent's account."""
-
-    def __init__(self, server: MySqlServer, account: str, database: str) -> None:
+class _Reader:
+    def __init__(
+        self, server: MySqlServer, account: str, database: str, root: Connection[Any]
+    ) -> None:
         self._server = server
         self._account = account
         self._database = database
+        self._root = root
 
-    def rows(self, view: str) -> tuple[tuple[Cell, ...], ...] | None:
-        """Return a view's rows, or None if it cannot be read, or not soon."""
+    def state(self, uncommitted: bool) -> State:
+        columns: dict[str, _Facts] = defaultdict(list)
+        for row in _sorted(self._about("columns", "table_schema"), "ordinal_position"):
+            columns[row["table_name"]].append(row)
+        tables: dict[str, Table] = {}
+        others: dict[str, str] = {}
+        for row in self._about("tables", "table_schema"):
+            name = row["table_name"]
+            if row["table_type"] == "BASE TABLE":
+                tables[name] = self._table(name, columns[name])
+            else:
+                shown = self._view(name)
+                named = tuple((column["column_name"], "") for column in columns[name])
+                tables[name] = Table(named, shown or (), truncated=shown is None)
+                others[f"view {name}"] = ""
+        others.update(self._keys())
+        others.update(self._programs())
+        return State(tables, others, uncommitted)
+
+    def _view(self, view: str) -> tuple[tuple[Cell, ...], ...] | None:
+        """Return what a view shows to the agent's account; None if it cannot be read soon."""
         problems: tuple[type[Exception], ...] = (*failures(), UnicodeDecodeError)
         number = 0
         watch = Watch(lambda what: self._server.kill(number, what))
@@ -81,37 +100,6 @@ class _Views:
             watch.end()
             with contextlib.suppress(Exception):
                 connection.close()
-
-
-class _Reader:
-    def __init__(
-        self,
-        root: Connection[Any],
-        database: str,
-        view: Callable[[str], tuple[tuple[Cell, ...], ...] | None],
-    ) -> None:
-        self._root = root
-        self._database = database
-        self._view = view
-
-    def state(self, uncommitted: bool) -> State:
-        columns: dict[str, _Facts] = defaultdict(list)
-        for row in _sorted(self._about("columns", "table_schema"), "ordinal_position"):
-            columns[row["table_name"]].append(row)
-        tables: dict[str, Table] = {}
-        others: dict[str, str] = {}
-        for row in self._about("tables", "table_schema"):
-            name = row["table_name"]
-            if row["table_type"] == "BASE TABLE":
-                tables[name] = self._table(name, columns[name])
-            else:
-                shown = self._view(name)
-                named = tuple((column["column_name"], "") for column in columns[name])
-                tables[name] = Table(named, shown or (), truncated=shown is None)
-                others[f"view {name}"] = ""
-        others.update(self._keys())
-        others.update(self._programs())
-        return State(tables, others, uncommitted)
 
     def _table(self, name: str, columns: _Facts) -> Table:
         declared = tuple((row["column_name"], _declaration(row)) for row in columns)
@@ -232,14 +220,7 @@ def _part(row: Mapping[str, Any]) -> str:
 
 
 def _normalised(sql: str) -> str:
-    """Write SQL with one space between its tokens, words in capitals and names without quotes."""
-    written = []
-    for token in scan(sql, "mysql"):
-        if token.kind == "name":
-            written.append(token.text[1:-1].replace("``", "`").upper())
-        else:
-            written.append(token.text.upper() if token.kind == "word" else token.text)
-    return " ".join(written)
+    return normalised(scan(sql, "mysql"))
 
 
 def _sorted(rows: Iterable[dict[str, Any]], by: str) -> _Facts:

@@ -118,10 +118,11 @@ class Watch:
 
     def _step(self) -> None:
         self._kills += 1
-        self._due = time.monotonic() + _PATIENCE
         if self._kills > 2:
             raise NoAnswer("the server does not answer")
         self._kill("QUERY" if self._kills == 1 else "CONNECTION")
+        # From now on, as a kill itself may have to wait, for another one or a busy server.
+        self._due = time.monotonic() + _PATIENCE
 
 
 class _WatchedSocket(socket.socket):

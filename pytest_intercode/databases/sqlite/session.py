@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from pytest_intercode.databases.protocol import Answer, State
+from pytest_intercode.databases.protocol import Answer, ResultSet, State
 from pytest_intercode.databases.scan import split
 from pytest_intercode.databases.sqlite.process import Lost, Reply, SqliteProcess
-from pytest_intercode.databases.sqlite.state import Rows, read_state
+from pytest_intercode.databases.sqlite.state import read_state
 from pytest_intercode.errors import SandboxError
 
 __all__ = ["SqliteSession"]
@@ -170,10 +170,9 @@ class SqliteSession:
 def _read(process: SqliteProcess) -> State:
     until = time.monotonic() + _STATE_TIMEOUT
 
-    def ask(queries: Sequence[str]) -> list[Rows]:
+    def ask(queries: Sequence[str]) -> list[ResultSet]:
         left = min(max(0.0, until - time.monotonic()), _TABLE_TIMEOUT)
         replies = process.batch(queries, left, max_rows=_STATE_ROWS, max_bytes=_STATE_BYTES)
-        results = [reply.result for reply in replies]
-        return [Rows() if r is None else Rows(r.columns, r.rows, r.truncated) for r in results]
+        return [reply.result or ResultSet((), (), truncated=True) for reply in replies]
 
     return read_state(ask)

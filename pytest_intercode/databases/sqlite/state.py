@@ -8,33 +8,20 @@ an agent's temporary tables hide nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
-from pytest_intercode.databases.protocol import Cell, State, Table
-from pytest_intercode.databases.scan import Token, is_word, scan
+from pytest_intercode.databases.protocol import Cell, ResultSet, State, Table
+from pytest_intercode.databases.scan import is_word, normalised, scan
 
-__all__ = ["Ask", "Rows", "read_state"]
-
-
-@dataclass(frozen=True)
-class Rows:
-    """What a question of ours gave: column names and rows, all of them or not."""
-
-    columns: tuple[str, ...] = ()
-    rows: tuple[tuple[Cell, ...], ...] = ()
-    truncated: bool = True
+__all__ = ["Ask", "read_state"]
 
 
-Ask: TypeAlias = "Callable[[Sequence[str]], list[Rows]]"
+Ask: TypeAlias = Callable[[Sequence[str]], "list[ResultSet]"]
+"""Runs queries; one that fails gives an empty result that is truncated."""
 
 
 def read_state(ask: Ask) -> State:
-    """Return the state of the database ``main``.
-
-    Args:
-        ask: runs queries, and returns what each gave.
-    """
+    """Return the state of the database ``main``."""
     listing, objects = ask(
         ["PRAGMA main.table_list", "SELECT type, name, tbl_name, sql FROM main.sqlite_master"]
     )
@@ -53,7 +40,9 @@ def read_state(ask: Ask) -> State:
             tables[name] = Table(named, shown.rows, shown.truncated)
             others[f"view {name.casefold()}"] = ""
         elif sql is not None:
-            others[f"{kind} {name.casefold()} on {table.casefold()}"] = _joined(_tokens(sql))
+            others[f"{kind} {name.casefold()} on {table.casefold()}"] = normalised(
+                scan(sql, "sqlite")
+            )
     answers = ask([query for name in made for query in _questions(name)]) if made else []
     answered = {name: answers[4 * at : 4 * at + 4] for at, name in enumerate(made)}
     primary = {name.casefold(): _primary(columns) for name, (columns, *_) in answered.items()}
@@ -85,7 +74,7 @@ def _questions(name: str) -> list[str]:
     ]
 
 
-def _columns(answer: Rows) -> tuple[tuple[str, str], ...]:
+def _columns(answer: ResultSet) -> tuple[tuple[str, str], ...]:
     columns = []
     for _, column, declared, required, default, key, hidden in answer.rows:
         words = [_affinity(declared)]
@@ -112,12 +101,12 @@ def _affinity(declared: str) -> str:
     return "NUMERIC" if declared else "BLOB"
 
 
-def _primary(columns: Rows) -> list[str]:
+def _primary(columns: ResultSet) -> list[str]:
     """Return the columns of a table's primary key, in the key's order."""
     return [row[1] for row in sorted(columns.rows, key=lambda row: int(row[5])) if row[5]]
 
 
-def _foreign_keys(answer: Rows, primary: Mapping[str, list[str]]) -> list[str]:
+def _foreign_keys(answer: ResultSet, primary: Mapping[str, list[str]]) -> list[str]:
     """Return a table's foreign keys; one that names no columns is to the primary key."""
     keys: dict[Cell, list[tuple[Cell, ...]]] = {}
     for number, place, target, column, to, on_update, on_delete, *_rest in answer.rows:
@@ -127,35 +116,17 @@ def _foreign_keys(answer: Rows, primary: Mapping[str, list[str]]) -> list[str]:
     return [str(sorted(key, key=repr)).casefold() for key in keys.values()]
 
 
-def _unique(answer: Rows) -> list[str]:
+def _unique(answer: ResultSet) -> list[str]:
     """Return the indexes that stand for a table's unique columns."""
     return [row[1] for row in answer.rows if row[2] and row[3] == "u"]
 
 
 def _checks(sql: str) -> list[str]:
-    tokens = _tokens(sql)
+    tokens = list(scan(sql, "sqlite"))
     checks = []
     for at, token in enumerate(tokens[:-1]):
         if is_word(token, "CHECK") and tokens[at + 1].text == "(":
             inside = tokens[at + 2 :]
             end = next((n for n, t in enumerate(inside) if t.depth <= token.depth), len(inside))
-            checks.append(_joined(inside[:end]))
+            checks.append(normalised(inside[:end]))
     return checks
-
-
-def _tokens(sql: str) -> list[Token]:
-    return list(scan(sql, "sqlite"))
-
-
-def _joined(tokens: list[Token]) -> str:
-    """Write tokens with one space between them, words in capitals and names without quotes."""
-    written = []
-    for token in tokens:
-        if token.kind == "word":
-            written.append(token.text.upper())
-        elif token.kind == "name":
-            inner = token.text[1:-1].replace(token.text[0] * 2, token.text[0])
-            written.append(inner.upper())
-        else:
-            written.append(token.text)
-    return " ".join(written)

@@ -11,11 +11,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.errors import EngineUnavailable, SandboxError
 from pytest_intercode.sandboxes.docker.container import AttachedStreams, Container, host_config
+from pytest_intercode.sandboxes.docker.images import plain
 from pytest_intercode.sandboxes.docker.reaper import Reaper
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 
@@ -87,12 +88,8 @@ def _may_not_open(address: str) -> bool:
     return address.startswith("unix://") and path.exists() and not os.access(path, os.W_OK)
 
 
-def _this_process() -> str:
-    """Name this process so that another run can tell whether it still lives."""
-    return _owner_name(os.getpid())
-
-
 def _owner_name(pid: int) -> str:
+    """Name a process so that another run can find out whether it still lives."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     machine = boot.read_text().strip() if boot.exists() else socket.gethostname()
     try:
@@ -106,7 +103,7 @@ def _owner_name(pid: int) -> str:
 def _is_dead(owner: str) -> bool:
     """Whether a container's owner ran here, in this machine's present life, and is gone."""
     words = owner.split(" ")
-    mine = _this_process().split(" ")
+    mine = _owner_name(os.getpid()).split(" ")
     if len(words) != 4 or words[:2] != mine[:2]:
         return False
     return _owner_name(int(words[2])).split(" ")[3] != words[3]
@@ -128,7 +125,7 @@ class DockerEngine:
     def __init__(self, api: APIClient | None = None) -> None:
         self.api = api or connect()
         self.run = secrets.token_hex(6)
-        self._labels = {RUN_LABEL: self.run, OWNER_LABEL: _this_process()}
+        self._labels = {RUN_LABEL: self.run, OWNER_LABEL: _owner_name(os.getpid())}
         self._reaper = Reaper(RUN_LABEL, self.run)
         self._process = MakingProcess()
 
@@ -224,16 +221,10 @@ class DockerEngine:
 @contextlib.contextmanager
 def _engine_errors(what: str) -> Iterator[None]:
     """Turn the SDK's and its HTTP library's errors into ours."""
-    from docker.errors import APIError, DockerException
+    from docker.errors import DockerException
     from requests.exceptions import RequestException
 
     try:
         yield
-    except APIError as error:
-        raise SandboxError(f"{what}: {_plain(error)}") from None
     except (DockerException, RequestException) as error:
-        raise SandboxError(f"{what}: {error}") from None
-
-
-def _plain(error: Any) -> str:
-    return " ".join(str(error.explanation or error).split())
+        raise SandboxError(f"{what}: {plain(error)}") from None

@@ -22,7 +22,7 @@ from pytest_intercode.suites.files import context_files
 if TYPE_CHECKING:
     from docker import APIClient
 
-__all__ = ["Images", "build_context"]
+__all__ = ["Images", "build_context", "plain"]
 
 _REPOSITORY = "pytest-intercode"
 _FROM = re.compile(r"^\s*ARG\s+BASE=(\S+)", re.IGNORECASE | re.MULTILINE)
@@ -120,9 +120,8 @@ class Images:
         try:
             self._api.pull(repository, tag=tag)
         except (APIError, RequestException) as error:
-            reason = " ".join(str(getattr(error, "explanation", None) or error).split())
             raise ImageError(
-                f"{what} is not on this machine and cannot be pulled: {reason}. "
+                f"{what} is not on this machine and cannot be pulled: {plain(error)}. "
                 "Load it with 'docker load' or 'docker import', or name another with "
                 f"--intercode-base-image {name}=REPLACEMENT"
             ) from None
@@ -159,10 +158,15 @@ class Images:
                         self._progress(f"  step {step[1]}/{step[2]}: {step[3][:90]}")
                 failure = failure or str(event.get("error") or "")
         except (APIError, RequestException) as error:
-            failure = " ".join(str(getattr(error, "explanation", None) or error).split())
+            failure = plain(error)
         if failure or self._image_id(tag) is None:
             lines = "".join(f"\n    {line}" for line in last)
             raise ImageError(f"{dockerfile} does not build: {failure or 'no image'}{lines}")
+
+
+def plain(error: Exception) -> str:
+    """Return what the engine says about an error, in one line."""
+    return " ".join(str(getattr(error, "explanation", None) or error).split())
 
 
 def build_context(dockerfile: Path, more: Iterable[tuple[str, Path]] = ()) -> bytes:
