@@ -18,7 +18,7 @@ from benchmarks.table import Bound, Part, against
 from pytest_intercode.agents.oracle import make_oracle
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.bash.strict import BashEnvironment
-from pytest_intercode.rollouts.episode import run_episode
+from pytest_intercode.rollouts.turn_loop import run_episode
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
 TASK = Task("t", "Print 7", ("echo 7",), "bash", "benchmark", "benchmark")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pytest_intercode.rescoring.function import RewardFunction
     from pytest_intercode.rescoring.rescored import Change, Rescored, rescore
     from pytest_intercode.results.reading import read_results
-    from pytest_intercode.rollouts.episode import run_episode
+    from pytest_intercode.rollouts.turn_loop import run_episode
     from pytest_intercode.sandboxes.protocol import Changes, Entry, Execution, Sandbox, SandboxSpec
     from pytest_intercode.sandboxes.provider import SandboxProvider
     from pytest_intercode.suites.loader import Suite, load_suite
@@ -148,7 +148,7 @@ _HOMES = {
     "read_results": "results.reading",
     "register_environment": "environments.registry",
     "rescore": "rescoring.rescored",
-    "run_episode": "rollouts.episode",
+    "run_episode": "rollouts.turn_loop",
     "spend": "agents.ledger",
     "think": "agents.ledger",
 }

@@ -17,7 +17,7 @@
     │   ├── SandboxError         a sandbox that did not start, or died
     │   └── FetchError           data that could not be fetched
     ├── AgentError               the agent's fault: it raised, or its action is no string
-    ├── EpisodeHalted            an episode that runs ahead is not wanted any more
+    ├── RolloutCancelled         a rollout was cancelled: its result is not wanted any more
     └── BudgetExhausted          raised at the agent by ``env.step`` when its turns are used up
 
 Messages of the first three are one line that says what, where, what is allowed and how to mend it.
@@ -34,7 +34,6 @@ __all__ = [
     "BudgetExhausted",
     "ConfigurationError",
     "EngineUnavailable",
-    "EpisodeHalted",
     "FetchError",
     "GoldError",
     "GoldRefused",
@@ -43,6 +42,7 @@ __all__ = [
     "IntercodeError",
     "MissingFile",
     "MissingProgram",
+    "RolloutCancelled",
     "SandboxError",
     "SuiteError",
     "TaskError",
@@ -113,8 +113,8 @@ class BudgetExhausted(IntercodeError):
     """The episode is over: no further action is run."""
 
 
-class EpisodeHalted(IntercodeError):
-    """The episode was ended from another thread, and says nothing of the agent."""
+class RolloutCancelled(IntercodeError):
+    """A rollout was cancelled from another thread, and says nothing about the agent."""
 
 
 class LeftBehindWarning(UserWarning):

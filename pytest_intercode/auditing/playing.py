@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_intercode.agents.agent_environment import AgentEnvironment
+from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.reward import Reward
-from pytest_intercode.core.task import Task
+from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.turn import Observation
-from pytest_intercode.environments.registry import environment_class
-from pytest_intercode.errors import SandboxError
+from pytest_intercode.rollouts.rollout import Rollout, Services
+from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.python_tests import entry_of
 
@@ -94,39 +97,29 @@ def play(
         TaskError: gold did not run to its end.
         InfrastructureError: no sandbox could be had.
     """
-    try:
-        return _play(provider, task, answer, action_timeout, pause)
-    except SandboxError:
-        return _play(provider, task, answer, action_timeout, pause)
+    actions = answer.actions
 
-
-def _play(
-    provider: SandboxProvider,
-    task: Task,
-    answer: Answer,
-    action_timeout: float | None,
-    pause: float,
-) -> Played:
-    cls = environment_class(task.env, "strict")
-    environment = cls(provider, action_timeout=action_timeout)
-    observations: list[Observation] = []
-    try:
-        environment.reset(task=task)
+    def act(_: TaskView, env: AgentEnvironment) -> None:
         time.sleep(pause)
-        for action in answer.actions:
-            if environment.over:
-                break
-            observations.append(environment.step(action)[0])
-        if not environment.over:
-            environment.submit(answer.submitted)
-        reward = environment.end("stopped")
-        seconds = [turn.seconds for turn in environment.turns[: len(answer.actions)]]
+        for action in actions:
+            _observation, _reward, terminated, truncated, _info = env.step(action)
+            if terminated or truncated:
+                return
+        env.submit(answer.submitted)
+
+    spec = RolloutSpec(task, action_timeout=action_timeout)
+    rollout = Rollout(spec, Services(provider, isolate=lambda: contextlib.nullcontext([])))
+    try:
+        environment = rollout.make_environment()
+        rollout.prepare(environment)
+        record = rollout.run(Agent("loop", run=act), environment)
+        played = record.turns[: len(actions)]
         return Played(
-            reward,
-            tuple(observations),
-            environment.end_state(),
+            Reward(record.reward, record.parts, record.reason),
+            tuple(Observation(turn.observation, executed=bool(turn.executed)) for turn in played),
+            record.state,
             environment.over,
-            max(seconds, default=0.0),
+            max((turn.seconds for turn in played), default=0.0),
         )
     finally:
-        environment.close()
+        rollout.close()

@@ -19,9 +19,10 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Observation, Profile, StepResult, Turn
 from pytest_intercode.environments.task_order import TaskOrder
-from pytest_intercode.errors import BudgetExhausted, ConfigurationError
+from pytest_intercode.errors import BudgetExhausted, ConfigurationError, SandboxError
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.stock import Order
 
 __all__ = ["Environment"]
 
@@ -84,6 +85,8 @@ class Environment(abc.ABC):
         self._best_state: dict[str, Any] = {}
         self._latest: Reward | None = None  # of the present state, if it was graded
         self._acting = False  # an action runs, and nothing is graded
+        self._cancelled = ""
+        self._orders: list[Order] = []  # sandboxes that the episode has asked for
         self._lock = threading.RLock()
         self._process = MakingProcess("this environment belongs", "one")
 
@@ -208,7 +211,10 @@ class Environment(abc.ABC):
         self._process.check()
         with self._lock:
             task = self.tasks.choose(task, seed=seed, options=options)
+            if self._cancelled:
+                raise SandboxError(f"the environment was cancelled: {self._cancelled}")
             self.stop()
+            self._orders.clear()
             self.task = task
             self.turns = []
             self.final = self._best = self._latest = None
@@ -302,6 +308,27 @@ class Environment(abc.ABC):
         self._over = self._over or reason
         if self._acting:
             self.interrupt()
+
+    def cancel(self, reason: str) -> None:
+        """End the episode from another thread, be it in a reset, an action or a grading.
+
+        What runs raises :class:`~pytest_intercode.errors.SandboxError`; nothing is graded, and
+        the environment can only be closed.
+        """
+        self._cancelled = self._cancelled or reason
+        self._over = self._over or reason
+        for order in list(self._orders):
+            order.cancel()
+        self.interrupt()
+        self.abandon()
+
+    def order(self, spec: SandboxSpec) -> Order:
+        """Ask for a sandbox; waiting for it ends when the episode is cancelled."""
+        order = self.provider.order(spec)
+        self._orders.append(order)
+        if self._cancelled:
+            order.cancel()
+        return order
 
     def close(self) -> None:
         """End the episode's sandboxes; may be called twice. Does nothing in a forked child."""

@@ -104,11 +104,18 @@ class ShellEnvironment(Environment):
         if self._sandbox is not None:
             self._sandbox.interrupt()
 
+    def cancel(self, reason: str) -> None:
+        """End the episode from another thread, with its sandbox."""
+        super().cancel(reason)
+        sandbox = self._sandbox
+        if sandbox is not None:
+            sandbox.close()
+
     def start(self, task: Task) -> None:
         """Start the agent's sandbox and prepare it."""
         self._last = None
         self._began = time.time()
-        self._sandbox = self.provider.acquire(self.spec(task, self.provider))
+        self._sandbox = self.order(self.spec(task, self.provider)).wait()
         self.prepare(self._sandbox, task)
 
     def prepare(self, sandbox: Sandbox, task: Task) -> None:

@@ -12,8 +12,10 @@ from gymnasium.error import ClosedEnvironmentError, InvalidAction, ResetNeeded
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.making import make
-from pytest_intercode.errors import GoldRefused, SandboxError
+from pytest_intercode.errors import GoldRefused
 from pytest_intercode.gym.text import MAX_LENGTH, UnicodeText, clipped
+from pytest_intercode.rollouts.rollout import Rollout, Services
+from pytest_intercode.rollouts.spec import RolloutSpec
 
 if TYPE_CHECKING:
     from pytest_intercode.core.task import Task
@@ -128,10 +130,10 @@ class IntercodeEnv(gymnasium.Env[str, str]):
         return self._shown(first), {"task_id": task.id, **info}
 
     def _started(self, task: Task) -> tuple[str, dict[str, Any]]:
-        try:
-            return self.environment.reset(task=task)
-        except SandboxError:
-            return self.environment.reset(task=task)  # once more, on a fresh one
+        environment = self.environment
+        rollout = Rollout(RolloutSpec(task), Services(environment.provider))
+        rollout.prepare(environment)
+        return environment.first, {"task": task.view(environment.max_turns)}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Run one action, or end the episode if it is ``submit``.

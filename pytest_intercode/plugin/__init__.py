@@ -41,7 +41,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, and the session if the command line asks for one."""
+    """Register the marker, and start a run if the command line asks for one."""
     config.addinivalue_line(
         "markers",
         "intercode(env, suite, dataset, hardness, tags, ids): on an item, its task; on a test "
@@ -53,14 +53,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if not asked:
         return
     from pytest_intercode.errors import ConfigurationError
-    from pytest_intercode.plugin.collection import BundledFirst, BundledSuites
-    from pytest_intercode.plugin.session import session_of
+    from pytest_intercode.plugin.startup import start
 
     try:
-        session = session_of(config)
-        session.take_arguments()
-        config.pluginmanager.register(BundledSuites(session), "intercode-bundled")
-        config.pluginmanager.register(BundledFirst(), "intercode-bundled-first")
+        start(config)
     except ConfigurationError as error:
         raise pytest.UsageError(str(error)) from None
 

@@ -9,8 +9,7 @@ from pytest_intercode.auditing.findings import Finding
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import harmless
 from pytest_intercode.errors import InfrastructureError
-from pytest_intercode.plugin.collection import Suite
-from pytest_intercode.plugin.session import session_of
+from pytest_intercode.plugin.run import SUITE_TASKS, run_of
 
 _AUDITORS = pytest.StashKey[Auditor]()
 
@@ -18,13 +17,14 @@ _AUDITORS = pytest.StashKey[Auditor]()
 @pytest.fixture
 def faults(request: pytest.FixtureRequest, intercode_task: Task) -> list[Finding]:
     """What is wrong with the task; found in setup, so that a fault of the machine is an error."""
-    suite: Suite = request.node.getparent(Suite)
+    suite: pytest.Module = request.node.getparent(pytest.Module)
     if _AUDITORS not in suite.stash:
-        provider = session_of(request.config).provider
-        suite.stash[_AUDITORS] = Auditor(suite.tasks(), provider)
+        provider = run_of(request.config).provider
+        suite.stash[_AUDITORS] = Auditor(suite.stash[SUITE_TASKS], provider)
+    auditor = suite.stash[_AUDITORS]
     spoiled = ""
     try:
-        found, left_out = suite.stash[_AUDITORS].faults(intercode_task)
+        found, left_out = auditor.faults(intercode_task)
     except InfrastructureError as error:
         spoiled = harmless(str(error))
     if spoiled:  # outside of the handler, or pytest would show the error twice

@@ -15,7 +15,7 @@ import pytest
 
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.plugin.session import IntercodeSession, session_of
+from pytest_intercode.plugin.run import SUITE_TASKS, Run, run_of
 
 __all__ = ["BundledSuites", "Suite", "parametrize"]
 
@@ -41,7 +41,7 @@ class Suite(pytest.Module):
 
     def _getobj(self) -> ModuleType:
         try:
-            audit = session_of(self.config).settings.audit
+            audit = run_of(self.config).settings.audit
         except ConfigurationError as error:
             raise self.CollectError(str(error)) from None
         if audit:
@@ -62,15 +62,17 @@ class Suite(pytest.Module):
         Raises:
             ConfigurationError: the file is not a suite.
         """
-        tasks = session_of(self.config).tasks
-        return tasks.file(self.path) if self.env is None else tasks.bundled()[self.env]
+        selection = run_of(self.config).tasks
+        tasks = selection.file(self.path) if self.env is None else selection.bundled()[self.env]
+        self.stash[SUITE_TASKS] = tasks
+        return tasks
 
 
 class BundledSuites:
     """Adds the bundled suites that were asked for to what pytest collects."""
 
-    def __init__(self, session: IntercodeSession) -> None:
-        self._session = session
+    def __init__(self, run: Run) -> None:
+        self._run = run
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(
@@ -79,7 +81,7 @@ class BundledSuites:
         """Append our suites to the session's own report."""
         report = yield
         if isinstance(collector, pytest.Session) and report.passed:
-            suites = [Suite.bundled(collector, env) for env in self._session.tasks.bundled()]
+            suites = [Suite.bundled(collector, env) for env in self._run.tasks.bundled()]
             report.result = [*report.result, *suites]
         return report
 
@@ -114,7 +116,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     if suite is None and mark is None:
         return  # the task is the user's own to give; if it is not, our fixture says so
     try:
-        selection = session_of(metafunc.config).tasks
+        selection = run_of(metafunc.config).tasks
         if suite is not None:
             tasks = suite.tasks()
         else:
@@ -135,13 +137,13 @@ def _marks(
 ) -> list[pytest.MarkDecorator]:
     """Return the marks of a task; tasks that are alike share them."""
     config = metafunc.config
-    session = session_of(config)
-    offline = "network" in task.tags and not session.settings.network
+    run = run_of(config)
+    offline = "network" in task.tags and not run.settings.network
     skip = task.skip or ("it needs the network: give --intercode-network" if offline else None)
-    baseline = session.baseline
+    baseline = run.baseline
     before = baseline and baseline.may_fail(task, metafunc.definition.nodeid)
     # What is wrong with a task's gold is acknowledged in its audit.
-    may_fail = None if session.settings.audit else task.xfail or before
+    may_fail = None if run.settings.audit else task.xfail or before
     key = (task.env, task.suite, task.dataset, task.hardness, task.tags, may_fail, skip)
     if key not in made:
         for name in (task.env, *task.tags):

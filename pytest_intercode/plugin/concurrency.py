@@ -1,4 +1,8 @@
-"""Which episodes are begun and when, and how pytest's items come by them."""
+"""``--intercode-concurrency``: rollouts that run before their items' turns, in one process.
+
+Items are reported in order, as always. While pytest waits for one, the rollouts of those after it
+run on threads of their own; in an item's turn its fixtures find its rollout, running or over.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,21 @@ import time
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import pytest
 
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.task import Task
+from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
-from pytest_intercode.plugin.job import EpisodeAhead
+from pytest_intercode.plugin.execution import InlineExecution
 from pytest_intercode.plugin.live_line import LiveLine
-from pytest_intercode.plugin.order import Turns
-from pytest_intercode.plugin.output import Router
-from pytest_intercode.plugin.reporter import reporter_of
-from pytest_intercode.plugin.session import task_of
+from pytest_intercode.plugin.order import ItemOrder
+from pytest_intercode.plugin.output import Output, Router
+from pytest_intercode.plugin.reporter import Reporter, reporter_of
+from pytest_intercode.plugin.run import Run, task_of
 from pytest_intercode.plugin.workarounds import (
     log_level_held,
     may_be_tried_again,
@@ -27,73 +35,101 @@ from pytest_intercode.plugin.workarounds import (
 )
 from pytest_intercode.plugin.xdist import is_worker
 from pytest_intercode.results.writing import episode_row
-from pytest_intercode.rollouts.isolation import OUR_THREADS, Commons
-from pytest_intercode.rollouts.owners import followed, owning
-from pytest_intercode.rollouts.scheduler import Scheduler
+from pytest_intercode.rollouts.executors.concurrent import (
+    ConcurrentExecutor,
+    ConcurrentHandle,
+    PhaseName,
+)
+from pytest_intercode.rollouts.executors.handle import Handle
+from pytest_intercode.rollouts.isolation import SharedProcess, followed, isolated, owner, owning
 
-if TYPE_CHECKING:
-    from pytest_intercode.core.record import EpisodeRecord
-    from pytest_intercode.environments.base import Environment
-    from pytest_intercode.plugin.session import IntercodeSession
-
-__all__ = ["Ahead"]
+__all__ = ["ConcurrentExecution"]
 
 Result = TypeVar("Result")
 _GLANCE = 0.2  # seconds between two looks at what runs, while pytest waits
-_FAREWELL = 10.0  # seconds for what is halted to close its sandboxes
-_FORESIGHT = 64  # items whose sandboxes the pool may think of
+_PATIENCE = 10.0  # seconds for cancelled rollouts to close their sandboxes
+_LOOK_AHEAD = 64  # items whose sandboxes the pool may think of
+_PHASES: dict[str, PhaseName] = {"setup": "prepare", "call": "run", "teardown": "close"}
+_WHEN = {phase: when for when, phase in _PHASES.items()}
 
 
-class Ahead:
-    """The episodes that run ahead in this process; also a pytest plugin.
+@dataclass(eq=False)
+class _Running:
+    """A rollout that was begun, and its item.
 
-    Args:
-        session: the run.
-        concurrency: how many episodes run at a time.
+    Attributes:
+        item: the item.
+        handle: the rollout.
+        output: what it printed.
+        waited: seconds that pytest waited for it in its item's turn, by pytest's phases.
     """
 
-    def __init__(self, session: IntercodeSession, concurrency: int) -> None:
-        self._session = session
-        self._config = session.config
-        self._scheduler = Scheduler(
+    item: pytest.Item
+    handle: ConcurrentHandle
+    output: Output
+    waited: dict[str, float] = field(default_factory=dict)
+
+
+class ConcurrentExecution:
+    """Runs the rollouts of this process concurrently; also a pytest plugin.
+
+    Args:
+        run: the run.
+        concurrency: how many rollouts run at a time.
+    """
+
+    def __init__(self, run: Run, concurrency: int) -> None:
+        self._run = run
+        self._config = run.config
+        self._process = SharedProcess()
+        self._inline = InlineExecution(
+            run, replace(run.services, isolate=self._isolate), lambda: self._pending
+        )
+        self._executor = ConcurrentExecutor(
+            replace(run.services, isolate=lambda: self._process.episode(owner())),
+            self,
             concurrency,
-            self._next,
-            name=f"{OUR_THREADS}ahead",
+            self._begin_next,
             patience=_GLANCE if is_worker(self._config) else None,
         )
-        self._commons = Commons()
-        self._turns = Turns(session.config)
-        self._jobs: dict[pytest.Item, EpisodeAhead] = {}  # begun, and their turn not over
+        self._order = ItemOrder(run.config)
+        self._running: dict[pytest.Item, _Running] = {}  # begun, and their turn not over
+        self._of: dict[Handle, _Running] = {}
         self._failed: set[pytest.Item] = set()  # known to fail, though not reported
         self._ended = self._solved = 0
         self._when = ""
-        self._reported: tuple[pytest.Item, EpisodeAhead] | None = None
-        self._unreported: list[dict[str, object]] = []
+        self._reported: _Running | None = None
+        self._unreported: list[EpisodeRecord] = []
         self._hopeless = False
         self._expecting = threading.Lock()
         self._stack = contextlib.ExitStack()
-        # Threads write to it, and only one of them could make it.
-        self._reporter = None if is_worker(self._config) else reporter_of(self._config)
         self._router = Router()
         self._live: LiveLine | None = None
+        # Threads write to it, and only one of them could make it.
+        self._reporter: Reporter | None = None
+        if not is_worker(self._config):
+            self._reporter = reporter_of(self._config)
 
     # -- what the fixtures ask
 
-    def of(self, item: pytest.Item) -> EpisodeAhead | None:
-        """Return the episode of the item whose turn it is; None for one that is run only now.
+    def handle(self, item: pytest.Item, task: Task) -> Handle:
+        """Return the rollout of the item whose turn it is.
 
-        The first item that may have company lets those after it begin.
+        The first item of a concurrency group lets those after it begin. An item that has no group
+        runs inline.
         """
-        with self._scheduler.lock:
-            if not self._turns.is_over(item):
+        with self._executor.lock:
+            if not self._order.is_over(item):
                 self._begin_from(item)
-            job = self._jobs.get(item)
-        if job is not None:
-            self._reported = item, job
-        return job
+            running = self._running.get(item)
+        if running is None:
+            return self._inline.handle(item, task)
+        self._reported = running
+        return running.handle
 
-    def wait(self, job: EpisodeAhead, future: Future[Result]) -> Result:
-        """Return what an episode comes to, or raise what it raises; show what runs meanwhile."""
+    def wait(self, handle: ConcurrentHandle, future: Future[Result]) -> Result:
+        """Return what a rollout came to, or raise what it raised; show what runs meanwhile."""
+        running = self._of[handle]
         began = time.monotonic()
         try:
             while not future.done():
@@ -103,38 +139,42 @@ class Ahead:
         except BaseException as error:
             debugged = self._config.getoption("usepdb", False)  # and may be continued
             if isinstance(error, (KeyboardInterrupt, pytest.exit.Exception)) and not debugged:
-                self._scheduler.stop()  # or one more would begin in place of this one
-            job.halt("interrupted")
+                self._executor.stop()  # or one more would begin in place of this one
+            handle.cancel("interrupted")
             raise
         finally:
             waited = time.monotonic() - began
-            job.waited[self._when] = job.waited.get(self._when, 0.0) + waited
+            running.waited[self._when] = running.waited.get(self._when, 0.0) + waited
             if self._live is not None:
                 self._live.clear()
-            job.output.give_out(self._when)
+            running.output.give_out(self._when)
+        if not self._pending:
+            self._run.budget.stop_if_spent(running.item.session)
         return future.result()
 
-    def apart(self, owner: object) -> contextlib.AbstractContextManager[list[str]] | None:
-        """Return what keeps the process as it is for an episode; None if it is the only one."""
-        return self._beside(owner) if self._jobs else None
+    @property
+    def _pending(self) -> bool:
+        """Whether rollouts were begun whose items have not had their turn."""
+        with self._executor.lock:
+            return any(item is not self._order.current for item in self._running)
 
     @contextlib.contextmanager
-    def _beside(self, owner: object) -> Iterator[list[str]]:
-        with owning(owner), self._commons.episode(owner) as left:
+    def _isolate(self) -> Iterator[list[str]]:
+        """Keep the process as it is for a rollout that runs inline, alone or beside others."""
+        if not self._running:
+            with isolated() as left:
+                yield left
+            return
+        mine = object()
+        with owning(mine), self._process.episode(mine) as left:
             yield left
-
-    @property
-    def pending(self) -> bool:
-        """Whether episodes were begun whose items have not had their turn."""
-        with self._scheduler.lock:
-            return any(item is not self._turns.current for item in self._jobs)
 
     # -- pytest's hooks
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """Prepare for a run, while pytest captures nothing."""
-        self._turns.collected(session.items)
+        self._order.collected(session.items)
         self._router.route()
         self._stack.enter_context(contextlib.closing(self._router))
         self._stack.enter_context(followed())
@@ -145,10 +185,13 @@ class Ahead:
         return (yield)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None, object, object]:
         """Know whose turn it is."""
-        with self._scheduler.lock:
-            self._turns.come_to(item)
+        self._inline.pytest_runtest_protocol(nextitem)
+        with self._executor.lock:
+            self._order.come_to(item)
         return (yield)
 
     @pytest.hookimpl(wrapper=True, trylast=True)
@@ -166,70 +209,73 @@ class Ahead:
     def pytest_runtest_teardown(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Generator[None]:
-        """Let go of the episode; a second try of its item is run in its turn."""
+        """Let go of the rollout; a second try of its item runs inline."""
         if nextitem is None:  # fixtures of the whole run end now, and what they serve goes first
             self._end_all_but(item)
         try:
             yield from self._phase("teardown")
         finally:
-            with self._scheduler.lock:
-                job = self._jobs.pop(item, None)
+            with self._executor.lock:
+                running = self._running.pop(item, None)
                 self._failed.discard(item)
-                self._turns.note(item)
-            if job is not None:
-                job.output.give_out("teardown", last=True)
-                if not job.taken:  # somebody skipped the item in its turn
-                    job.halt("its item was not run")
-                    self._give_up([job])
-            self._scheduler.wake()
+                self._order.note(item)
+            if running is not None:
+                running.output.give_out("teardown", last=True)
+                if not running.handle.asked:  # the item was skipped in its turn
+                    running.handle.cancel("its item was not run")
+                    self._give_up([running])
+                del self._of[running.handle]
+            self._executor.wake()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Report how long the episode took, not how long pytest waited for it."""
+        """Report how long the rollout took, not how long pytest waited for it."""
         report = yield
-        if self._reported is not None and self._reported[0] is item:
-            job = self._reported[1]
-            phase = job.phases.get(call.when)  # the report may be of another, as an error is
+        running = self._reported
+        if running is not None and running.item is item:
+            # the report may be of another phase, as an error is
+            phase = running.handle.phases.get(_PHASES[call.when])
             if phase is not None:  # what is more than waiting is the user's own fixtures
-                beside = report.duration - job.waited.get(call.when, 0.0)
+                own = report.duration - running.waited.get(call.when, 0.0)
                 report.start = phase.began
-                report.duration = phase.seconds + max(0.0, beside)
+                report.duration = phase.seconds + max(0.0, own)
                 report.stop = report.start + report.duration
         return report
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Say what ran ahead of a run that is over: nobody will ask for it."""
+        """Report the rollouts of a run that is over before their items' turns."""
         self._end_all_but(None)
         if self._live is not None:
             self._live.close()
-        with self._scheduler.lock:
-            left = [self._jobs[item] for item in self._turns.mine(self._jobs)]
+        with self._executor.lock:
+            left = [self._running[item] for item in self._order.mine(self._running)]
         self._give_up(left)
-        ended = sum(job.halted for job in left)
+        ended = sum(running.handle.cancelled for running in left)
         if self._unreported or ended:
             if self._reporter is not None:
-                self._reporter.take_unreported(self._unreported, ended)
+                self._reporter.take_unreported(map(episode_row, self._unreported), ended)
             else:
-                output = vars(self._config)["workeroutput"]
-                output["intercode_ahead"] = {"rows": self._unreported, "ended": ended}
+                rows = [episode_row(record) for record in self._unreported]
+                vars(self._config)["workeroutput"]["intercode_ahead"] = {
+                    "rows": rows,
+                    "ended": ended,
+                }
 
     def pytest_unconfigure(self) -> None:
-        """Leave the process as it was; until now an agent that is deaf may have printed."""
+        """Leave the process as it was; until now an agent that cannot be ended may have printed."""
         self._stack.close()
 
-    # -- inside
-
     def _end_all_but(self, item: pytest.Item | None) -> None:
-        """Begin nothing more, and end what runs, but for the episode of one item."""
-        with self._scheduler.lock:
-            self._scheduler.stop()
-            begun = [job for each, job in self._jobs.items() if each is not item]
-        for job in begun:
-            job.halt("the run is over")
-        self._scheduler.join(_FAREWELL)
+        """Begin nothing more, and end what runs, but for the rollout of one item."""
+        with self._executor.lock:
+            self._executor.stop()
+            begun = [running for each, running in self._running.items() if each is not item]
+        for running in begun:
+            running.handle.cancel("the run is over")
+        self._executor.join(_PATIENCE)
 
     def _phase(self, when: str) -> Iterator[None]:
         self._when = when
@@ -237,93 +283,114 @@ class Ahead:
         yield
 
     def _show(self) -> None:
-        """Say what is to be said, and show what runs; in the main thread."""
-        if self._session.lines:
+        """Print progress, and show what runs; in the main thread."""
+        if self._run.lines:
             if self._live is not None:
                 self._live.clear()
-            self._session.tell_lines()
+            self._run.show_progress()
         if self._live is not None:
-            with self._scheduler.lock:
-                jobs = list(self._jobs.values())
-            running = sum(job.began and not job.episode.done() for job in jobs)
+            with self._executor.lock:
+                running = sum(each.handle.running for each in self._running.values())
             self._live.show(
                 f"intercode: {running} running, {self._ended} done, {self._solved} solved"
             )
 
+    # -- which rollouts begin, and when
+
     def _begin_from(self, item: pytest.Item) -> None:
-        """Let episodes begin from an item on, and wait until its own is; holds the lock."""
-        if not self._turns.open_from(item) or self._refused():
+        """Let rollouts begin from an item on, and wait until its own has; with the lock held."""
+        if not self._order.open_from(item) or self._refused():
             return
-        self._scheduler.wake()
-        self._scheduler.wait_for(lambda: item in self._jobs or self._refused())
+        self._executor.wake()
+        self._executor.wait_for(lambda: item in self._running or self._refused())
 
     def _refused(self) -> bool:
         """Whether nothing may be begun, as the run will not get as far."""
-        current = self._turns.current
+        current = self._order.current
         session = current.session if current is not None else None
         if session is None or session.shouldstop or session.shouldfail or self._hopeless:
             return True
         most = self._config.getvalue("maxfail")
         if most and session.testsfailed + len(self._failed) >= most:
             return True
-        return bool(self._session.spending.budget.charge())
+        return bool(self._run.budget.budget.charge())
 
-    def _next(self) -> EpisodeAhead | None:
-        """Return the next episode to begin; called with the scheduler's lock held."""
-        if self._refused():
-            return None
-        item = next(self._turns.waiting(), None)
+    def _begin_next(self) -> None:
+        """Submit the next rollout, if there is one; called with the executor's lock held."""
+        item = None if self._refused() else next(self._order.waiting(), None)
         if item is None:
-            return None
+            return
         task = task_of(item)
         assert task is not None
-        self._turns.note(item)
-        job = self._jobs[item] = EpisodeAhead(self._session, task, item, self._commons, self)
-        return job
+        self._order.note(item)
+        output = Output()
+        try:
+            spec = self._run.spec(task, item.nodeid)
+        except ConfigurationError:  # the agent cannot be loaded: the item says so in its turn
+            self._hopeless = True
+            return
+        handle = self._executor.submit(spec)
+        self._running[item] = self._of[handle] = _Running(item, handle, output)
 
-    # -- what episodes tell, on their own threads
+    # -- what rollouts report, on their own threads
 
-    def starting(self, environment: Environment) -> None:
+    @contextlib.contextmanager
+    def surrounding(self, handle: ConcurrentHandle) -> Iterator[None]:
+        """Keep what a rollout prints and logs for its item's turn."""
+        with self._executor.lock:  # it may begin before _begin_next has noted it
+            output = self._of[handle].output
+        with output.receiving():
+            yield
+
+    def entering(self, handle: ConcurrentHandle, phase: PhaseName) -> None:
+        """Note the phase that what is printed belongs to."""
+        self._of[handle].output.phase = _WHEN[phase]
+
+    def preparing(self, handle: Handle, environment: Environment) -> None:
         """Have the sandboxes started of what will be begun next; an image may be built for them."""
-        if self._session.provides(environment) and self._expecting.acquire(blocking=False):
+        if self._run.provides(environment) and self._expecting.acquire(blocking=False):
             try:
-                self._session.provider.background(self._expect)
+                self._run.provider.background(self._expect)
             except BaseException:
                 self._expecting.release()
                 raise
 
+    def prepared(self, handle: Handle, environment: Environment) -> None:
+        """Go on."""
+
     def _expect(self) -> None:
         try:
-            with self._scheduler.lock:
+            with self._executor.lock:
                 waiting = (
-                    [] if self._refused() else itertools.islice(self._turns.waiting(), _FORESIGHT)
+                    [] if self._refused() else itertools.islice(self._order.waiting(), _LOOK_AHEAD)
                 )
                 upcoming = [task for task in map(task_of, waiting) if task is not None]
-            self._session.expect(upcoming)
+            self._run.expect(upcoming)
         finally:
             self._expecting.release()
 
-    def failed(self, error: BaseException, *, at_once: bool) -> None:
+    def ended(self, handle: Handle, record: EpisodeRecord) -> None:
+        """Count a record, and write it to the results file at once."""
+        item = self._of[handle].item
+        with self._executor.lock:
+            self._ended += 1
+            self._solved += record.solved
+            again = may_be_tried_again(item)
+            forgiven = again or item.get_closest_marker("xfail")
+            if not (record.solved or forgiven) and item in self._running:
+                self._failed.add(item)
+        if not again and self._reporter is not None:  # else the record may be superseded
+            with contextlib.suppress(OSError):  # it is tried again when the item is reported
+                self._reporter.write_early(episode_row(record))
+
+    def failed(self, handle: Handle, error: BaseException) -> None:
         """Begin nothing more if all the others would fail as this one did."""
-        of_all = (EngineUnavailable, ConfigurationError) if at_once else (EngineUnavailable,)
+        unmade = isinstance(handle, ConcurrentHandle) and not handle.has_agent
+        of_all = (EngineUnavailable, ConfigurationError) if unmade else (EngineUnavailable,)
         if isinstance(error, of_all):
             self._hopeless = True
 
-    def ending(self, item: pytest.Item, episode: EpisodeRecord) -> dict[str, Any]:
-        """Take note of an episode that has ended, and return its row."""
-        row = episode_row(episode, node_id=item.nodeid)
-        with self._scheduler.lock:
-            self._ended += 1
-            self._solved += episode.solved
-            again = may_be_tried_again(item)
-            forgiven = again or item.get_closest_marker("xfail")
-            if not (episode.solved or forgiven) and item in self._jobs:
-                self._failed.add(item)
-        if not again and self._reporter is not None:  # else the row may be superseded
-            with contextlib.suppress(OSError):  # it is tried again when the item is reported
-                self._reporter.write_early(row)
-        return row
-
-    def _give_up(self, jobs: list[EpisodeAhead]) -> None:
-        """Keep the records of episodes that will not be reported."""
-        self._unreported += [job.row for job in jobs if job.row]
+    def _give_up(self, left: list[_Running]) -> None:
+        """Keep the records of rollouts that will not be reported."""
+        records = (running.handle.result for running in left)
+        self._unreported += [record for record in records if record is not None]

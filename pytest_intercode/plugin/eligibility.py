@@ -1,9 +1,9 @@
-"""Which items may run ahead of their turn, and beside which others.
+"""Concurrency groups: which items may run before their turns, and beside which others.
 
-An item runs ahead if all that it needs is ours: its test takes nothing but the episode, and no
-fixture, mark or hook of somebody else's prepares or ends something for it alone. Whatever is set
-up for longer than one item (a session's server of models, say) is there once the first item that
-needs it has had its turn, so items run side by side only with others that need the same.
+An item may if all that it needs is ours: its test takes nothing but the episode, and no fixture,
+mark or hook of the user's prepares or ends something for it alone. What is set up for longer than
+one item (a session's server of models, say) is there once the first item that needs it has had its
+turn, so items run concurrently only with others that need the same.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.plugin.session import session_of, task_of
+from pytest_intercode.plugin.resume import resumed_of
+from pytest_intercode.plugin.run import task_of
 
-__all__ = ["company"]
+__all__ = ["concurrency_group"]
 
 _OUR_FIXTURES = "pytest_intercode.plugin.fixtures"
 _OUR_ARGUMENTS = frozenset(("intercode_episode", "intercode_task"))
@@ -24,22 +25,22 @@ _OWN_TURN = ("skip", "skipif", "usefixtures", "filterwarnings")
 _HARMLESS = frozenset(("intercode", "parametrize", "xfail", "flaky", "timeout", "xdist_group"))
 _HOOKS = ("pytest_runtest_protocol", "pytest_runtest_setup", "pytest_runtest_call")
 _PLUGINS = pytest.StashKey[frozenset[str]]()
-_COMPANY = pytest.StashKey[Hashable | None]()
+_GROUP = pytest.StashKey[Hashable | None]()
 
 
-def company(item: pytest.Item) -> Hashable | None:
-    """Return what items have in common that may run side by side; None for one in its own turn."""
-    if _COMPANY not in item.stash:  # asked for every item whenever an episode begins
-        item.stash[_COMPANY] = _company(item)
-    return item.stash[_COMPANY]
+def concurrency_group(item: pytest.Item) -> Hashable | None:
+    """Return what items have in common that may run concurrently; None for one that runs inline."""
+    if _GROUP not in item.stash:  # asked for every item whenever an episode begins
+        item.stash[_GROUP] = _find_group(item)
+    return item.stash[_GROUP]
 
 
-def _company(item: pytest.Item) -> Hashable | None:
+def _find_group(item: pytest.Item) -> Hashable | None:
     task = task_of(item)
     if task is None or not isinstance(item, pytest.Function) or not _unconditional(item):
         return None
-    resumed = session_of(item.config).resumed
-    if resumed is not None and resumed.row_of(item) is not None:
+    resumed = resumed_of(item.config)
+    if resumed is not None and resumed.record_of(item) is not None:
         return None
     spec: Any = getattr(item, "callspec", None)
     parameters = spec.params if spec is not None else {}

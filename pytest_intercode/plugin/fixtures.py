@@ -15,11 +15,10 @@ import pytest
 
 if TYPE_CHECKING:
     from pytest_intercode.agents.protocol import Agent, AgentLike
-    from pytest_intercode.core.record import EpisodeRecord
+    from pytest_intercode.core.record import EpisodeRecord, Outcome
     from pytest_intercode.core.task import Task
     from pytest_intercode.core.turn import Turn
     from pytest_intercode.environments.base import Environment
-    from pytest_intercode.plugin.job import EpisodeAhead
 
 __all__ = [
     "PendingEpisode",
@@ -37,7 +36,7 @@ def _one_line(session: pytest.Session | None = None) -> Iterator[None]:
     Given a session that runs nothing but tasks, also end it: each would say the same again.
     """
     from pytest_intercode.errors import ConfigurationError
-    from pytest_intercode.plugin.session import task_of
+    from pytest_intercode.plugin.run import task_of
 
     problem = ""
     try:
@@ -65,20 +64,24 @@ def _refusal_expected() -> Iterator[None]:
 
 
 class PendingEpisode:
-    """An episode that runs when it is first asked about, if it has not run ahead.
+    """An episode that runs when it is first asked about, if it has not run before its turn.
 
     ``run()`` runs it and returns its record; ``reward``, ``outcome`` and ``turns`` do so too and
     return the record's. It runs once.
     """
 
     def __init__(
-        self, request: pytest.FixtureRequest, environment: Environment, agent: Agent, name: str
+        self,
+        request: pytest.FixtureRequest,
+        task: Task,
+        agent: Agent,
+        environment: Environment,
     ) -> None:
         self._request = request
-        self._environment = environment
+        self._task = task
         self._agent = agent
-        self._name = name
-        self._episode: EpisodeRecord | None = None
+        self._environment = environment
+        self._record: EpisodeRecord | None = None
 
     def run(self) -> EpisodeRecord:
         """Run the episode, unless it has run, and return its record.
@@ -88,29 +91,38 @@ class PendingEpisode:
 
         Raises:
             InfrastructureError: it was spoiled twice.
+            TaskError: the task's gold did not run to its end.
         """
-        if self._episode is None:
+        if self._record is None:
+            from pytest_intercode.agents.protocol import QuitRun
             from pytest_intercode.errors import MissingProgram
+            from pytest_intercode.plugin.execution import handle_of
             from pytest_intercode.plugin.reports import keep_episode
 
+            item = self._request.node
             try:
-                self._episode = self._run()
+                handle = handle_of(item, self._task)
+                self._record = handle.record(self._agent, self._environment)
             except MissingProgram as missing:
                 pytest.skip(str(missing))
-            keep_episode(self._request.node, self._episode)
+            except QuitRun as reason:
+                pytest.exit(str(reason))
+            keep_episode(item, self._record)
             config = self._request.config
-            config.hook.pytest_intercode_log_episode(config=config, episode=self._episode)
-            if self._episode.solved:  # else the failing test shows it
-                _warn(self._episode.left_behind)
-        return self._episode
+            config.hook.pytest_intercode_log_episode(
+                config=config, task=self._task, episode=self._record
+            )
+            if self._record.solved:  # else the failing test shows it
+                _warn(self._record.left_behind)
+        return self._record
 
     @property
     def reward(self) -> float:
-        """The reward, in [0, 1]."""
+        """The reward; 1.0 means solved. It goes below 0 in ``paper`` SQL alone, down to -1."""
         return self.run().reward
 
     @property
-    def outcome(self) -> str:
+    def outcome(self) -> Outcome:
         """How the episode ended."""
         return self.run().outcome
 
@@ -125,42 +137,10 @@ class PendingEpisode:
         Returns:
             The record of your episode. The result of the test stays what it is.
         """
-        from pytest_intercode.plugin.session import session_of
-        from pytest_intercode.plugin.terminal import play
+        from pytest_intercode.plugin.execution import play_yourself
+        from pytest_intercode.plugin.run import run_of
 
-        assert self._environment.task is not None
-        return play(session_of(self._request.config), self._environment.task)
-
-    def _run(self) -> EpisodeRecord:
-        from pytest_intercode.agents.protocol import QuitRun
-        from pytest_intercode.plugin.session import session_of
-        from pytest_intercode.rollouts.isolation import kept_apart
-        from pytest_intercode.rollouts.rollout import play
-
-        session = session_of(self._request.config)
-        job = _ahead(self._request)
-        if job is not None:
-            job.taken = True
-            episode = job.wait(job.episode)
-        else:
-            beside = session.ahead.apart(self) if session.ahead is not None else None
-            try:
-                episode = play(
-                    session, self._environment, self._agent, self._name, beside or kept_apart()
-                )
-            except QuitRun as enough:
-                pytest.exit(str(enough))
-        if session.ahead is None or not session.ahead.pending:
-            session.spending.stop_if_spent(self._request.session)
-        return episode
-
-
-def _ahead(request: pytest.FixtureRequest) -> EpisodeAhead | None:
-    """Return the item's episode, if it runs ahead."""
-    from pytest_intercode.plugin.session import session_of
-
-    ahead = session_of(request.config).ahead
-    return None if ahead is None else ahead.of(request.node)
+        return play_yourself(run_of(self._request.config), self._task)
 
 
 def _warn(left_behind: tuple[str, ...]) -> None:
@@ -187,63 +167,41 @@ def intercode_environment(
     request: pytest.FixtureRequest, intercode_task: Task
 ) -> Iterator[Environment]:
     """The task's environment, after ``reset``, on a fresh sandbox; closed at the end."""
-    from pytest_intercode.plugin.session import keep_task, session_of
-    from pytest_intercode.rollouts.rollout import reset
+    from pytest_intercode.plugin.execution import handle_of
 
     with _one_line():
-        session = session_of(request.config)
-    job = _ahead(request)
-    if job is not None:
-        keep_task(request.node, intercode_task)
-        with _refusal_expected(), _one_line():
-            environment = job.wait(job.environment)
-        yield environment
-        if job.taken and not job.halted:
-            job.wait(job.closed)
-        return
-    with _one_line():
-        environment = session.environment(intercode_task)
-    spent = session.spending.stop_if_spent(request.session)
-    if spent and getattr(request.node, "execution_count", 1) > 1:
-        pytest.fail(f"no second try: {spent}", pytrace=False)  # the first one has failed
-    elif spent:
-        pytest.skip(spent)
-    keep_task(request.node, intercode_task)
+        handle = handle_of(request.node, intercode_task)
     try:
-        session.look_ahead(request.node, environment, started=False)
         with _refusal_expected(), _one_line():
-            reset(environment, intercode_task)
-        session.look_ahead(request.node, environment, started=True)
+            environment = handle.environment()
         yield environment
     finally:
-        environment.close()
+        handle.close()
 
 
 @pytest.fixture
 def intercode_agent(request: pytest.FixtureRequest, intercode_task: Task) -> AgentLike:
     """A fresh agent for this task; override it to test an object of your own making."""
     from pytest_intercode.agents.protocol import NoRecording
-    from pytest_intercode.plugin.session import session_of
+    from pytest_intercode.plugin.execution import handle_of
 
-    job = _ahead(request)
     try:
         with _one_line(request.session):
-            if job is not None:
-                return job.wait(job.agent)
-            return session_of(request.config).agent(intercode_task)
+            return handle_of(request.node, intercode_task).agent()
     except NoRecording as missing:
         pytest.skip(str(missing))
 
 
 @pytest.fixture
 def intercode_episode(
-    request: pytest.FixtureRequest, intercode_agent: AgentLike, intercode_environment: Environment
+    request: pytest.FixtureRequest,
+    intercode_task: Task,
+    intercode_agent: AgentLike,
+    intercode_environment: Environment,
 ) -> PendingEpisode:
     """The episode of this item's agent, task and environment; it runs when first asked about."""
     from pytest_intercode.agents.loader import adapt
-    from pytest_intercode.plugin.session import session_of
 
     with _one_line():
         agent = adapt(intercode_agent)
-    name = session_of(request.config).settings.agent or agent.name
-    return PendingEpisode(request, intercode_environment, agent, name)
+    return PendingEpisode(request, intercode_task, agent, intercode_environment)

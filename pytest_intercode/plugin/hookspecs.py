@@ -57,10 +57,11 @@ def pytest_intercode_make_environment(config: pytest.Config, task: Task) -> Envi
     """
 
 
-def pytest_intercode_log_episode(config: pytest.Config, episode: EpisodeRecord) -> None:
+def pytest_intercode_log_episode(config: pytest.Config, task: Task, episode: EpisodeRecord) -> None:
     """Called in its item's turn when an episode has ended and was graded, where it ran.
 
     Args:
         config: pytest's configuration.
+        task: the task, gold included; the record holds no gold.
         episode: the record of the episode.
     """

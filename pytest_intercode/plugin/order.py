@@ -7,13 +7,13 @@ from collections.abc import Hashable, Iterable, Iterator
 
 import pytest
 
-from pytest_intercode.plugin.eligibility import company
+from pytest_intercode.plugin.eligibility import concurrency_group
 from pytest_intercode.plugin.xdist import is_worker, queued
 
-__all__ = ["Turns"]
+__all__ = ["ItemOrder"]
 
 
-class Turns:
+class ItemOrder:
     """Knows what is next. Whoever uses it from several threads guards it.
 
     Args:
@@ -28,7 +28,7 @@ class Turns:
         self._items: list[pytest.Item] = []
         self._places: dict[pytest.Item, int] = {}
         self._cursor = 0  # no item before it is still to be begun
-        self._company: Hashable | None = None  # of what may be begun now
+        self._group: Hashable | None = None  # of what may be begun now
         self._begun: set[pytest.Item] = set()
         self.current: pytest.Item | None = None
 
@@ -40,14 +40,14 @@ class Turns:
     def come_to(self, item: pytest.Item) -> None:
         """Note whose turn it is; what its predecessor had in common with others may be gone."""
         self.current = item
-        if company(item) != self._company:
-            self._company = None
+        if concurrency_group(item) != self._group:
+            self._group = None
 
     def open_from(self, item: pytest.Item) -> bool:
-        """Let an item be begun and those after it that it may have for company, if it may."""
-        self._company = company(item)
+        """Let an item be begun, and those after it that are of its group, if it has one."""
+        self._group = concurrency_group(item)
         self._cursor = self._places.get(item, len(self._items))
-        return self._company is not None
+        return self._group is not None
 
     def note(self, item: pytest.Item) -> None:
         """Note that an item was begun, or has had its turn."""
@@ -58,12 +58,12 @@ class Turns:
         return item in self._begun
 
     def waiting(self) -> Iterator[pytest.Item]:
-        """Yield the items that may be begun, in order: up to the first that needs other company."""
-        if self._company is None:
+        """Yield the items that may be begun, in order: up to the first of another group."""
+        if self._group is None:
             return
         for item in self._upcoming():
             if item not in self._begun:
-                if company(item) != self._company:
+                if concurrency_group(item) != self._group:
                     return
                 yield item
 

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias
 
-from pytest_intercode.rollouts.owners import owner, owning
+from pytest_intercode.rollouts.isolation import owner, owning
 
 __all__ = ["Output", "Router"]
 

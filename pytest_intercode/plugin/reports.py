@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.core.record import EpisodeRecord, TaskRecord
+from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import harmless
 from pytest_intercode.errors import EngineUnavailable, InfrastructureError, TaskError
-from pytest_intercode.plugin.session import session_of, task_of
+from pytest_intercode.plugin.run import run_of, task_of
 from pytest_intercode.results.writing import episode_row
-from pytest_intercode.suites.digest import digest
+from pytest_intercode.rollouts.rollout import failure_record
 
 __all__ = ["complete", "keep_episode"]
 
@@ -48,9 +48,9 @@ def complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo
     if episode is None:
         return
     del item.stash[_EPISODE]  # a rerun must not find the last run's
-    report.intercode = episode_row(episode, node_id=item.nodeid)  # type: ignore[attr-defined]
+    report.intercode = episode_row(episode)  # type: ignore[attr-defined]
     if report.failed or hasattr(report, "wasxfail"):
-        results = session_of(item.config).settings.results
+        results = run_of(item.config).settings.results
         report.sections.append(("intercode trajectory", trajectory_tail(episode, results)))
 
 
@@ -61,20 +61,9 @@ def _complete_broken(
     task = task_of(item)
     if task is None:
         return
-    session = session_of(item.config)
-    episode = EpisodeRecord(
-        task=TaskRecord.of(task, digest(task)),
-        outcome="task-error" if isinstance(error, TaskError) else "infrastructure-error",
-        reward=0.0,
-        turns=(),
-        max_turns=session.settings.max_turns or task.max_turns,
-        seconds=0.0,
-        profile=session.settings.profile,
-        agent=session.settings.agent or "",
-        reason=str(error),
-    )
+    episode = failure_record(run_of(item.config).spec(task, item.nodeid), error)
     _set_properties(item, episode)
-    report.intercode = episode_row(episode, node_id=item.nodeid)  # type: ignore[attr-defined]
+    report.intercode = episode_row(episode)  # type: ignore[attr-defined]
     report.longrepr = episode.headline
     if hasattr(report, "wasxfail"):
         if isinstance(error, TaskError):

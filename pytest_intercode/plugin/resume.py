@@ -7,33 +7,39 @@ the profile, and what the sandbox is made of. Only reads the file; the reporter 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from pytest_intercode.core.record import UNGRADED
 from pytest_intercode.core.text import harmless
+from pytest_intercode.plugin.run import SUITE_TASKS, Run, task_of
 from pytest_intercode.results.writing import shown
+from pytest_intercode.rollouts.rollout import sandbox_of
 from pytest_intercode.suites.digest import digest
 
-if TYPE_CHECKING:
-    from pytest_intercode.plugin.session import IntercodeSession
+__all__ = ["Resumed", "resumed_of"]
 
-__all__ = ["Resumed"]
-
+_RESUMED = pytest.StashKey["Resumed"]()
 _FOUND = pytest.StashKey["Mapping[str, Any] | None"]()
+
+
+def resumed_of(config: pytest.Config) -> Resumed | None:
+    """Return what this run takes from an earlier part of it; None where it begins anew."""
+    return config.stash.get(_RESUMED, None)
 
 
 class Resumed:
     """The results of a run that was begun before; also a pytest plugin.
 
     Args:
-        session: the run that goes on.
+        run: the run that goes on.
         rows: the rows that its results file holds.
     """
 
-    def __init__(self, session: IntercodeSession, rows: Iterable[Mapping[str, Any]]) -> None:
-        self._session = session
+    def __init__(self, run: Run, rows: Iterable[Mapping[str, Any]]) -> None:
+        self._run = run
+        run.config.stash[_RESUMED] = self
         self._rows = {
             str(row["node_id"]): row
             for row in rows
@@ -45,31 +51,26 @@ class Resumed:
         """How many results there are."""
         return len(self._rows)
 
-    def row_of(self, item: pytest.Item) -> Mapping[str, Any] | None:
+    def record_of(self, item: pytest.Item) -> Mapping[str, Any] | None:
         """Return the result that an item need not be run for, or None."""
         if _FOUND not in item.stash:
             row = self._like(item)
             if row is not None:
-                from pytest_intercode.plugin.session import task_of
-
                 task = task_of(item)
                 assert task is not None
-                environment = self._session.environment(task)
-                made_of = self._session.made_of(environment, task)
+                environment = self._run.environment(task)
+                made_of = sandbox_of(environment, task, self._run.provider)
                 row = row if made_of == (row.get("sandbox"), row.get("image")) else None
             item.stash[_FOUND] = row
         return item.stash[_FOUND]
 
     def _like(self, item: pytest.Item) -> Mapping[str, Any] | None:
         """Return the result of an item, if all but the sandbox is as it was."""
-        from pytest_intercode.plugin.collection import Suite
-        from pytest_intercode.plugin.session import task_of
-
         row, task = self._rows.get(item.nodeid), task_of(item)
         # A test of the user's own may ask more than that the task be solved.
-        if row is None or task is None or item.getparent(Suite) is None:
+        if row is None or task is None or not _of_suite(item):
             return None
-        settings = self._session.settings
+        settings = self._run.settings
         now = {
             "task_digest": digest(task),
             "agent": settings.agent,
@@ -83,13 +84,13 @@ class Resumed:
         """Have what is there reported first, so that the rest may run side by side."""
         from pytest_intercode.plugin.xdist import is_worker
 
-        if not is_worker(self._session.config):  # all of them have to agree on the order
+        if not is_worker(self._run.config):  # all of them have to agree on the order
             items.sort(key=lambda item: self._like(item) is None)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         """Report an item's earlier result in place of running it."""
-        row = self.row_of(item)
+        row = self.record_of(item)
         if row is None:
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -97,6 +98,11 @@ class Resumed:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
+
+
+def _of_suite(item: pytest.Item) -> bool:
+    module = item.getparent(pytest.Module)
+    return module is not None and SUITE_TASKS in module.stash
 
 
 def _reports(item: pytest.Item, row: Mapping[str, Any]) -> Iterable[pytest.TestReport]:

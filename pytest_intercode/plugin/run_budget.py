@@ -12,10 +12,10 @@ import pytest
 from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.rollouts.budgets import RunBudget
 
-__all__ = ["Spending"]
+__all__ = ["SharedBudget"]
 
 
-class Spending:
+class SharedBudget:
     """What is left for the run; also a pytest plugin.
 
     Args:

@@ -1,36 +1,131 @@
-"""What a run needs before its first item: its options are checked, and what they name is opened."""
+"""What a run needs before its first item: the place that composes its plugins and its executor.
+
+Options are checked, what they name is opened, and what the run does besides (resuming, running
+concurrently, gating, reporting) is registered as plugins of its own.
+"""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
+
+import pytest
 
 from pytest_intercode.agents.protocol import AgentFactory
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.plugin.collection import BundledFirst, BundledSuites
+from pytest_intercode.plugin.concurrency import ConcurrentExecution
+from pytest_intercode.plugin.execution import set_execution
+from pytest_intercode.plugin.gate import Gate
+from pytest_intercode.plugin.reporter import reporter_of
+from pytest_intercode.plugin.resume import Resumed, resumed_of
+from pytest_intercode.plugin.run import Run, run_of
 from pytest_intercode.plugin.settings import Settings
-from pytest_intercode.plugin.xdist import is_worker
+from pytest_intercode.plugin.terminal import check_terminal
+from pytest_intercode.plugin.xdist import is_worker, make_scheduler
 from pytest_intercode.results.reading import read_results
 
-if TYPE_CHECKING:
-    import pytest
+__all__ = ["Startup", "start"]
 
-    from pytest_intercode.plugin.resume import Resumed
-    from pytest_intercode.plugin.session import IntercodeSession
-
-__all__ = ["check", "earlier_part", "open_reports"]
+_NODE = re.compile(
+    r"(?:\.\./)*intercode/(?P<env>[a-z][a-z0-9_]*)(?:::(?P<name>\w+)(?:\[(?P<id>.+)\])?)?$"
+)
 
 
-def check(session: IntercodeSession) -> None:
+def start(config: pytest.Config) -> None:
+    """Prepare a run that the command line or the ini file asks for.
+
+    Raises:
+        ConfigurationError: an option is wrong.
+    """
+    run = run_of(config)
+    _take_arguments(run)
+    register = config.pluginmanager.register
+    register(Startup(run), "intercode-startup")
+    register(BundledSuites(run), "intercode-bundled")
+    register(BundledFirst(), "intercode-bundled-first")
+
+
+def _take_arguments(run: Run) -> None:
+    """Take ``intercode/...`` out of pytest's arguments; keep it from collecting the folder."""
+    config = run.config
+    given = config.args_source is pytest.Config.ArgsSource.ARGS
+    remaining: list[str] = []
+    for argument in config.args:
+        found = _NODE.match(argument) if given else None
+        if found is None or (config.invocation_params.dir / argument.split("::")[0]).exists():
+            remaining.append(argument)
+            continue
+        run.tasks.paste(found["env"], found["id"])
+    if run.tasks.any:
+        config.args[:] = remaining if given else []
+        config.args_source = pytest.Config.ArgsSource.ARGS
+
+
+class Startup:
+    """Completes a run once all options are known; a pytest plugin.
+
+    Args:
+        run: the run.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self) -> None:
+        """Read everything that the command line names, so that mistakes end the run at once."""
+        run = self._run
+        try:
+            run.tasks.bundled()
+            if run.config.option.collectonly:
+                return
+            _check(run)
+            _resume(run)
+            _choose_execution(run)
+            _open_reports(run)
+        except ConfigurationError as error:
+            raise pytest.UsageError(str(error)) from None
+
+    def pytest_report_header(self) -> list[str]:
+        """Say what is run."""
+        run, settings = self._run, self._run.settings
+        words = [f"agent {settings.agent or '(none)'}", f"profile {settings.profile}"]
+        if settings.audit:
+            words = ["audit of the tasks, profile strict"]
+        if not run.config.option.collectonly and run.feedback == "reward":
+            words.append("rewards as feedback")
+        if settings.network:
+            words.append("with network")
+        if settings.concurrency > 1:
+            words.append(f"concurrency {settings.concurrency}")
+        if settings.repeat > 1:
+            words.append(f"{settings.repeat} tries at each task")
+        resumed = resumed_of(run.config)
+        if resumed is not None:
+            words.append(f"resuming {resumed.count} episodes of {settings.results}")
+        return [f"intercode: {', '.join(words)}, sandbox {run.provider.choice}"]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
+        """Give workers that run concurrently as much as they can run."""
+        if self._run.settings.concurrency > 1 and config.getvalue("dist") == "load":
+            return make_scheduler(config, log, self._run.settings.concurrency)
+        return None
+
+
+def _check(run: Run) -> None:
     """Refuse what cannot be kept, before anything is written.
 
     Raises:
         ConfigurationError: two options do not go together, or what one names cannot be used.
     """
-    settings = session.settings
-    if session.baseline is not None:
-        _keep(settings, session.baseline.path, "the baseline")
+    settings = run.settings
+    if run.baseline is not None:
+        _keep(settings, run.baseline.path, "the baseline")
     if settings.agent:
-        _check_agent(session.factory(), settings, session.config)
+        _check_agent(run.factory(), settings, run.config)
 
 
 def _keep(settings: Settings, path: Path, what: str) -> None:
@@ -49,8 +144,6 @@ def _check_agent(factory: AgentFactory, settings: Settings, config: pytest.Confi
         path = settings.agent_folder / Path(played.strip()).expanduser()
         _keep(settings, path, "the run that is replayed")
     if factory.terminal:
-        from pytest_intercode.plugin.terminal import check_terminal
-
         check_terminal(config, factory.name)
         if settings.concurrency > 1:
             raise ConfigurationError(
@@ -66,42 +159,45 @@ def _check_agent(factory: AgentFactory, settings: Settings, config: pytest.Confi
         )
 
 
-def earlier_part(session: IntercodeSession) -> Resumed | None:
-    """Return what the results file holds of the run, if it is to go on.
+def _resume(run: Run) -> None:
+    """Take over what the results file holds of the run, if it is to go on.
 
     Raises:
-        ConfigurationError: no results file is named, or it is none.
+        ConfigurationError: it is no results file.
     """
-    settings = session.settings
-    if not settings.resume or settings.results is None or not settings.results.exists():
-        return None
-    from pytest_intercode.plugin.resume import Resumed
-
-    # The reporter tells what is torn, and mends it; it may be writing to the file by now.
-    resumed = Resumed(session, read_results(settings.results, torn=lambda line: None))
-    session.config.pluginmanager.register(resumed, "intercode-resumed")
-    return resumed
+    settings = run.settings
+    if settings.resume and settings.results is not None and settings.results.exists():
+        # The reporter reports a truncated last line, and mends it; it may be writing by now.
+        resumed = Resumed(run, read_results(settings.results, torn=lambda line: None))
+        run.config.pluginmanager.register(resumed, "intercode-resumed")
 
 
-def open_reports(session: IntercodeSession) -> None:
+def _choose_execution(run: Run) -> None:
+    """Let rollouts run concurrently, if that is asked for and this process runs any."""
+    of_run = run.settings.concurrency
+    distributed = getattr(run.config.option, "dist", "no") != "no"
+    if of_run > 1 and (is_worker(run.config) or not distributed):
+        own = run.workers.share(of_run)
+        if own > 1:
+            run.concurrent = True
+            set_execution(run.config, ConcurrentExecution(run, own))
+
+
+def _open_reports(run: Run) -> None:
     """Open what is written to, and set up the gate, in the process where reports arrive.
 
     Raises:
         ConfigurationError: a file cannot be written, or a page cannot be made here.
     """
-    settings = session.settings
-    if is_worker(session.config):
+    settings = run.settings
+    if is_worker(run.config):
         return
     if settings.html:
         from pytest_intercode.page import require
 
         require()
     if settings.results or settings.html or settings.baseline or settings.fail_under:
-        from pytest_intercode.plugin.reporter import reporter_of
-
-        reporter = reporter_of(session.config)
+        reporter = reporter_of(run.config)
         if settings.baseline or settings.fail_under:
-            from pytest_intercode.plugin.gate import Gate
-
-            gate = Gate(session.baseline, settings.gate, settings.fail_under, reporter.tries)
-            session.config.pluginmanager.register(gate, "intercode-gate")
+            gate = Gate(run.baseline, settings.gate, settings.fail_under, reporter.tries)
+            run.config.pluginmanager.register(gate, "intercode-gate")

@@ -13,8 +13,6 @@ import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import pytest
@@ -24,11 +22,9 @@ from pytest_intercode.errors import AgentLoadError
 from pytest_intercode.plugin.xdist import is_worker
 
 if TYPE_CHECKING:
-    from pytest_intercode.core.record import EpisodeRecord
-    from pytest_intercode.core.task import Task
-    from pytest_intercode.plugin.session import IntercodeSession
+    pass
 
-__all__ = ["check_terminal", "lent_terminal", "play"]
+__all__ = ["check_terminal", "lent_terminal"]
 
 _TWICE = 2.0  # seconds in which a second Ctrl-C ends the run
 
@@ -71,34 +67,6 @@ def lent_terminal(config: pytest.Config, action_timeout: float) -> Iterator[Call
             reporter.flush()
         with _patient_with_interrupts(action_timeout):
             yield _say
-
-
-def play(session: IntercodeSession, task: Task) -> EpisodeRecord:
-    """Let the user play a task on a fresh sandbox, and tell them how it ended.
-
-    Raises:
-        AgentLoadError: there is no terminal, or no line editor.
-        QuitRun: they left it.
-    """
-    from pytest_intercode.agents.human import make_factory
-    from pytest_intercode.agents.protocol import QuitRun
-    from pytest_intercode.rollouts.episode import run_episode
-
-    check_terminal(session.config, "human")
-    settings = session.settings
-    arguments = settings.agent_arguments if settings.agent == "human" else {}
-    agent = make_factory("human", "", arguments, Path.cwd()).make(task)
-    environment = session.environment(task)
-    try:
-        environment.reset(task=task)
-        with lent_terminal(session.config, environment.action_timeout) as tell:
-            episode = run_episode(agent, environment, environment.first)
-            tell(f"{episode.headline} (your own; the test's result stays)")
-    except QuitRun:
-        raise QuitRun("you left it; nothing was graded") from None
-    finally:
-        environment.close()
-    return replace(episode, agent="human")
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

@@ -22,7 +22,7 @@ __all__ = ["ResultsFile", "episode_row", "read_results", "shown"]
 _SECRET = re.compile(r"(?i)(key|secret|password|passwd|passphrase|token|credentials?|auth)$")
 
 
-def episode_row(episode: EpisodeRecord, *, node_id: str = "") -> dict[str, Any]:
+def episode_row(episode: EpisodeRecord) -> dict[str, Any]:
     """Return an episode as builtins, ready for JSON and for pytest's reports."""
     rewards = [float(turn.reward) for turn in episode.turns]
     best = max(range(len(rewards)), key=lambda at: rewards[at], default=0)
@@ -74,7 +74,7 @@ def episode_row(episode: EpisodeRecord, *, node_id: str = "") -> dict[str, Any]:
         "image": episode.image,
         "task_digest": episode.task.digest,
         "repeat": episode.task.repeat,
-        "node_id": node_id,
+        "node_id": episode.node_id,
         "attempts": list(episode.attempts),
         "end_state": dict(episode.state),
     }

@@ -1,6 +1,6 @@
 """One agent at work on a thread of its own, and the ways to make it stop.
 
-The turn loop (``episode.py``) starts it and watches it from another thread. Python cannot end a
+The turn loop (``turn_loop.py``) starts it and watches it from another thread. Python cannot end a
 thread, so an agent is asked in turn: its environment refuses, its own ``abort`` is called, its
 event loop is cancelled, an exception is raised in its thread. One that is deaf to all of that
 waits in code that is not Python, and is left behind.
@@ -109,6 +109,12 @@ class AgentRun:
         if loop is not None and awaited is not None:
             with contextlib.suppress(RuntimeError):  # the loop has just been closed
                 loop.call_soon_threadsafe(awaited.cancel)
+
+    def cancel(self, reason: str) -> None:
+        """End it without waiting: the turn loop goes on although the agent may not react."""
+        self.call_off(reason)
+        self.done.set()
+        self.send_away(0)
 
     def send_away(self, patience: float) -> bool:
         """Raise an exception in the agent's thread; return whether it has ended.

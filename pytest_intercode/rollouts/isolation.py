@@ -13,13 +13,13 @@ import logging
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Protocol
 
-from pytest_intercode.rollouts.owners import threads_of
-
-__all__ = ["OUR_THREADS", "Commons", "kept_apart"]
+__all__ = ["OUR_THREADS", "SharedProcess", "followed", "isolated", "owner", "owning", "threads_of"]
 
 OUR_THREADS = "intercode-"
 """How the names of our own threads begin."""
@@ -28,7 +28,7 @@ _MOST_NAMES = 5
 
 
 @contextlib.contextmanager
-def kept_apart() -> Iterator[list[str]]:
+def isolated() -> Iterator[list[str]]:
     """Run an episode that has the process to itself; set back what the agent changed in it.
 
     Returns:
@@ -49,13 +49,13 @@ def kept_apart() -> Iterator[list[str]]:
         left += _still_running(set(threading.enumerate()) - threads)
 
 
-class Commons:
+class SharedProcess:
     """What episodes that run side by side have in common, and what becomes of it.
 
     Whose doing a change is cannot be told. It is named with the episode that ends first after it,
     and set back when no episode runs: until then somebody may rely on it. Threads are told apart
-    by their owners (:mod:`pytest_intercode.rollouts.owners`). The standard streams and the root
-    logger's level are pytest's to change meanwhile, and are left to it.
+    by their owners. The standard streams and the root logger's level are pytest's to change
+    meanwhile, and are left to it.
     """
 
     def __init__(self) -> None:
@@ -280,3 +280,55 @@ class _Handlers(_Logging):
 
 def _foreign(handlers: list[logging.Handler]) -> list[logging.Handler]:
     return [each for each in handlers if not type(each).__module__.startswith("_pytest.")]
+
+
+# -- which thread works for which episode
+
+_OWNER: ContextVar[object | None] = ContextVar("intercode_owner", default=None)
+_STARTED: weakref.WeakKeyDictionary[threading.Thread, object] = weakref.WeakKeyDictionary()
+_LOCK = threading.RLock()  # a collection of garbage may come while it is held, and print
+
+
+def owner() -> object | None:
+    """Return the owner of what runs now; None for what belongs to no episode."""
+    found = _OWNER.get()
+    if found is None and _STARTED:  # empty in most processes, and this is asked for every print
+        with _LOCK:
+            found = _STARTED.get(threading.current_thread())
+    return found
+
+
+def threads_of(someone: object) -> list[threading.Thread]:
+    """Return the threads that were started for an owner and still run."""
+    with _LOCK:
+        return [each for each, whose in _STARTED.items() if whose is someone and each.is_alive()]
+
+
+@contextlib.contextmanager
+def owning(someone: object) -> Iterator[None]:
+    """Let what runs in this context, and what it starts, belong to somebody."""
+    token = _OWNER.set(someone)
+    try:
+        yield
+    finally:
+        _OWNER.reset(token)
+
+
+@contextlib.contextmanager
+def followed() -> Iterator[None]:
+    """Follow threads to those that they start."""
+    start = threading.Thread.start
+
+    def start_owned(self: threading.Thread) -> None:
+        someone = owner()
+        if someone is not None:
+            with _LOCK:
+                _STARTED[self] = someone
+        start(self)
+
+    threading.Thread.start = start_owned  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        if threading.Thread.start is start_owned:  # else somebody wraps ours, and it stays
+            threading.Thread.start = start  # type: ignore[method-assign]

@@ -1,97 +1,232 @@
-"""An episode as pytest runs it, from reset to record, in its turn or ahead of it.
+"""A rollout: one agent on one task in one environment, from its sandboxes to its record.
 
-Both ways lead through here, so that an episode is the same whenever it runs. What the
-infrastructure spoils is done once more, on a fresh sandbox and with a fresh agent.
+Everything that plays an episode goes through here: items of pytest, inline or concurrent, a task
+that a person plays, Gymnasium's environments, the audit. What the infrastructure spoils is done
+once more here, on a fresh sandbox and with a fresh agent, and nowhere else.
 """
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from pytest_intercode.agents.protocol import Agent
-from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.record import EpisodeRecord, Outcome, TaskRecord
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.errors import InfrastructureError, SandboxError
-from pytest_intercode.rollouts.episode import Halt, run_episode
+from pytest_intercode.environments.registry import environment_class
+from pytest_intercode.errors import IntercodeError, SandboxError, TaskError
+from pytest_intercode.rollouts.budgets import RunBudget
+from pytest_intercode.rollouts.isolation import isolated
+from pytest_intercode.rollouts.spec import RolloutSpec
+from pytest_intercode.rollouts.turn_loop import Cancellation, run_episode
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.digest import digest
 
-if TYPE_CHECKING:
-    from pytest_intercode.core.task import Task
-    from pytest_intercode.plugin.session import IntercodeSession
+__all__ = ["Rollout", "Services", "failure_record", "sandbox_of"]
 
-__all__ = ["play", "reset"]
+_ATTEMPTS = 2
+
+Result = TypeVar("Result")
 
 
-def reset(environment: Environment, task: Task) -> None:
-    """Start an episode on a fresh sandbox.
+def _no_agent(spec: RolloutSpec) -> Agent:
+    raise TypeError("this rollout has no agent: it is driven from outside")
 
-    Raises:
-        TaskError: the task cannot be set up.
-        InfrastructureError: no sandbox could be had.
-        ConfigurationError: the task is not what the environment needs.
+
+@contextlib.contextmanager
+def _no_stage(_: Environment) -> Iterator[Callable[[str], None]]:
+    yield lambda line: None
+
+
+@dataclass(frozen=True)
+class Services:
+    """What rollouts of one process share.
+
+    Attributes:
+        sandboxes: where sandboxes come from.
+        make_agent: a fresh agent for a rollout.
+        make_environment: an environment for a rollout, not reset yet; by default the one that
+            the task names.
+        run_budget: what is left for the whole run.
+        isolate: keeps the process as it is while an agent acts, and collects a line for each
+            thing that the agent left.
+        stage: lends the terminal to an agent that talks to the user while it acts; gives a
+            function that writes a line there.
     """
-    try:
-        environment.reset(task=task)
-    except SandboxError:
-        environment.reset(task=task)  # once more, on a fresh one
+
+    sandboxes: SandboxProvider
+    make_agent: Callable[[RolloutSpec], Agent] = _no_agent
+    make_environment: Callable[[RolloutSpec], Environment] | None = None
+    run_budget: RunBudget = field(default_factory=lambda: RunBudget(RunLimits()))
+    isolate: Callable[[], contextlib.AbstractContextManager[list[str]]] = isolated
+    stage: Callable[[Environment], contextlib.AbstractContextManager[Callable[[str], None]]] = (
+        _no_stage
+    )
 
 
-def play(
-    session: IntercodeSession,
-    environment: Environment,
-    agent: Agent,
-    name: str,
-    apart: contextlib.AbstractContextManager[list[str]],
-    halt: Halt | None = None,
-) -> EpisodeRecord:
-    """Let an agent act in an environment after its reset.
+class Rollout:
+    """One rollout; its phases are called in order, by one thread, and cancelled from any.
 
     Args:
-        session: what the user asked for.
-        environment: the environment.
-        agent: the agent.
-        name: what the record calls it.
-        apart: keeps the process as it is, and returns the list of what the agent left.
-        halt: what ends the episode from another thread.
-
-    Raises:
-        TaskError: nothing can be graded, as gold does not work; it is not tried again.
-        InfrastructureError: it was spoiled twice.
-        QuitRun: the user, who is the agent, wants to end the run.
-        EpisodeHalted: it was ended from another thread.
+        spec: what it is to do.
+        services: what it works with.
     """
-    task = environment.task
-    assert task is not None
-    attempts: list[str] = []
-    with apart as left:
-        while True:
-            try:
-                with session.stage(environment) as tell:
-                    episode = run_episode(
-                        agent,
-                        environment,
-                        environment.first,
-                        timeout=session.timeout(task),
-                        budget=session.settings.budget,
-                        run_budget=session.spending.budget,
-                        halt=halt,
-                    )
-                    tell(episode.headline)
-                break
-            except InfrastructureError as error:
-                if attempts or not isinstance(error, SandboxError):
-                    raise
-                attempts.append(str(error))
-                environment.reset(task=task)
-                agent = agent.again() if agent.again else agent
-    sandbox, image = session.made_of(environment, task)
-    return replace(
-        episode,
-        attempts=tuple(attempts),
-        agent=name,
-        agent_arguments=session.settings.agent_arguments,
-        sandbox=sandbox,
-        image=image,
-        left_behind=(*episode.left_behind, *left),
+
+    def __init__(self, spec: RolloutSpec, services: Services) -> None:
+        self.spec = spec
+        self._services = services
+        self._cancellation = Cancellation()
+        self._environments: list[Environment] = []
+        self._attempts: list[str] = []
+
+    @property
+    def cancelled(self) -> str:
+        """Why it was cancelled; empty while it was not."""
+        return self._cancellation.reason
+
+    def cancel(self, reason: str) -> None:
+        """End it in whatever phase it is, ungraded; does nothing to one that is over."""
+        self._cancellation.cancel(reason)
+
+    def make_agent(self) -> Agent:
+        """Return a fresh agent.
+
+        Raises:
+            AgentLoadError: there is none of this name.
+            RolloutCancelled: it was cancelled.
+        """
+        self._cancellation.check()
+        return self._services.make_agent(self.spec)
+
+    def make_environment(self) -> Environment:
+        """Return an environment that was not reset yet; :meth:`close` closes it.
+
+        Raises:
+            ConfigurationError: there is none for the task.
+            RolloutCancelled: it was cancelled.
+        """
+        self._cancellation.check()
+        made = (self._services.make_environment or self._default_environment)(self.spec)
+        self._environments.append(made)
+        return made
+
+    def prepare(self, environment: Environment) -> None:
+        """Reset an environment on a fresh sandbox; once more where the first one breaks.
+
+        Raises:
+            InfrastructureError: no sandbox could be had, or two broke.
+            TaskError: the task could not be set up.
+            ConfigurationError: the task is not what the environment needs.
+            RolloutCancelled: it was cancelled.
+        """
+        self._twice(lambda _: self._reset(environment))
+
+    def run(self, agent: Agent, environment: Environment) -> EpisodeRecord:
+        """Let the agent act in the prepared environment, and grade what it leaves.
+
+        Raises:
+            InfrastructureError: it was spoiled twice; nothing can be said of the agent.
+            TaskError: gold did not run to its end, so nothing can be graded.
+            QuitRun: the user, who is the agent, wants to end the run.
+            RolloutCancelled: it was cancelled.
+        """
+        spec, services = self.spec, self._services
+
+        def attempt(again: bool) -> EpisodeRecord:
+            acting = agent
+            if again:
+                self._reset(environment)
+                acting = agent.again() if agent.again is not None else agent
+            with services.stage(environment) as show:
+                record = run_episode(
+                    acting,
+                    environment,
+                    environment.first,
+                    timeout=spec.timeout,
+                    budget=spec.budget,
+                    run_budget=services.run_budget,
+                    cancellation=self._cancellation,
+                )
+                show(record.headline)
+            return record
+
+        with services.isolate() as left:
+            record = self._twice(attempt)
+        backend, image = sandbox_of(environment, spec.task, services.sandboxes)
+        return replace(
+            record,
+            agent=spec.agent or agent.name,
+            agent_arguments=spec.agent_arguments,
+            attempts=tuple(self._attempts),
+            left_behind=(*record.left_behind, *left),
+            sandbox=backend,
+            image=image,
+            node_id=spec.node_id,
+        )
+
+    def close(self) -> None:
+        """End the sandboxes of the environments that it made; may be called twice."""
+        while self._environments:
+            self._environments.pop().close()
+
+    def _default_environment(self, spec: RolloutSpec) -> Environment:
+        return environment_class(spec.task.env, spec.profile)(
+            self._services.sandboxes,
+            feedback=spec.feedback,
+            max_turns=spec.max_turns,
+            action_timeout=spec.action_timeout,
+        )
+
+    def _reset(self, environment: Environment) -> None:
+        with self._cancellation.reaching(environment.cancel):
+            environment.reset(task=self.spec.task)
+
+    def _twice(self, attempt: Callable[[bool], Result]) -> Result:
+        """Return what an attempt comes to; make another one where a sandbox broke under it."""
+        try:
+            return attempt(False)
+        except SandboxError as error:
+            if self._attempts:
+                raise
+            self._attempts.append(str(error))
+        return attempt(True)
+
+
+def sandbox_of(environment: Environment, task: Task, provider: SandboxProvider) -> tuple[str, str]:
+    """Return the backend and the image of a task's sandboxes; empty where it needs none of ours.
+
+    Args:
+        environment: the task's environment.
+        task: the task.
+        provider: where sandboxes come from, if the environment does not say so.
+    """
+    provider = getattr(environment, "provider", None) or provider
+    specs = environment.sandboxes(task, provider)
+    return (provider.choice.backend, specs[0].image) if specs else ("", "")
+
+
+def failure_record(spec: RolloutSpec, error: IntercodeError) -> EpisodeRecord:
+    """Return the record of a rollout that ended without a grade.
+
+    Args:
+        spec: the rollout.
+        error: what ended it: a fault of the task, or of the infrastructure.
+    """
+    outcome: Outcome = "task-error" if isinstance(error, TaskError) else "infrastructure-error"
+    return EpisodeRecord(
+        task=TaskRecord.of(spec.task, digest(spec.task)),
+        outcome=outcome,
+        reward=0.0,
+        turns=(),
+        max_turns=spec.max_turns or spec.task.max_turns,
+        seconds=0.0,
+        profile=spec.profile,
+        agent=spec.agent,
+        agent_arguments=spec.agent_arguments,
+        reason=str(error),
+        node_id=spec.node_id,
     )

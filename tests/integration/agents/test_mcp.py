@@ -25,7 +25,7 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Observation
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.rollouts.episode import run_episode
+from pytest_intercode.rollouts.turn_loop import run_episode
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.loader import bundled_folder, load_suite

@@ -56,7 +56,7 @@ def _episode(**more: Any) -> EpisodeRecord:
 
 
 def test_row() -> None:
-    row = episode_row(_episode(), node_id="suite.yaml::test_solves[t-1]")
+    row = episode_row(_episode(node_id="suite.yaml::test_solves[t-1]"))
     assert list(row)[:6] == [
         "environment",
         "dataset",
@@ -153,7 +153,7 @@ def test_row_travels_from_an_xdist_worker() -> None:
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_round_trip(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / "deep" / "er" / "run.jsonl"
-    rows = [episode_row(_episode(), node_id="a"), episode_row(_episode(turns=[]), node_id="b")]
+    rows = [episode_row(_episode(node_id="a")), episode_row(_episode(turns=[], node_id="b"))]
     file = ResultsFile(path)
     for number, row in enumerate(rows, 1):
         file.write(row)

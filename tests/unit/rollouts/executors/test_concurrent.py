@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_intercode.rollouts.owners import followed, owner, owning, threads_of
-from pytest_intercode.rollouts.scheduler import Scheduler
+from pytest_intercode.rollouts.executors.concurrent import Scheduler
+from pytest_intercode.rollouts.isolation import followed, owner, owning, threads_of
 
 
 class Work:

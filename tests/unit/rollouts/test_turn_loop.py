@@ -21,7 +21,7 @@ from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.turn import Observation, Profile
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import AgentError, BudgetExhausted, SandboxError
-from pytest_intercode.rollouts.episode import run_episode
+from pytest_intercode.rollouts.turn_loop import run_episode
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.digest import digest
@@ -171,7 +171,7 @@ def test_timed_out_agent_that_never_answers() -> None:
     try:
         # The grace that an agent has to notice is long; it is not what is tested here.
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("pytest_intercode.rollouts.episode._GRACE", 0.05)
+            patch.setattr("pytest_intercode.rollouts.turn_loop._GRACE", 0.05)
             episode = play(agent, environment, timeout=0.1)
     finally:
         left.set()
@@ -334,7 +334,7 @@ def test_agent_that_raises() -> None:
     assert episode.outcome == "agent-error"
     assert episode.reason == "ValueError: no such model"
     assert episode.headline == "agent error after 0/4 turns: ValueError: no such model"
-    assert "test_episode.py" in episode.detail
+    assert "test_turn_loop.py" in episode.detail
     assert "in agent" in episode.detail
     assert 'episode.py", line' not in episode.detail.replace("test_episode.py", "")
 

@@ -1,7 +1,7 @@
 """The turn loop: one agent on one task in one environment, within its budgets, to a record.
 
 The agent runs on a thread of its own, so that one that never answers can be left behind; the
-calling thread waits, and so hears Ctrl-C. Nothing here imports pytest or knows a backend.
+calling thread waits, so that Ctrl-C reaches it. Nothing here imports pytest or knows a backend.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import contextlib
 import threading
 import time
 import traceback
+from collections.abc import Callable, Iterator
 from contextvars import copy_context
+from pathlib import Path
 
 from pytest_intercode.agents.ledger import Ledger, current_ledger
 from pytest_intercode.agents.protocol import Agent, QuitRun
@@ -19,51 +21,70 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.turn import Observation
 from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.errors import AgentError, EpisodeHalted, InfrastructureError
+from pytest_intercode.errors import AgentError, InfrastructureError, RolloutCancelled, TaskError
 from pytest_intercode.rollouts.agent_thread import AgentRun
 from pytest_intercode.rollouts.budgets import RunBudget
 from pytest_intercode.suites.digest import digest
 
-__all__ = ["Halt", "run_episode"]
+__all__ = ["Cancellation", "run_episode"]
 
 _GRACE = 10.0  # seconds for an action to be stopped
 _FAREWELL = 1.0  # seconds for an agent to end by itself, and again once it was told to
 _TRACEBACK_LINES = 12
 
 
-class Halt:
-    """Ends an episode from another thread, ungraded, as nobody wants its result any more."""
+class Cancellation:
+    """Ends a rollout from another thread, ungraded, as its result is not wanted any more.
+
+    Attributes:
+        reason: why the rollout was cancelled; empty while it was not.
+    """
 
     def __init__(self) -> None:
+        self.reason = ""
         self._lock = threading.Lock()
-        self._reason = ""
-        self._run: AgentRun | None = None
+        self._targets: list[Callable[[str], None]] = []
 
-    @property
-    def reason(self) -> str:
-        """Why the episode was ended; empty while it was not."""
-        return self._reason
-
-    def halt(self, reason: str) -> None:
-        """End the episode, at once if it runs, else as soon as it begins."""
+    def cancel(self, reason: str) -> None:
+        """End what runs now, and whatever is begun from now on; the first reason stays."""
         with self._lock:
-            self._reason = self._reason or reason
-            run = self._run
-        if run is not None:
-            run.call_off(reason)
-            run.done.set()  # the turn loop does not wait for an agent that is deaf to that
-            run.send_away(0)
+            self.reason = self.reason or reason
+            targets = list(self._targets)
+        for cancel in targets:
+            cancel(self.reason)
 
-    def watch(self, run: AgentRun | None) -> None:
-        """Remember the agent at work.
+    def check(self) -> None:
+        """Go on only while the rollout is wanted.
 
         Raises:
-            EpisodeHalted: the episode is not to begin.
+            RolloutCancelled: it was cancelled.
+        """
+        if self.reason:
+            raise RolloutCancelled(self.reason)
+
+    @contextlib.contextmanager
+    def reaching(self, cancel: Callable[[str], None]) -> Iterator[None]:
+        """Have something cancelled, too, for as long as it goes on.
+
+        Args:
+            cancel: ends it, given the reason; quick, and callable from any thread.
+
+        Raises:
+            RolloutCancelled: it is not to begin, or was cancelled meanwhile.
         """
         with self._lock:
-            self._run = run
-            if run is not None and self._reason:
-                raise EpisodeHalted(self._reason)
+            self.check()
+            self._targets.append(cancel)
+        try:
+            yield
+        except (InfrastructureError, TaskError) as error:
+            if self.reason:  # what was ended under its hands is no fault
+                raise RolloutCancelled(self.reason) from error
+            raise
+        finally:
+            with self._lock:
+                self._targets.remove(cancel)
+        self.check()
 
 
 def run_episode(
@@ -74,7 +95,7 @@ def run_episode(
     timeout: float | None = None,
     budget: Budget | None = None,
     run_budget: RunBudget | None = None,
-    halt: Halt | None = None,
+    cancellation: Cancellation | None = None,
 ) -> EpisodeRecord:
     """Let an agent act in an environment that was just reset, and grade what it leaves.
 
@@ -85,7 +106,7 @@ def run_episode(
         timeout: seconds that the agent has for the whole episode; None for no limit.
         budget: tokens and money that it has, as far as it reports them.
         run_budget: what the whole run has left, if that is limited.
-        halt: what ends it from another thread.
+        cancellation: what ends it from another thread.
 
     Returns:
         The record, whatever the agent did.
@@ -94,10 +115,11 @@ def run_episode(
         TaskError: nothing can be graded, as gold does not work.
         InfrastructureError: the sandbox broke; nothing can be said of the agent.
         QuitRun: the user, who is the agent, wants to end the run.
-        EpisodeHalted: it was ended from another thread, and is not graded.
+        RolloutCancelled: it was cancelled, and is not graded.
     """
     task = environment.task
     assert task is not None
+    cancellation = cancellation or Cancellation()
     of_run = run_budget or RunBudget(RunLimits())
     ledger = Ledger(budget, of_run.charge, environment.exhaust)
     run = AgentRun(agent, environment, first, ledger, of_run)
@@ -108,19 +130,14 @@ def run_episode(
     )
     left = of_run.seconds_left
     by_run = left is not None and (timeout is None or left < timeout)
-    halt = halt or Halt()
-    halt.watch(run)
     began = time.monotonic()
-    thread.start()
-    try:
-        timed_out = not run.done.wait(left if by_run else timeout)
-    except BaseException:
-        run.call_off("interrupted")
-        raise
-    finally:
-        halt.watch(None)
-    if halt.reason:
-        raise EpisodeHalted(halt.reason)
+    with cancellation.reaching(run.cancel):
+        thread.start()
+        try:
+            timed_out = not run.done.wait(left if by_run else timeout)
+        except BaseException:
+            run.call_off("interrupted")
+            raise
     if timed_out:
         run.call_off("timed out")
         until = time.monotonic() + _GRACE
@@ -131,7 +148,8 @@ def run_episode(
         raise run.spoiled
     if isinstance(run.failure, (InfrastructureError, QuitRun)):
         raise run.failure
-    graded = environment.end("stopped")
+    with cancellation.reaching(environment.cancel):
+        graded = environment.end("stopped")
     gone = not timed_out or run.done.wait(_FAREWELL) or run.send_away(_FAREWELL)
     still_there = run.parked or not gone
     ledger.close()
@@ -186,4 +204,4 @@ def _short_traceback(failure: BaseException) -> str:
     return "".join(lines).rstrip()
 
 
-_OWN_FOLDER = __file__.rpartition("/")[0] + "/"
+_OWN_FOLDER = f"{Path(__file__).parents[1]}/"

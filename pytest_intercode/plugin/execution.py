@@ -1,0 +1,173 @@
+"""Who runs the rollout of an item: by default the item itself, phase by phase, in its turn.
+
+Fixtures ask for an item's handle and never know which executor is behind it; with
+``--intercode-concurrency`` :mod:`pytest_intercode.plugin.concurrency` takes this place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from pytest_intercode.agents.protocol import QuitRun
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.usage import Budget, RunLimits
+from pytest_intercode.environments.base import Environment
+from pytest_intercode.plugin.resume import resumed_of
+from pytest_intercode.plugin.run import Run, keep_task, run_of, task_of
+from pytest_intercode.plugin.terminal import check_terminal, lent_terminal
+from pytest_intercode.plugin.xdist import is_worker
+from pytest_intercode.rollouts.budgets import RunBudget
+from pytest_intercode.rollouts.executors.handle import Handle
+from pytest_intercode.rollouts.executors.inline import InlineExecutor
+from pytest_intercode.rollouts.rollout import Rollout, Services
+
+__all__ = ["Execution", "InlineExecution", "handle_of", "play_yourself", "set_execution"]
+
+_EXECUTION = pytest.StashKey["Execution"]()
+_HANDLE = pytest.StashKey[Handle]()
+_LOOK_AHEAD = 2  # items, of two sandboxes each
+
+
+class Execution(Protocol):
+    """Gives items the handles of their rollouts."""
+
+    def handle(self, item: pytest.Item, task: Task) -> Handle:
+        """Return the handle of an item whose turn it is."""
+
+
+def set_execution(config: pytest.Config, execution: Execution) -> None:
+    """Let an execution give out the handles of this process; once, before the first item."""
+    config.stash[_EXECUTION] = execution
+    config.pluginmanager.register(execution, "intercode-execution")
+
+
+def handle_of(item: pytest.Item, task: Task) -> Handle:
+    """Return the handle of an item's rollout; all fixtures of one run of an item share it.
+
+    Raises:
+        ConfigurationError: an option is wrong.
+    """
+    if _HANDLE not in item.stash:
+        run = run_of(item.config)
+        if _EXECUTION not in item.config.stash:
+            set_execution(item.config, InlineExecution(run))
+        keep_task(item, task)
+        item.stash[_HANDLE] = item.config.stash[_EXECUTION].handle(item, task)
+        item.addfinalizer(lambda: item.stash.__delitem__(_HANDLE))  # a rerun gets another
+    return item.stash[_HANDLE]
+
+
+def play_yourself(run: Run, task: Task) -> EpisodeRecord:
+    """Let the user play a task on a fresh sandbox, and show how it ended.
+
+    Raises:
+        AgentLoadError: there is no terminal, or no line editor.
+        QuitRun: the user left it.
+    """
+    from pytest_intercode.agents.human import make_factory
+
+    check_terminal(run.config, "human")
+    settings = run.settings
+    arguments = settings.agent_arguments if settings.agent == "human" else {}
+    agent = make_factory("human", "", arguments, Path.cwd()).make(task)
+
+    @contextlib.contextmanager
+    def stage(environment: Environment) -> Iterator[Callable[[str], None]]:
+        with lent_terminal(run.config, environment.action_timeout) as show:
+            yield lambda line: show(f"{line} (your own; the test's result stays)")
+
+    spec = replace(
+        run.spec(task, ""), agent="human", agent_arguments=arguments, timeout=None, budget=Budget()
+    )
+    rollout = Rollout(spec, replace(run.services, stage=stage, run_budget=RunBudget(RunLimits())))
+    try:
+        environment = rollout.make_environment()
+        rollout.prepare(environment)
+        return rollout.run(agent, environment)
+    except QuitRun:
+        raise QuitRun("you left it; nothing was graded") from None
+    finally:
+        rollout.close()
+
+
+class InlineExecution:
+    """Runs rollouts in their items' turns, and has the next items' sandboxes started meanwhile.
+
+    Args:
+        run: the run.
+        services: what rollouts work with; by default the run's.
+        pending: whether other rollouts are under way, which are to be reported.
+    """
+
+    def __init__(
+        self, run: Run, services: Services | None = None, pending: Callable[[], bool] | None = None
+    ) -> None:
+        self._run = run
+        self._executor = InlineExecutor(services or run.services, self)
+        self._pending = pending or (lambda: False)
+        self._item: pytest.Item | None = None
+        self._next: pytest.Item | None = None
+        self._places: dict[pytest.Item, int] | None = None
+
+    def handle(self, item: pytest.Item, task: Task) -> Handle:
+        """Return a handle that runs a phase when it is asked for it."""
+        self._item = item
+        return self._executor.submit(self._run.spec(task, item.nodeid))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, nextitem: pytest.Item | None) -> None:
+        """Remember the next item: a worker of xdist knows no more than that one."""
+        self._next = nextitem
+
+    # -- what the executor notifies of
+
+    def preparing(self, handle: Handle, environment: Environment) -> None:
+        """Begin no episode when the run's budget is used up."""
+        item = self._item
+        assert item is not None
+        spent = self._run.budget.stop_if_spent(item.session)
+        if spent and getattr(item, "execution_count", 1) > 1:
+            pytest.fail(f"no second try: {spent}", pytrace=False)  # the first one has failed
+        elif spent:
+            pytest.skip(spent)
+        self._expect_next(environment, started=False)
+
+    def prepared(self, handle: Handle, environment: Environment) -> None:
+        """Have the sandboxes of the next items started, now that this one's are there."""
+        self._expect_next(environment, started=True)
+
+    def ended(self, handle: Handle, record: EpisodeRecord) -> None:
+        """End the run if its budget is used up."""
+        assert self._item is not None
+        if not self._pending():
+            self._run.budget.stop_if_spent(self._item.session)
+
+    def failed(self, handle: Handle, error: BaseException) -> None:
+        """Leave it to the item to report."""
+
+    def _expect_next(self, environment: Environment, *, started: bool) -> None:
+        if not self._run.provides(environment) or self._pending():
+            return
+        following = self._following()[started : started + _LOOK_AHEAD]
+        resumed = resumed_of(self._run.config)
+        if resumed is not None:
+            following = [item for item in following if resumed.record_of(item) is None]
+        self._run.expect([task for task in map(task_of, following) if task is not None])
+
+    def _following(self) -> list[pytest.Item]:
+        """Return the present item and those that are run after it, as far as that is known."""
+        item = self._item
+        assert item is not None
+        if is_worker(self._run.config):
+            return [item] if self._next is None else [item, self._next]
+        if self._places is None:
+            self._places = {item: at for at, item in enumerate(item.session.items)}
+        at = self._places.get(item, len(item.session.items))
+        return item.session.items[at : at + 1 + _LOOK_AHEAD]

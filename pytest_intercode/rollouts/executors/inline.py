@@ -1,0 +1,80 @@
+"""The inline executor: each phase runs in the thread that asks for it, at that moment."""
+
+from __future__ import annotations
+
+from pytest_intercode.agents.protocol import Agent
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.environments.base import Environment
+from pytest_intercode.rollouts.executors.handle import Observer
+from pytest_intercode.rollouts.rollout import Rollout, Services
+from pytest_intercode.rollouts.spec import RolloutSpec
+
+__all__ = ["InlineExecutor", "InlineHandle"]
+
+
+class InlineHandle:
+    """A rollout that runs as it is asked; it takes other agents and environments than its own."""
+
+    def __init__(self, rollout: Rollout, observer: Observer | None) -> None:
+        self.spec = rollout.spec
+        self._rollout = rollout
+        self._observer = observer
+        self._agent: Agent | None = None
+        self._environment: Environment | None = None
+        self._record: EpisodeRecord | None = None
+
+    def agent(self) -> Agent:
+        """Make the agent."""
+        if self._agent is None:
+            self._agent = self._rollout.make_agent()
+        return self._agent
+
+    def environment(self) -> Environment:
+        """Make the environment and reset it."""
+        if self._environment is None:
+            made = self._rollout.make_environment()
+            if self._observer is not None:
+                self._observer.preparing(self, made)
+            self._rollout.prepare(made)
+            if self._observer is not None:
+                self._observer.prepared(self, made)
+            self._environment = made
+        return self._environment
+
+    def record(self, agent: Agent, environment: Environment) -> EpisodeRecord:
+        """Let the agent act in the environment."""
+        if self._record is None:
+            try:
+                self._record = self._rollout.run(agent, environment)
+            except BaseException as error:
+                if self._observer is not None:
+                    self._observer.failed(self, error)
+                raise
+            if self._observer is not None:
+                self._observer.ended(self, self._record)
+        return self._record
+
+    def close(self) -> None:
+        """End the sandboxes."""
+        self._rollout.close()
+
+    def cancel(self, reason: str) -> None:
+        """End it from another thread."""
+        self._rollout.cancel(reason)
+
+
+class InlineExecutor:
+    """Runs rollouts in the turn of whoever asks for their phases.
+
+    Args:
+        services: what rollouts work with.
+        observer: what is notified of them.
+    """
+
+    def __init__(self, services: Services, observer: Observer | None = None) -> None:
+        self._services = services
+        self._observer = observer
+
+    def submit(self, spec: RolloutSpec) -> InlineHandle:
+        """Take a rollout; nothing runs yet."""
+        return InlineHandle(Rollout(spec, self._services), self._observer)

@@ -1,0 +1,89 @@
+"""What a rollout is to do, as plain data: it survives pickling and JSON, and holds nothing live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.turn import Feedback, Profile
+from pytest_intercode.core.usage import Budget
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+__all__ = ["RolloutSpec", "SandboxSettings"]
+
+
+@dataclass(frozen=True)
+class SandboxSettings:
+    """Where sandboxes come from.
+
+    Attributes:
+        backend: ``docker``, ``bubblewrap``, or ``auto`` for the one that is there.
+        rootfs: what bubblewrap uses in place of images; None for the machine's own programs.
+        base_images: replacements of base images, by name.
+    """
+
+    backend: str = "auto"
+    rootfs: Path | None = None
+    base_images: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RolloutSpec:
+    """One agent on one task in one environment.
+
+    Attributes:
+        task: the task, gold included.
+        agent: the agent as ``--intercode-agent`` names it; empty for one that is given as an
+            object.
+        agent_arguments: what it is made with.
+        agent_folder: where its relative paths and modules are looked for; None for here.
+        profile: the profile to grade by.
+        feedback: whether the agent sees rewards.
+        max_turns: actions in the episode; None for the task's own number.
+        action_timeout: seconds for an action; None for the task's own number.
+        timeout: seconds for the episode; None for no limit.
+        budget: tokens and money for the episode.
+        sandbox: where its sandboxes come from.
+        node_id: the node id of the pytest item that it belongs to; empty outside of pytest.
+    """
+
+    task: Task
+    agent: str = ""
+    agent_arguments: Mapping[str, str] = field(default_factory=dict)
+    agent_folder: Path | None = None
+    profile: Profile = "strict"
+    feedback: Feedback = "observation"
+    max_turns: int | None = None
+    action_timeout: float | None = None
+    timeout: float | None = None
+    budget: Budget = field(default_factory=Budget)
+    sandbox: SandboxSettings = field(default_factory=SandboxSettings)
+    node_id: str = ""
+
+    def to_json(self) -> bytes:
+        """Return it as JSON."""
+        return _adapter().dump_json(self)
+
+    @classmethod
+    def from_json(cls, data: bytes) -> RolloutSpec:
+        """Return what :meth:`to_json` wrote.
+
+        Raises:
+            ValueError: it is no such JSON.
+        """
+        return _adapter().validate_json(data)
+
+
+@cache
+def _adapter() -> TypeAdapter[RolloutSpec]:
+    from pydantic import ConfigDict, TypeAdapter
+
+    return TypeAdapter(
+        RolloutSpec, config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+    )
