@@ -322,7 +322,7 @@ class Environment(abc.ABC):
         self.interrupt()
         self.abandon()
 
-    def order(self, spec: SandboxSpec) -> Order:
+    def _order(self, spec: SandboxSpec) -> Order:
         """Ask for a sandbox; waiting for it ends when the episode is cancelled."""
         order = self.provider.order(spec)
         self._orders.append(order)

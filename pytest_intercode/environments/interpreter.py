@@ -125,7 +125,7 @@ class InterpreterEnvironment(ShellEnvironment):
         self._began = time.time()
         expected: list[str] = []
         spec = self.spec(task, self.provider)
-        mine = self.order(spec)  # before gold's, which nobody waits for yet
+        mine = self._order(spec)  # before gold's, which nobody waits for yet
 
         def play(sandbox: Sandbox) -> Gold:
             self.prepare(sandbox, task)

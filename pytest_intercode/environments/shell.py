@@ -115,7 +115,7 @@ class ShellEnvironment(Environment):
         """Start the agent's sandbox and prepare it."""
         self._last = None
         self._began = time.time()
-        self._sandbox = self.order(self.spec(task, self.provider)).wait()
+        self._sandbox = self._order(self.spec(task, self.provider)).wait()
         self.prepare(self._sandbox, task)
 
     def prepare(self, sandbox: Sandbox, task: Task) -> None:

@@ -54,7 +54,7 @@ class BashEnvironment(ShellEnvironment):
         """Start the agent's sandbox, and play gold in another at the same time."""
         spec = self.spec(task, self.provider)
         self._began = time.time()
-        mine = self.order(spec)  # before gold's, which nobody waits for yet
+        mine = self._order(spec)  # before gold's, which nobody waits for yet
         self._gold = GoldRun(self.provider, spec, lambda sandbox: self._play_gold(sandbox, task))
         self._sandbox = mine.wait()
         self.prepare(self._sandbox, task)

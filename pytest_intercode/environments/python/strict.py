@@ -89,7 +89,7 @@ class PythonEnvironment(ShellEnvironment):
         self._began = time.time()
         self._judge()
         spec, _ = self.sandboxes(task, self.provider)
-        mine = self.order(spec)  # before gold's, which nobody waits for yet
+        mine = self._order(spec)  # before gold's, which nobody waits for yet
         self._make_grading(task)
         self._sandbox = mine.wait()
         self.prepare(self._sandbox, task)
