@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from pytest_intercode.core.values import amount, choice, text, whole
+from pytest_intercode.core.values import amount, choice, whole
 
 if TYPE_CHECKING:
     import pytest
@@ -18,50 +18,60 @@ __all__ = ["OPTIONS", "FailUnder", "Option", "add_options", "folder_of", "given"
 
 
 class FailUnder(NamedTuple):
-    """The share of tries that must be solved for a run to pass.
-
-    Attributes:
-        rate: the share, in (0, 1].
-        lower: it is the lower bound of the rate's interval that must reach it.
-    """
+    """The share of tries, in (0, 1], that must be solved for a run to pass."""
 
     rate: float
     lower: bool
+    """It is the lower bound of the rate's interval that must reach it."""
 
 
 class Option(NamedTuple):
     """One option, ``--intercode-NAME``, with its ini value ``intercode_NAME``.
 
     Attributes:
-        name: its name, with hyphens.
-        metavar: how its value is written; empty for a flag.
+        form: its name, and how its value is written, if it has one: ``NAME=VALUE``, or
+            ``NAME KEY=VALUE`` for pairs. Values in lower case are all that are allowed.
         help: what it means, in Markdown and in one line.
-        parse: returns the value of a text, or raises a ValueError that says what is needed. A
-            path is then taken from the folder where the option's relative paths start.
+        parse: returns the value of a text, or raises a ValueError that says what is needed; None
+            for what the form says. A path starts at :func:`folder_of` its option.
         default: the text of its value where the user gives none; empty for the value None.
         fallback: what holds where the user gives none, in words.
-        repeatable: it is a list of values, or of KEY=VALUE pairs.
+        listed: it is a list of values, separated by commas; also repeatable, as pairs are.
         exists: the folder that it names must exist.
         starts: its ini value alone is a reason to start before the first item is collected.
         needs: the option that has to be given with it, and why.
         excludes: the option that cannot be given with it, and why.
     """
 
-    name: str
-    metavar: str
+    form: str
     help: str
-    parse: Callable[[str], object] = text
+    parse: Callable[[str], object] | None = None
     default: str = ""
     fallback: str = ""
-    repeatable: Literal["", "list", "pairs"] = ""
+    listed: bool = False
     exists: bool = False
     starts: bool = False
     needs: tuple[str, str] | None = None
     excludes: tuple[str, str] | None = None
 
     @property
+    def name(self) -> str:
+        """The name, with hyphens."""
+        return self.form.replace(" ", "=").partition("=")[0]
+
+    @property
+    def metavar(self) -> str:
+        """How its value is written; empty for a flag."""
+        return self.form[len(self.name) + 1 :]
+
+    @property
+    def pairs(self) -> bool:
+        """Whether its values are pairs."""
+        return " " in self.form
+
+    @property
     def key(self) -> str:
-        """The name with underscores."""
+        """The name, with underscores."""
         return self.name.replace("-", "_")
 
     @property
@@ -70,18 +80,29 @@ class Option(NamedTuple):
         return f"intercode_{self.key}"
 
     @property
-    def form(self) -> str:
-        """The option as it is written on the command line."""
-        between = " " if self.repeatable == "pairs" else "=" if self.metavar else ""
-        return f"--intercode-{self.name}{between}{self.metavar}"
-
-    @property
     def description(self) -> str:
         """The help with the default, in Markdown."""
-        repeatable = {"": "", "list": "repeatable, comma-separated", "pairs": "repeatable"}
-        default = f"`{self.default}`" if self.default and self.metavar else self.fallback
-        note = repeatable[self.repeatable] or (f"default: {default}" if default else "")
+        default = f"`{self.default}`" if self.default else self.fallback
+        note = f"default: {default}" if default else "repeatable" if self.pairs else ""
+        note = "repeatable, comma-separated" if self.listed else note
         return f"{self.help} ({note})" if note else self.help
+
+    def value(self, written: str) -> object:
+        """Return the value of a text, or of one element of a list.
+
+        Raises:
+            ValueError: it is wrong; the message says what is needed.
+        """
+        if self.pairs:
+            key, sign, content = written.partition("=")
+            if not sign or not key.strip():
+                raise ValueError(f"the form {self.metavar} is needed, found {written!r}")
+            return key.strip(), content.strip()
+        if self.parse is not None:
+            return self.parse(written)
+        if not self.metavar:
+            return _flag(written)
+        return choice(*self.metavar.split("|"))(written) if self.metavar.islower() else written
 
 
 # -- parsers
@@ -131,189 +152,124 @@ _money = amount("an amount above 0")
 
 OPTIONS = (
     Option(
-        "agent",
-        "AGENT",
+        "agent=AGENT",
         "the agent under test: `module:Attr`, `path/to/file.py:Attr`, `command:CMDLINE` (any "
         "language), `mcp:CMDLINE` (a coding agent that speaks MCP), `tools`, `react`, "
         "`plan-solve`, `try-again` or `single-turn` (a model behind an OpenAI-compatible API), "
         "`human`, `replay:FILE` (a recorded run) or `oracle` (gold)",
     ),
+    Option("agent-arg KEY=VALUE", "an argument for the agent, such as `model=NAME`"),
     Option(
-        "agent-arg",
-        "KEY=VALUE",
-        "an argument for the agent, such as `model=NAME`",
-        repeatable="pairs",
-    ),
-    Option(
-        "env",
-        "ENV",
+        "env=ENV",
         "bundled suites to run: `bash`, `sql`, `python`, `ctf` or `all`, or an environment of your "
         "own",
         _environment,
-        repeatable="list",
+        listed=True,
         starts=True,
     ),
     Option(
-        "dataset",
-        "NAME|PATH",
+        "dataset=NAME|PATH",
         "a dataset such as `nl2bash`, a part such as `nl2bash-fs2`, a suite (`.yaml`), or rows "
         "(`.json`, `.jsonl`, `.csv`, `.tsv`) with one `--intercode-env`",
-        repeatable="list",
+        listed=True,
         starts=True,
     ),
     Option(
-        "data",
-        "DIR",
+        "data=DIR",
         "the folder laid out as InterCode's `data/`",
         Path,
         fallback="`INTERCODE_DATA`, else what `pytest-intercode fetch` got",
     ),
     Option(
-        "profile",
-        "strict|paper",
+        "profile=strict|paper",
         "`strict` runs actions as they are written and grades what they did; `paper` is InterCode "
         "1.0.2, defects included",
-        choice("strict", "paper"),
         default="strict",
     ),
     Option(
-        "feedback",
-        "observation|reward",
+        "feedback=observation|reward",
         "what the agent sees; `reward` is InterCode's Try Again: every action is graded, the agent "
         "sees the reward, and 1.0 ends the episode",
-        choice("observation", "reward"),
         fallback="`observation`; `reward` for the agent `try-again`",
     ),
-    Option("max-turns", "N", "actions an episode has", _count, fallback="the task's own number"),
-    Option("max-tokens", "N", "tokens an episode has, as far as the agent reports them", _count),
+    Option("max-turns=N", "actions an episode has", _count, fallback="the task's own number"),
+    Option("max-tokens=N", "tokens an episode has, as far as the agent reports them", _count),
+    Option("max-cost=AMOUNT", "money an episode has, in the currency of the prices", _money),
+    Option("timeout=SECONDS", "time an episode has", _seconds, fallback="the task's own, else 600"),
     Option(
-        "max-cost",
-        "AMOUNT",
-        "money an episode has, in the currency of the agent's prices",
-        _money,
+        "action-timeout=SECONDS", "time an action has", _seconds, fallback="the task's own, else 10"
     ),
+    Option("run-max-turns=N", "actions of all episodes together", _count, starts=True),
+    Option("run-max-tokens=N", "tokens of all episodes together", _count, starts=True),
+    Option("run-max-cost=AMOUNT", "money of all episodes together", _money, starts=True),
+    Option("run-timeout=SECONDS", "time of the whole run", _seconds, starts=True),
     Option(
-        "timeout", "SECONDS", "time an episode has", _seconds, fallback="the task's own, else 600"
-    ),
-    Option(
-        "action-timeout",
-        "SECONDS",
-        "time an action has",
-        _seconds,
-        fallback="the task's own, else 10",
-    ),
-    Option(
-        "run-max-turns",
-        "N",
-        "actions that all episodes of the run have together",
-        _count,
-        starts=True,
-    ),
-    Option(
-        "run-max-tokens",
-        "N",
-        "tokens that all episodes of the run have together",
-        _count,
-        starts=True,
-    ),
-    Option(
-        "run-max-cost",
-        "AMOUNT",
-        "money that all episodes of the run have together",
-        _money,
-        starts=True,
-    ),
-    Option("run-timeout", "SECONDS", "time that the whole run has", _seconds, starts=True),
-    Option(
-        "concurrency",
-        "N",
+        "concurrency=N",
         "episodes that run at a time, in all workers of xdist together",
         _count,
         default="1",
     ),
-    Option("limit", "N", "only the first N tasks of each suite", _count),
+    Option("limit=N", "only the first N tasks of each suite", _count),
     Option(
-        "shard",
-        "I/N",
+        "shard=I/N",
         "only the I-th of N parts of each suite, such as `2/8`: every N-th task from the I-th on",
         _shard,
     ),
     Option(
-        "repeat",
-        "K",
+        "repeat=K",
         "tries at each task, each with a new agent and sandbox: items `[task-1]` to `[task-K]`",
         _count,
         default="1",
     ),
-    Option("results", "FILE.jsonl", "write one line of JSON for each episode, as it ends", Path),
+    Option("results=FILE.jsonl", "write one line of JSON for each episode, as it ends", Path),
     Option(
         "resume",
-        "",
         "continue the run that `--intercode-results` holds: episodes that are in it are not run "
         "again",
-        _flag,
-        default="false",
         starts=True,
         needs=("results", "the run to go on with"),
     ),
     Option(
-        "baseline",
-        "FILE.jsonl",
+        "baseline=FILE.jsonl",
         "results to compare with: tasks that were not always solved there may fail (xfail), and "
         "the summary says whether the agent got worse",
         Path,
         starts=True,
     ),
     Option(
-        "gate",
-        "tasks|verdict",
+        "gate=tasks|verdict",
         "what of that comparison fails the run: single tasks, or the verdict of the paired test",
-        choice("tasks", "verdict"),
         fallback="`tasks` with one try at each task, `verdict` with several",
     ),
     Option(
-        "fail-under",
-        "RATE",
+        "fail-under=RATE",
         "the share of tries that must be solved, such as `0.8`, or `lower:0.8` for the lower bound "
         "of its 95-percent interval; then single tasks do not fail the run",
         _fail_under,
         starts=True,
     ),
-    Option(
-        "html", "FILE.html", "write a page with every trajectory; extra `html`", Path, starts=True
-    ),
+    Option("html=FILE.html", "write a page with every trajectory; extra `html`", Path, starts=True),
     Option(
         "audit",
-        "",
         "audit the tasks instead of running an agent",
-        _flag,
-        default="false",
         starts=True,
         excludes=("agent", "the tasks are audited and no agent is run"),
     ),
     Option(
-        "sandbox",
-        "auto|docker|bubblewrap",
+        "sandbox=auto|docker|bubblewrap",
         "the backend of sandboxes; `auto` takes Docker if its engine answers, else bubblewrap, "
         "which needs no daemon and no root; the header says which and why",
-        choice("auto", "docker", "bubblewrap"),
         default="auto",
     ),
     Option(
-        "rootfs",
-        "DIR",
+        "rootfs=DIR",
         "an unpacked root file system for bubblewrap, or a folder with one for each image",
         Path,
         fallback="this machine's own programs",
         exists=True,
     ),
-    Option("network", "", "let sandboxes reach the network", _flag, default="false"),
-    Option(
-        "base-image",
-        "NAME=REPLACEMENT",
-        "another base image, for mirrors",
-        repeatable="pairs",
-    ),
+    Option("network", "let sandboxes reach the network"),
+    Option("base-image NAME=REPLACEMENT", "another base image, for mirrors"),
 )
 
 
@@ -327,7 +283,7 @@ def add_options(parser: pytest.Parser) -> None:
         described = option.description.replace("`", "")
         kinds: dict[str, Any] = {"action": "store_true"}
         if option.metavar:
-            action = "append" if option.repeatable else "store"
+            action = "append" if option.listed or option.pairs else "store"
             kinds = {"action": action, "metavar": option.metavar}
         group.addoption(
             f"--intercode-{option.name}",
@@ -336,7 +292,7 @@ def add_options(parser: pytest.Parser) -> None:
             help=described.replace("%", "%%"),
             **kinds,
         )
-        kind: Literal["args", "string"] = "args" if option.repeatable else "string"
+        kind: Literal["args", "string"] = "args" if option.listed or option.pairs else "string"
         parser.addini(option.ini, described, type=kind, default=None)
 
 
@@ -364,17 +320,15 @@ def read_options(config: pytest.Config) -> dict[str, Any]:
         ConfigurationError: a value is wrong, or two options do not go together.
     """
     values = {option.key: _read(config, option) for option in OPTIONS}
-    for option in OPTIONS:
-        if option.needs and values[option.key] and not values[option.needs[0]]:
-            name, why = option.needs
-            needed = next(each for each in OPTIONS if each.name == name)
-            raise _wrong(config, option, None, f"needs {needed.form}, {why}")
-        if option.excludes and values[option.key] and values[option.excludes[0]]:
-            name, why = option.excludes
-            other = next(each for each in OPTIONS if each.name == name)
-            raise _wrong(
-                config, option, None, f"{why}; leave out {_shown(config, other, values[other.key])}"
-            )
+    by_key = {option.key: option for option in OPTIONS}
+    for option in filter(lambda option: values[option.key], OPTIONS):
+        for key, why in filter(None, [option.needs]):
+            if not values[key]:
+                raise _wrong(config, option, None, f"needs --intercode-{by_key[key].form}, {why}")
+        for key, why in filter(None, [option.excludes]):
+            if values[key]:
+                other = _shown(config, by_key[key], values[key])
+                raise _wrong(config, option, None, f"{why}; leave out {other}")
     return values
 
 
@@ -382,15 +336,15 @@ def _read(config: pytest.Config, option: Option) -> Any:
     raw = config.getoption(option.ini)
     if not _from_command_line(config, option.ini):
         raw = config.getini(option.ini)
-    if option.repeatable == "pairs":
-        return dict(_pair(config, option, str(value)) for value in raw or [])
-    if option.repeatable == "list":
+    if option.pairs:
+        return dict(_parsed(config, option, str(value)) for value in raw or [])
+    if option.listed:
         parts = [part.strip() for value in raw or [] for part in str(value).split(",")]
         return tuple(_parsed(config, option, part) for part in dict.fromkeys(filter(None, parts)))
-    written = str(raw or "").strip()
-    if not (written or option.default):
-        return None
-    value = _parsed(config, option, written or option.default)
+    written = str(raw or "").strip() or option.default
+    if not written:
+        return None if option.metavar else False
+    value = _parsed(config, option, written)
     if isinstance(value, Path):
         value = folder_of(config, option.key) / value.expanduser()
         if option.exists and not value.is_dir():
@@ -398,17 +352,9 @@ def _read(config: pytest.Config, option: Option) -> Any:
     return value
 
 
-def _pair(config: pytest.Config, option: Option, written: str) -> tuple[str, str]:
-    key, sign, value = written.partition("=")
-    if not sign or not key.strip():
-        message = f"the form {option.metavar} is needed, found {written!r}"
-        raise _wrong(config, option, written, message)
-    return key.strip(), value.strip()
-
-
-def _parsed(config: pytest.Config, option: Option, written: str) -> object:
+def _parsed(config: pytest.Config, option: Option, written: str) -> Any:
     try:
-        return option.parse(written)
+        return option.value(written)
     except ValueError as error:
         raise _wrong(config, option, written, str(error)) from None
 
@@ -419,7 +365,7 @@ def _from_command_line(config: pytest.Config, ini: str) -> bool:
 
 def _shown(config: pytest.Config, option: Option, written: str | None) -> str:
     """Return an option with its value as the user gave them, for a message."""
-    between = "" if written is None else " " if option.repeatable == "pairs" else "="
+    between = "" if written is None else " " if option.pairs else "="
     shown = f"--intercode-{option.name}{between}{written or ''}"
     if _from_command_line(config, option.ini):
         return shown

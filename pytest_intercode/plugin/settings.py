@@ -27,40 +27,20 @@ _TIMEOUT = 600.0  # seconds of an episode
 class Settings(SelectionSettings):
     """The options of a run; :class:`SelectionSettings` has those that select its tasks.
 
-    Attributes:
-        agent: ``--intercode-agent``, or None.
-        agent_arguments: ``--intercode-agent-arg`` by name.
-        agent_folder: where relative paths and modules of the agent are looked for.
-        profile: ``strict`` or ``paper``.
-        feedback: ``observation`` or ``reward``; None for the one that the agent is made for.
-        max_turns: actions an episode has, or None for each task's own number.
-        timeout: seconds an episode has, or None; see :meth:`episode_timeout`.
-        action_timeout: seconds an action has, or None for each task's own number.
-        budget: tokens and money an episode has.
-        run_limits: turns, tokens, money and seconds of the whole run.
-        concurrency: episodes that run at a time in the whole run.
-        results: the results file, or None.
-        resume: episodes that are in ``results`` are not run again.
-        baseline: results to compare with, or None.
-        gate: what of the comparison fails the run, ``tasks`` or ``verdict``.
-        fail_under: the share of the tries that must be solved, or None.
-        html: the file of the page, or None.
-        audit: the tasks are audited, and no agent is run.
-        sandbox: the backend, or ``auto``.
-        rootfs: what bubblewrap uses in place of images, or None.
-        base_images: replacements of base images by their names.
+    Where no comment says otherwise, a field is the value of the option with its name, and None
+    means that it is not given.
     """
 
     agent: str | None
     agent_arguments: Mapping[str, str]
-    agent_folder: Path
+    agent_folder: Path  # where relative paths and modules of the agent are looked for
     profile: Profile
-    feedback: Feedback | None
+    feedback: Feedback | None  # None for the one that the agent is made for
     max_turns: int | None
-    timeout: float | None
+    timeout: float | None  # of an episode; see episode_timeout
     action_timeout: float | None
-    budget: Budget
-    run_limits: RunLimits
+    budget: Budget  # of an episode
+    run_limits: RunLimits  # of the whole run
     concurrency: int
     results: Path | None
     resume: bool

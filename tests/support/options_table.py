@@ -22,7 +22,7 @@ def with_table(text: str) -> str:
 
 def _row(form: str, description: str) -> str:
     form, description = (cell.replace("|", "\\|") for cell in (form, description))
-    return f"| `{form}` | {description} |"
+    return f"| `--intercode-{form}` | {description} |"
 
 
 if __name__ == "__main__":

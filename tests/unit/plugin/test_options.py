@@ -31,7 +31,7 @@ def test_each_option(option: Option) -> None:
     assert "\n" not in option.help
     assert bool(option.default) + bool(option.fallback) < 2
     if option.default:
-        option.parse(option.default)
+        option.value(option.default)
     for rule in (option.needs, option.excludes):
         assert rule is None or rule[0] in _BY_NAME
 
@@ -49,9 +49,9 @@ def test_each_option(option: Option) -> None:
 def test_choices_are_those_of_the_code(name: str, allowed: tuple[str, ...]) -> None:
     option = _BY_NAME[name]
     assert option.metavar == "|".join(allowed)
-    assert [option.parse(value) for value in allowed] == list(allowed)
+    assert [option.value(value) for value in allowed] == list(allowed)
     with pytest.raises(ValueError, match=f"^allowed are {', '.join(allowed)}"):
-        option.parse("else")
+        option.value("else")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_choices_are_those_of_the_code(name: str, allowed: tuple[str, ...]) -> N
     ],
 )
 def test_values(name: str, written: str, value: object) -> None:
-    assert _BY_NAME[name].parse(written) == value
+    assert _BY_NAME[name].value(written) == value
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_values(name: str, written: str, value: object) -> None:
 )
 def test_what_is_no_value(name: str, written: str) -> None:
     with pytest.raises(ValueError, match=r"is needed"):
-        _BY_NAME[name].parse(written)
+        _BY_NAME[name].value(written)
 
 
 def test_the_defaults(pytester: pytest.Pytester) -> None:
@@ -171,8 +171,8 @@ def test_a_message_says_where_the_value_is_from(
 def test_help_shows_each_option(pytester: pytest.Pytester) -> None:
     shown = " ".join(pytester.runpytest("--help").stdout.str().split())
     for option in OPTIONS:
-        assert f" {option.form.replace(' ', '=')} " in shown
-        assert f"intercode_{option.key} ({'args' if option.repeatable else 'string'})" in shown
+        assert f" --intercode-{option.form.replace(' ', '=')} " in shown
+        assert f" {option.ini} ({'args' if option.listed or option.pairs else 'string'})" in shown
     assert "time an episode has (default: the task's own, else 600)" in shown
 
 
