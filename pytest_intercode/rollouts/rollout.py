@@ -28,8 +28,6 @@ from pytest_intercode.suites.digest import digest
 
 __all__ = ["Rollout", "Services", "failure_record", "sandbox_of"]
 
-_ATTEMPTS = 2
-
 Result = TypeVar("Result")
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pytest_intercode.core.task import Task
+from pytest_intercode.core.task import Task, task_from_json, task_to_json
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.core.usage import Budget
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 __all__ = ["RolloutSpec", "SandboxSettings"]
 
@@ -68,22 +65,29 @@ class RolloutSpec:
 
     def to_json(self) -> bytes:
         """Return it as JSON."""
-        return _adapter().dump_json(self)
+        fields = {
+            **vars(self),
+            "task": json.loads(task_to_json(self.task)),
+            "budget": asdict(self.budget),
+            "sandbox": asdict(self.sandbox),
+        }
+        return json.dumps(fields, default=os.fspath).encode("ascii")
 
     @classmethod
     def from_json(cls, data: bytes) -> RolloutSpec:
-        """Return what :meth:`to_json` wrote.
+        """Return what :meth:`to_json` wrote."""
+        fields = json.loads(data)
+        sandbox = fields["sandbox"]
+        return cls(
+            **{
+                **fields,
+                "task": task_from_json(json.dumps(fields["task"])),
+                "agent_folder": _path(fields["agent_folder"]),
+                "budget": Budget(**fields["budget"]),
+                "sandbox": SandboxSettings(**{**sandbox, "rootfs": _path(sandbox["rootfs"])}),
+            }
+        )
 
-        Raises:
-            ValueError: it is no such JSON.
-        """
-        return _adapter().validate_json(data)
 
-
-@cache
-def _adapter() -> TypeAdapter[RolloutSpec]:
-    from pydantic import ConfigDict, TypeAdapter
-
-    return TypeAdapter(
-        RolloutSpec, config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
-    )
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)

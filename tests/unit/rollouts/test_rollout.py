@@ -1,0 +1,309 @@
+"""A rollout's phases, its one retry, and its end from another thread in each phase."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from pytest_intercode.agents.protocol import Agent
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.turn import Observation
+from pytest_intercode.errors import (
+    GoldError,
+    InfrastructureError,
+    RolloutCancelled,
+    SandboxError,
+)
+from pytest_intercode.rollouts.executors.concurrent import ConcurrentExecutor, ConcurrentHandle
+from pytest_intercode.rollouts.executors.handle import Handle
+from pytest_intercode.rollouts.executors.inline import InlineExecutor
+from pytest_intercode.rollouts.rollout import Rollout, Services, failure_record
+from pytest_intercode.rollouts.spec import RolloutSpec
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.digest import digest
+from tests.unit.rollouts.test_turn_loop import TASK, Counter, acts
+
+SPEC = RolloutSpec(TASK, agent="mine:Agent", agent_arguments={"a": "b"}, node_id="n", timeout=20)
+
+
+class Breaking(Counter):
+    """Breaks in the phase of its name, as often as it is told; or waits there to be cancelled."""
+
+    def __init__(self, phase: str = "", error: Exception | None = None, times: int = 0) -> None:
+        super().__init__()
+        self.phase, self.error, self.times = phase, error, times
+        self.reached = threading.Event()
+
+    def _pass(self, phase: str) -> None:
+        if phase != self.phase:
+            return
+        self.reached.set()
+        if self.error is None:
+            assert self.interrupted.wait(20)
+            raise SandboxError("ended under its hands")
+        if self.times:
+            self.times -= 1
+            raise self.error
+
+    def start(self, task: Task) -> None:
+        self._pass("reset")
+        super().start(task)
+
+    def execute(self, action: str) -> Observation:
+        self._pass("action")
+        return super().execute(action)
+
+    def grade(self, answer: str | None) -> Reward:
+        self._pass("grading")
+        return super().grade(answer)
+
+
+def services(environment: Counter, agent: Callable[[], Agent] | None = None) -> Services:
+    """Return services that hand out one environment, and fresh agents that solve the task."""
+    made = agent or (lambda: Agent("step", act=acts("5", "submit"), name="fresh"))
+    return Services(
+        cast("SandboxProvider", None),
+        make_agent=lambda spec: replace(made(), again=made),
+        make_environment=lambda spec: environment,
+        isolate=lambda: nullcontext([]),
+    )
+
+
+def play(rollout: Rollout) -> Any:
+    """Go through all phases."""
+    try:
+        agent, environment = rollout.make_agent(), rollout.make_environment()
+        rollout.prepare(environment)
+        return rollout.run(agent, environment)
+    finally:
+        rollout.close()
+
+
+def test_a_record_has_what_the_spec_says() -> None:
+    environment = Counter()
+    record = play(Rollout(SPEC, services(environment)))
+    assert (record.outcome, record.reward, len(record.turns)) == ("solved", 1.0, 2)
+    assert (record.agent, record.agent_arguments, record.node_id) == ("mine:Agent", {"a": "b"}, "n")
+    assert (record.task.id, record.task.digest) == (TASK.id, digest(TASK))
+    assert environment.stops == 2  # before the reset, and at the end
+
+
+@pytest.mark.parametrize("phase", ["reset", "action", "grading"])
+def test_a_broken_sandbox_is_replaced_once(phase: str) -> None:
+    record = play(Rollout(SPEC, services(Breaking(phase, SandboxError("gone"), 1))))
+    assert record.outcome == "solved"
+    assert record.attempts == ("gone",)
+
+
+@pytest.mark.parametrize("phase", ["reset", "action", "grading"])
+def test_a_second_broken_sandbox_is_a_fault(phase: str) -> None:
+    rollout = Rollout(SPEC, services(Breaking(phase, SandboxError("gone"), 2)))
+    with pytest.raises(SandboxError, match="gone"):
+        play(rollout)
+
+
+@pytest.mark.parametrize("error", [GoldError("gold never ends"), InfrastructureError("no engine")])
+@pytest.mark.parametrize("phase", ["reset", "grading"])
+def test_other_faults_are_not_tried_again(phase: str, error: Exception) -> None:
+    environment = Breaking(phase, error, 1)
+    with pytest.raises(type(error), match=str(error)):
+        play(Rollout(SPEC, services(environment)))
+    assert environment.times == 0
+
+
+def test_a_retry_is_not_repeated_in_a_later_phase() -> None:
+    environment = Breaking("reset", SandboxError("first"), 1)
+    rollout = Rollout(SPEC, services(environment))
+    agent = rollout.make_agent()
+    rollout.prepare(rollout.make_environment())
+    environment.phase, environment.times = "action", 1
+    with pytest.raises(SandboxError, match="first"):
+        rollout.run(agent, environment)
+
+
+def test_failures_have_records() -> None:
+    broken = failure_record(SPEC, SandboxError("gone"))
+    assert (broken.outcome, broken.reason, broken.graded) == ("infrastructure-error", "gone", False)
+    wrong = failure_record(SPEC, GoldError("never ends"))
+    assert (wrong.outcome, wrong.headline) == ("task-error", "task error: never ends")
+
+
+# -- cancelling
+
+
+@pytest.mark.parametrize("phase", ["reset", "action", "grading"])
+def test_cancelling_reaches_every_phase(phase: str) -> None:
+    environment = Breaking(phase)
+    rollout = Rollout(SPEC, services(environment))
+    seen: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            play(rollout)
+        except RolloutCancelled as error:
+            seen.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert environment.reached.wait(20)
+    rollout.cancel("not wanted")
+    rollout.cancel("said twice")
+    thread.join(20)
+    assert [str(error) for error in seen] == ["not wanted"]
+    assert environment.stops >= 1
+
+
+def test_cancelling_an_agent_that_does_not_answer() -> None:
+    waiting, left = threading.Event(), threading.Event()
+
+    def act(observation: str) -> str:
+        waiting.set()
+        left.wait(60)
+        return "submit"
+
+    rollout = Rollout(SPEC, services(Counter(), lambda: Agent("step", act=act)))
+
+    def cancel() -> None:
+        assert waiting.wait(20)
+        rollout.cancel("enough")
+
+    threading.Thread(target=cancel).start()
+    began = time.monotonic()
+    with pytest.raises(RolloutCancelled, match="enough"):
+        play(rollout)
+    assert time.monotonic() - began < 15
+    left.set()
+
+
+def test_nothing_begins_once_it_is_cancelled() -> None:
+    environment = Counter()
+    rollout = Rollout(SPEC, services(environment))
+    environment.reset(task=TASK)
+    rollout.cancel("too late")
+    for phase in (
+        rollout.make_agent,
+        rollout.make_environment,
+        lambda: rollout.prepare(environment),
+        lambda: rollout.run(Agent("step", act=acts("5")), environment),
+    ):
+        with pytest.raises(RolloutCancelled, match="too late"):
+            phase()
+    assert environment.ran == []
+
+
+def test_cancelling_what_is_over_changes_nothing() -> None:
+    rollout = Rollout(SPEC, services(Counter()))
+    assert play(rollout).solved
+    rollout.cancel("afterwards")
+
+
+# -- executors
+
+
+class Events:
+    """An observer that remembers what it was notified of."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    @contextmanager
+    def surrounding(self, handle: ConcurrentHandle) -> Iterator[None]:
+        self.seen.append("begun")
+        yield
+        self.seen.append("over")
+
+    def entering(self, handle: Handle, phase: str) -> None:
+        self.seen.append(phase)
+
+    def wait(self, handle: Handle, future: Any) -> Any:
+        return future.result(20)
+
+    def preparing(self, handle: Handle, environment: object) -> None:
+        self.seen.append("preparing")
+
+    def prepared(self, handle: Handle, environment: object) -> None:
+        self.seen.append("prepared")
+
+    def ended(self, handle: Handle, record: object) -> None:
+        self.seen.append("ended")
+
+    def failed(self, handle: Handle, error: BaseException) -> None:
+        self.seen.append(f"failed: {error}")
+
+
+def ask(handle: Handle) -> Any:
+    """Ask for all that a handle has, as fixtures do."""
+    agent = handle.agent()
+    environment = handle.environment()
+    assert environment.first == TASK.query
+    record = handle.record(agent, environment)
+    assert handle.record(agent, environment) is record
+    handle.close()
+    return record
+
+
+def test_both_executors_return_the_same() -> None:
+    events = Events()
+    inline = ask(InlineExecutor(services(Counter()), events).submit(SPEC))
+    assert events.seen == ["preparing", "prepared", "ended"]
+    events.seen.clear()
+    executor = ConcurrentExecutor(services(Counter()), events, 2, lambda: None)
+    concurrent = ask(executor.submit(SPEC))
+    executor.stop()
+    assert executor.join(20)
+    assert events.seen == [
+        *("begun", "prepare", "preparing", "prepared", "run", "ended", "close", "over")
+    ]
+
+    def untimed(record: Any) -> Any:
+        turns = tuple(replace(turn, seconds=0.0, agent_seconds=0.0) for turn in record.turns)
+        return replace(record, seconds=0.0, turns=turns)
+
+    assert untimed(inline) == untimed(concurrent)
+
+
+def test_a_handle_raises_what_its_phase_raised() -> None:
+    events = Events()
+    broken = Breaking("reset", SandboxError("gone"), 2)
+    executor = ConcurrentExecutor(services(broken), events, 1, lambda: None)
+    handle = executor.submit(SPEC)
+    agent = handle.agent()
+    with pytest.raises(SandboxError, match="gone"):
+        handle.environment()
+    with pytest.raises(SandboxError, match="gone"):
+        handle.record(agent, broken)
+    assert not handle.cancelled
+    assert "failed: gone" in events.seen
+    executor.stop()
+    assert executor.join(20)
+
+
+def test_the_executor_asks_for_more_when_a_thread_is_free() -> None:
+    submitted: list[ConcurrentHandle] = []
+    events = Events()
+
+    def refill() -> None:
+        if len(submitted) < 5:
+            submitted.append(executor.submit(SPEC))
+
+    def fresh(spec: RolloutSpec) -> Counter:
+        return Counter()
+
+    executor = ConcurrentExecutor(
+        replace(services(Counter()), make_environment=fresh), events, 2, refill
+    )
+    executor.wake()
+    deadline = time.monotonic() + 20
+    while sum(handle.result is not None for handle in list(submitted)) < 5:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    executor.stop()
+    assert executor.join(20)
+    assert all(handle.result is not None and handle.result.solved for handle in submitted)
