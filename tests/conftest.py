@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import pkgutil
 import signal
 import time
 from collections.abc import Iterable, Iterator
@@ -13,7 +15,7 @@ from typing import Any
 import docker
 import pytest
 
-# pytester forgets what a run inside the process imported; these are slow to import again.
+import pytest_intercode
 from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.docker.engine import connect
@@ -117,6 +119,23 @@ def pytest_intercode_make_environment(config, task):
 """
 
 
+def _import_what_runs_use() -> None:
+    """Import what a run of the plugin does.
+
+    pytester forgets what a run inside this process imported, and the next would import it again,
+    which is two thirds of its time. What runs in sandboxes, and what has clients of its own, is
+    left out.
+    """
+    for folder in ("agents", "environments", "plugin", "results", "rollouts"):
+        package = f"pytest_intercode.{folder}"
+        path = str(Path(pytest_intercode.__file__).with_name(folder))
+        for module in pkgutil.walk_packages([path], f"{package}."):
+            if not {"human", "inside", "mcp"} & set(module.name.split(".")):
+                importlib.import_module(module.name)
+
+
+_import_what_runs_use()
+
 ADDOPTS = "-p no:hypothesispytest -p no:rerunfailures"
 
 
@@ -141,7 +160,7 @@ def _no_data(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathF
 # -- the reference data: they are large, not ours, and not part of the project
 
 
-def _folder(variable: str) -> Path:
+def _reference_folder(variable: str) -> Path:
     value = os.environ.get(variable)
     if not value:
         pytest.skip(f"{variable} names no folder with the reference data")
@@ -153,17 +172,17 @@ def _folder(variable: str) -> Path:
 
 @pytest.fixture(scope="session")
 def data() -> Path:
-    return _folder("INTERCODE_DATA")
+    return _reference_folder("INTERCODE_DATA")
 
 
 @pytest.fixture(scope="session")
 def reference() -> Path:
-    return _folder("INTERCODE_REFERENCE")
+    return _reference_folder("INTERCODE_REFERENCE")
 
 
 @pytest.fixture(scope="session")
 def recordings() -> Path:
-    return _folder("INTERCODE_RECORDINGS")
+    return _reference_folder("INTERCODE_RECORDINGS")
 
 
 # -- backends, and projects to run
