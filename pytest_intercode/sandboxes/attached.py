@@ -42,10 +42,12 @@ class AttachedSandbox:
     """A started sandbox and the channel to its keeper.
 
     Attributes:
+        name: a short name for messages.
         probe: reads what changed on disk; made at the first mark.
     """
 
-    def __init__(self, streams: Transport, spec: SandboxSpec) -> None:
+    def __init__(self, name: str, streams: Transport, spec: SandboxSpec) -> None:
+        self.name = name
         channel = PythonChannel if spec.worker == "python" else Channel
         self._channel = channel(
             streams,
@@ -55,11 +57,6 @@ class AttachedSandbox:
             offline=not spec.limits.network,
         )
         self.probe: ListingProbe | OverlayProbe | None = None
-
-    @property
-    def name(self) -> str:
-        """A short name for messages."""
-        raise NotImplementedError
 
     @_explained
     def run(self, action: str, timeout: float) -> Execution:

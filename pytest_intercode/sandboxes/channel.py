@@ -8,7 +8,7 @@ How one action travels: the client sends it as one line of quoted bash; the shel
 its top level, with empty input and without the answering descriptor; then it reports nonce,
 status, options and directory. Everything that was printed by then is the action's output: a
 transport that reads the keeper's own pipe takes what is in there; for any other the client has the
-keeper print a marker that nobody could have known before, and reads up to it. When the shell
+keeper print a marker that was unknown before, and reads up to it. When the shell
 died instead, or the clock ran out, the keeper kills what the action started and a new shell takes
 over the variables, functions and directory of the last action that ended well.
 """

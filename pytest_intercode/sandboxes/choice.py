@@ -1,4 +1,4 @@
-"""Which backend a run has: the one that was asked for, or the one that is there."""
+"""Which backend a run has: the one that was asked for, or the one that works here."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Choice:
 
 
 def choose(wanted: str = "auto") -> Choice:
-    """Return the backend for a wish: Docker if its engine answers, else bubblewrap if it is there.
+    """Return the backend to use: Docker if its engine answers, else bubblewrap if it is installed.
 
     Nothing heavy is imported, and no engine is started.
 
@@ -57,7 +57,7 @@ def _docker_problem() -> str:
     """Return why Docker cannot be used, or nothing."""
     address = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     if not address.startswith("unix://"):
-        return ""  # somebody set it up; if it does not answer, that is worth an error
+        return ""  # it was set up by hand; if it does not answer, that is an error
     try:
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(_PATIENCE)

@@ -29,7 +29,7 @@ RUN_IS_OVER = "the run is over, and no sandbox is started any more"
 
 
 class Pool:
-    """Starts sandboxes, ahead of demand where it can.
+    """Starts sandboxes, before they are asked for where it can.
 
     Args:
         launcher: the backend; it says how many starts at the same time are good for it.

@@ -11,7 +11,7 @@ from pytest_intercode.core.task import Limits
 __all__ = ["DEPTH", "HOST", "Changes", "Entry", "Execution", "Launcher", "Sandbox", "SandboxSpec"]
 
 DEPTH = 200
-"""How many folders deep changes are looked for; nobody nests deeper except to break the search."""
+"""How many folders deep changes are looked for; only an attack on the search nests deeper."""
 
 
 HOST = "host"

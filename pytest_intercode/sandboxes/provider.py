@@ -111,14 +111,13 @@ class SandboxProvider:
 
     def _start_bubblewrap(self) -> None:
         from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
-        from pytest_intercode.sandboxes.bubblewrap.images import Images, Layers
+        from pytest_intercode.sandboxes.bubblewrap.images import Images
 
         ours = [Path(__file__).parents[1], bundled_folder("tasks"), Path.cwd()]
         engine = Bubblewrap([*map(str, ours), *self._hidden])
         engine.sweep()
-        layers = Layers(engine, self._progress or (lambda line: None))
         dockerfiles = bundled_folder("dockerfiles")
-        self._images = Images(dockerfiles, self._rootfs, self._progress, layers.image, engine.owner)
+        self._images = Images(dockerfiles, self._rootfs, self._progress, engine)
         self._engine = engine
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The system that a sandbox sees when no other is given: the host's, as far as it is on a list.
+"""The system that a sandbox sees when no other is given: those parts of the host's that are listed.
 
 ``/usr`` is the host's own, read-only. What else there is, is ours: empty folders, and of ``/etc``
 the files on a list that everybody may read. Users and groups are those that every Debian has.
@@ -74,11 +74,7 @@ _SHADOW_GROUP = 42
 
 
 def skeleton(network: bool = False) -> bytes:
-    """Return all of the system but ``/usr`` as a tar archive.
-
-    Args:
-        network: with what is needed to find names in the network.
-    """
+    """Return all of the system but ``/usr`` as a tar archive, and name servers for a network."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as out:
         for name, mode in _FOLDERS.items():
@@ -98,21 +94,13 @@ def skeleton(network: bool = False) -> bytes:
         _file(out, "etc/hostname", b"", 0o644)
         _file(out, "etc/hosts", b"127.0.0.1\tlocalhost\n::1\tlocalhost\n", 0o644)
         resolver = Path("/etc/resolv.conf")
-        _file(
-            out,
-            "etc/resolv.conf",
-            resolver.read_bytes() if network and resolver.is_file() else b"",
-            0o644,
-        )
+        servers = resolver.read_bytes() if network and resolver.is_file() else b""
+        _file(out, "etc/resolv.conf", servers, 0o644)
     return buffer.getvalue()
 
 
 def shared(hidden: Iterable[str]) -> dict[str, list[str]]:
-    """Return the folders that are shared with the host, and what of each is not to be seen.
-
-    Args:
-        hidden: folders that are not to be seen, wherever they are.
-    """
+    """Return the folders that are shared with the host, and which hidden folders are in each."""
     names = (name for name in _MERGED if Path("/", name).is_dir())
     folders = ["/usr", *(f"/{name}" for name in names if not Path("/", name).is_symlink())]
     covered: dict[str, list[str]] = {folder: [] for folder in folders}
@@ -166,18 +154,19 @@ def _accounts() -> Iterator[tuple[str, str, int, int]]:
 
 
 def _folder(out: tarfile.TarFile, name: str, mode: int) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.type, entry.mode = tarfile.DIRTYPE, mode
-    out.addfile(entry)
+    _add(out, name, type=tarfile.DIRTYPE, mode=mode)
 
 
 def _link(out: tarfile.TarFile, name: str, target: str) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, target, 0o777
-    out.addfile(entry)
+    _add(out, name, type=tarfile.SYMTYPE, linkname=target, mode=0o777)
 
 
 def _file(out: tarfile.TarFile, name: str, data: bytes, mode: int, group: int = 0) -> None:
+    _add(out, name, data, size=len(data), mode=mode, gid=group)
+
+
+def _add(out: tarfile.TarFile, name: str, data: bytes = b"", **fields: object) -> None:
     entry = tarfile.TarInfo(name)
-    entry.size, entry.mode, entry.gid = len(data), mode, group
+    for field, value in fields.items():
+        setattr(entry, field, value)
     out.addfile(entry, io.BytesIO(data))

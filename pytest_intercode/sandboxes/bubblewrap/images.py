@@ -26,7 +26,7 @@ from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
 from pytest_intercode.sandboxes.docker.images import build_context
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
 
-__all__ = ["Images", "Layers"]
+__all__ = ["Images"]
 
 _STEP = re.compile(r"^(COPY|RUN)\s+(.+)$", re.MULTILINE)
 _LIMITS = Limits(memory=1024**3, cpus=2.0, pids=400, file_size=2 * 1024**3)
@@ -57,8 +57,7 @@ class Images:
         rootfs: an unpacked root file system for all images; or a folder with one for each,
             called as the Dockerfile is: ``bash`` for ``bash.Dockerfile``.
         progress: called with one line for what a person should know.
-        owner: the user that a root file system has to belong to, if to one.
-        layered: makes an image of the host's system with what a Dockerfile of ours adds to it.
+        engine: runs the Dockerfiles of ours that add to the host's system.
     """
 
     def __init__(
@@ -66,11 +65,9 @@ class Images:
         bundled: Path,
         rootfs: Path | None = None,
         progress: Callable[[str], None] | None = None,
-        layered: Callable[[Path, ImageSource], str] | None = None,
-        owner: int | None = None,
+        engine: Bubblewrap | None = None,
     ) -> None:
-        self._owner = owner
-        self._layered = layered
+        self._engine = engine
         self._bundled = bundled.resolve()
         self._rootfs = None if rootfs is None else rootfs.resolve()
         self._progress = progress or (lambda line: None)
@@ -107,8 +104,8 @@ class Images:
                 f"the image {source.image or dockerfile} is made by Docker; for bubblewrap, unpack "
                 f"it (`docker export`) and give --intercode-rootfs, with it or with {name}/ in it"
             )
-        if source.context and self._layered:
-            return self._layered(dockerfile, source)
+        if source.context and self._engine is not None:
+            return _Layers(self._engine, self._progress).image(dockerfile, source)
         missing = list(_missing(text))
         if missing and not ours:
             raise ImageError(
@@ -123,10 +120,11 @@ class Images:
         return HOST
 
     def _check(self, folder: Path) -> None:
-        if self._owner not in (None, (folder / "usr").stat().st_uid):
+        owner = None if self._engine is None else self._engine.owner
+        if owner not in (None, (folder / "usr").stat().st_uid):
             raise ImageError(
                 f"--intercode-rootfs: {folder} belongs to another user, so nothing in it could be "
-                f"changed; unpack it as the user with the id {self._owner}"
+                f"changed; unpack it as the user with the id {owner}"
             )
 
 
@@ -170,7 +168,7 @@ def _missing(dockerfile: str) -> Iterator[str]:
                 yield word
 
 
-class Layers:
+class _Layers:
     """Builds layers, or finds those that were built before."""
 
     def __init__(self, engine: Bubblewrap, progress: Callable[[str], None]) -> None:

@@ -100,7 +100,7 @@ class StarterProcess:
     Attributes:
         program: where bubblewrap is.
         all_ids: sandboxes know all users and groups, not only root.
-        readable: we may read what is in a sandbox, whoever owns it.
+        readable: we may read what is in a sandbox, whatever user owns it.
 
     Raises:
         EngineUnavailable: sandboxes cannot be made here; the message says why.
@@ -222,7 +222,7 @@ class StarterProcess:
         return answer, received
 
     def close(self) -> None:
-        """End it, and with it whatever it has started."""
+        """End it, and with it everything that it has started."""
         self._channel.close()
         try:
             self._process.wait(5)

@@ -163,7 +163,7 @@ class BubblewrapSandbox(AttachedSandbox):
     """A started sandbox and the channel to its keeper.
 
     Args:
-        name: its name.
+        name: a short name for messages.
         pid: its first process, as the host knows it.
         descriptors: of that process, of its overlay's upper folder, of its root, and of the layers
             below; the first is also how it is ended.
@@ -186,18 +186,12 @@ class BubblewrapSandbox(AttachedSandbox):
         group: ControlGroup | None,
         ended: Callable[[BubblewrapSandbox], None],
     ) -> None:
-        self._name = name
         self.pid = pid
         self._descriptors = descriptors
         self.group = group
         self._readable = readable
         self._ended = ended
-        super().__init__(streams, spec)
-
-    @property
-    def name(self) -> str:
-        """The name that it was given."""
-        return self._name
+        super().__init__(name, streams, spec)
 
     def kill(self) -> None:
         """End every process of it at once."""

@@ -192,15 +192,9 @@ class Container(AttachedSandbox):
     def __init__(
         self, api: APIClient, container_id: str, streams: AttachedStreams, spec: SandboxSpec
     ) -> None:
-        self._id = container_id
         # Asked now, while the keeper starts, and not when an episode waits for it.
         self._storage = api.inspect_container(container_id).get("GraphDriver") or {}
-        super().__init__(streams, spec)
-
-    @property
-    def name(self) -> str:
-        """The first characters of the container's id."""
-        return self._id[:12]
+        super().__init__(container_id[:12], streams, spec)
 
     def layers(self) -> OverlayProbe:
         """Return the probe that reads the layers; for root, on the engine's own machine."""

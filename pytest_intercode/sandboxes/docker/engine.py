@@ -46,7 +46,7 @@ def connect() -> APIClient:
     address = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     try:
         if address.startswith("unix://"):
-            # The SDK leaves its socket open when nobody answers.
+            # The SDK leaves its socket open when no engine answers.
             with socket.socket(socket.AF_UNIX) as probe:
                 probe.connect(address.removeprefix("unix://"))
         api = docker.from_env(timeout=API_TIMEOUT).api
@@ -54,12 +54,12 @@ def connect() -> APIClient:
         # request, and fails if another thread changes them.
         api.trust_env = not address.startswith("unix://")
         return api
-    except (DockerException, RequestException, OSError) as error:
-        if _is_denied(error) or _may_not_open(address):
-            raise EngineUnavailable(
-                f"no permission to use the Docker engine at {address}. Add the user to the group "
-                "'docker' (then log in again), or set DOCKER_HOST to an engine of your own"
-            ) from None
+    except PermissionError:
+        raise EngineUnavailable(
+            f"no permission to use the Docker engine at {address}. Add the user to the group "
+            "'docker' (then log in again), or set DOCKER_HOST to an engine of your own"
+        ) from None
+    except (DockerException, RequestException, OSError):
         raise EngineUnavailable(
             f"no Docker engine answers at {address}. Start it (scripts/docker-up in our "
             "repository installs and starts one), or set DOCKER_HOST"
@@ -73,19 +73,6 @@ def _refuse_recorder() -> None:
             "vcrpy records the Docker engine's own connections too. Give vcr_config "
             '"skip_patchers": ["httplib", "requests", "urllib3"], as in docs/rescoring.md'
         )
-
-
-def _is_denied(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, PermissionError) or "Permission denied" in str(error):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-def _may_not_open(address: str) -> bool:
-    path = Path(address.removeprefix("unix://"))
-    return address.startswith("unix://") and path.exists() and not os.access(path, os.W_OK)
 
 
 def _owner_name(pid: int) -> str:
@@ -190,7 +177,7 @@ class DockerEngine:
         return removed
 
     def close(self) -> None:
-        """Remove what still runs and send the reaper home; it stays if something cannot go yet."""
+        """Remove what still runs, and dismiss the reaper unless something cannot be removed yet."""
         if not self._process.is_this:
             return  # a forked child must not end its parent's sandboxes
         gone = False

@@ -3,7 +3,7 @@
 Sandboxes end by themselves when their client dies, because their keeper's input ends. The reaper
 is for what that cannot cover: a container that was created and never started, or whose input
 another process still holds open. It sits in a session of its own, blocked on a pipe; an orderly
-client says goodbye on it, and a pipe that just closes means that the client died.
+client writes a byte to it, and a pipe that just closes means that the client died.
 
 Run as ``python -m pytest_intercode.sandboxes.docker.reaper LABEL VALUE``.
 """

@@ -306,9 +306,9 @@ def test_provider_leaves_nothing(backend: Backend) -> None:
 
     use(1)  # what is imported or connected once stays
     before = threading.enumerate(), descriptors(), children()
-    use(20)
+    use(8)
     assert (threading.enumerate(), descriptors(), children()) == before
-    assert len(set(names)) == 42
+    assert len(set(names)) == 18
     await_true(lambda: not any(backend.exists(name) for name in names))
 
 
