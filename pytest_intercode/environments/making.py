@@ -1,4 +1,4 @@
-"""``make``: an environment without pytest, for reinforcement learning and for trying things."""
+"""Makes environments without pytest, for reinforcement learning and for experiments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pytest_intercode.suites.catalogue import (
 
 __all__ = ["make", "shared_provider"]
 
-# By process: a forked child must not use, and cannot end, what its parent has started.
+# By process id: a forked child must not use, and cannot end, the sandboxes of its parent.
 _providers: dict[int, SandboxProvider] = {}
 
 
@@ -41,7 +41,7 @@ def make(
     network: bool = False,
     provider: SandboxProvider | None = None,
 ) -> Environment:
-    """Return an environment and the list of tasks that its ``reset`` takes from.
+    """Return an environment, with the tasks that its ``reset`` chooses from.
 
     ::
 
@@ -53,7 +53,7 @@ def make(
     Args:
         env: the environment's name.
         suite: a suite (``.yaml``) in place of the bundled one.
-        dataset: a data set in its place: a name such as ``nl2bash``, a part such as
+        dataset: a dataset in its place: a name such as ``nl2bash``, a part such as
             ``nl2bash-fs2``, or the path of a suite or of rows.
         data: a folder laid out as InterCode's ``data/``; by default INTERCODE_DATA, else what
             ``pytest-intercode fetch`` got.
@@ -65,14 +65,14 @@ def make(
         provider: where sandboxes come from; by default one for the process, ended with it.
 
     Raises:
-        ConfigurationError: there is no such environment, profile, suite or data set.
+        ConfigurationError: there is no such environment, profile, suite or dataset.
     """
     cls = environment_class(env, profile)
     if suite is not None and dataset is not None:
         raise ConfigurationError(f"make({env!r}): either suite or dataset, not both")
-    order = TaskOrder(lambda: _playable(_tasks(env, suite, dataset, data), network), env)
+    order = TaskOrder(lambda: _runnable(_tasks(env, suite, dataset, data), network), env)
     if suite is not None or dataset is not None:
-        _ = order.tasks  # a mistake in a name is told now; the bundled suite can wait
+        _ = order.tasks  # report a mistake in a name now; a bundled suite is read later
     made = cls(
         provider or shared_provider(),
         feedback=feedback,
@@ -84,7 +84,7 @@ def make(
 
 
 def shared_provider() -> SandboxProvider:
-    """Return the sandboxes of this process; they are ended with it."""
+    """Return the provider of this process; its sandboxes end with the process."""
     made = SandboxProvider()
     provider = _providers.setdefault(os.getpid(), made)
     if provider is made:
@@ -113,17 +113,16 @@ def _tasks(
     return chosen
 
 
-def _playable(tasks: Sequence[Task], network: bool) -> list[Task]:
-    """Leave out what cannot be run here."""
-    reasons = {task.id: task.skip or _offline(task, network) for task in tasks}
-    left = [online(task) if network else task for task in tasks if not reasons[task.id]]
-    if not left:
+def _runnable(tasks: Sequence[Task], network: bool) -> list[Task]:
+    """Return the tasks that can be run here."""
+
+    def obstacle(task: Task) -> str:
+        offline = "network" in task.tags and not network
+        return task.skip or ("it needs the network: give network=True" if offline else "")
+
+    runnable = [online(task) if network else task for task in tasks if not obstacle(task)]
+    if not runnable:
         raise ConfigurationError(
-            f"none of the {len(tasks)} tasks can be run here; {tasks[0].id}: {reasons[tasks[0].id]}"
+            f"none of the {len(tasks)} tasks can be run here; {tasks[0].id}: {obstacle(tasks[0])}"
         )
-    return left
-
-
-def _offline(task: Task, network: bool) -> str:
-    needs = "network" in task.tags and not network
-    return "it needs the network: give network=True" if needs else ""
+    return runnable

@@ -70,9 +70,7 @@ class Selection:
         """Ask for one task by its id, or for the whole suite of an environment."""
         if task_id is None:
             self._pasted[env] = None
-            return
-        ids = self._pasted.setdefault(env, set())
-        if ids is not None:
+        elif (ids := self._pasted.setdefault(env, set())) is not None:
             ids.add(task_id)
 
     def bundled(self) -> dict[str, list[Task]]:
@@ -88,6 +86,7 @@ class Selection:
     def _select(self) -> dict[str, list[Task]]:
         chosen: dict[str, list[Task]] = {}
         settings = self.settings
+        asked = f"--intercode-dataset={','.join(settings.datasets)}"
         seen: dict[tuple[str, str, int], Task] = {}
         for dataset in settings.datasets:
             for task in self.dataset(dataset):
@@ -98,19 +97,15 @@ class Selection:
                     chosen.setdefault(task.env, []).append(task)
                 elif first.source != task.source:  # else: a dataset and a part of it
                     raise ConfigurationError(
-                        f"--intercode-dataset={','.join(settings.datasets)}: the id {task.id!r} is "
-                        f"used twice, at {first.source} and at {task.source}"
+                        f"{asked}: the id {task.id!r} is used twice, at {first.source} and at "
+                        f"{task.source}"
                     )
         if settings.datasets and not chosen:
-            raise ConfigurationError(
-                f"--intercode-dataset={','.join(settings.datasets)} has no task of "
-                f"--intercode-env={','.join(settings.environments)}"
-            )
-        if not settings.datasets:
-            everything = set(settings.environments) == set(ENVIRONMENTS)
-            for env in settings.environments:
-                if everything and not suite_file(env).is_file():
-                    continue  # `all` means every suite that exists
+            environments = ",".join(settings.environments)
+            raise ConfigurationError(f"{asked} has no task of --intercode-env={environments}")
+        everything = set(settings.environments) == set(ENVIRONMENTS)
+        for env in settings.environments if not settings.datasets else ():
+            if not everything or suite_file(env).is_file():  # `all` means every suite that exists
                 chosen[env] = self.suite(env)
         for env, ids in self._pasted.items():
             chosen[env] = self._pasted_tasks(env, ids, chosen.get(env, []))
@@ -145,20 +140,14 @@ class Selection:
         ]
 
     def suite(self, env: str) -> list[Task]:
-        """Return the tasks of our own suite for an environment."""
+        """Return the tasks of the bundled suite of an environment."""
         return self.finished(bundled_tasks(env, f"--intercode-env={env}"))
 
     def dataset(self, name: str, folder: Path | None = None) -> list[Task]:
         """Return the tasks of a dataset, by its name, its part's name, or its path."""
-        return self.finished(
-            named_tasks(
-                name,
-                self.settings.data,
-                f"--intercode-dataset={name}",
-                folder=folder or self.settings.dataset_folder,
-                env=self._only_environment,
-            )
-        )
+        start = folder or self.settings.dataset_folder
+        asked, env = f"--intercode-dataset={name}", self._only_environment
+        return self.finished(named_tasks(name, self.settings.data, asked, folder=start, env=env))
 
     def file(self, path: Path) -> list[Task]:
         """Return the tasks of a suite file or a file of rows."""
@@ -181,7 +170,7 @@ class Selection:
         return [replace(task, repeat=n) if n > 1 else task for task in chosen for n in repeats]
 
     def item_id(self, task: Task) -> str:
-        """Return what pytest calls a try at a task: its id, and its number where there are more."""
+        """Return the id of an item: the task's id, and the number of the try if there are more."""
         return task.id if self.settings.repeat == 1 else f"{task.id}-{task.repeat}"
 
     def marked(self, where: str, wanted: Mapping[str, Any]) -> list[Task]:
@@ -209,7 +198,7 @@ class Selection:
                 f"{where}: takes an intercode fixture, so it needs to know the tasks: "
                 "@pytest.mark.intercode(env=...), (dataset=...) or (suite='FILE.yaml')"
             )
-        needed, ids = _words(wanted.get("tags", ())), _words(wanted.get("ids", ()))
+        needed, ids = (_as_set(wanted.get(name, ())) for name in ("tags", "ids"))
         known = {task.id for task in tasks}
         for task_id in sorted(ids - known):
             raise ConfigurationError(
@@ -230,5 +219,5 @@ class Selection:
         return chosen
 
 
-def _words(value: Any) -> set[str]:
+def _as_set(value: str | Iterable[str]) -> set[str]:
     return {value} if isinstance(value, str) else set(value)
