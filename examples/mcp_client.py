@@ -2,7 +2,7 @@
 
     pytest --intercode-agent='mcp:python {here}/examples/mcp_client.py {config} "echo hello"'
 
-With {config_http} in place of {config} it comes over HTTP. A coding agent would ask its model
+With {config_http} in place of {config} it connects over HTTP. A coding agent would ask its model
 which tool to call; this one runs the commands that it is given, and submits.
 """
 

@@ -24,12 +24,6 @@ __all__ = ["make_factory"]
 def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Path) -> AgentFactory:
     """Return the factory of a chat baseline.
 
-    Args:
-        name: which one.
-        rest: nothing; these agents take arguments.
-        arguments: those of ``--intercode-agent-arg``.
-        folder: where a relative path starts.
-
     Raises:
         AgentLoadError: an argument is wrong, or the openai client is not installed.
     """

@@ -87,7 +87,8 @@ class ChatClient:
         """
         with self._lock:
             if self._loop is None and not self._closed:
-                self._start()
+                self._connect()
+                self._start_loop()
 
     def begin(self, request: Mapping[str, Any]) -> Future[Answer | AgentError]:
         """Send a request; cancelling the future cancels it."""
@@ -109,7 +110,7 @@ class ChatClient:
         loop.call_soon_threadsafe(loop.stop)
         self._thread.join(5.0)
 
-    def _start(self) -> None:
+    def _connect(self) -> None:
         import openai
 
         arguments = self._arguments
@@ -122,6 +123,8 @@ class ChatClient:
             )
         except Exception as error:  # an environment variable of the client's, or a proxy
             raise AgentError(f"the openai client: {_one_line(str(error))}") from None
+
+    def _start_loop(self) -> None:
         loop = self._loop = asyncio.new_event_loop()
         # It looks addresses up.
         loop.set_default_executor(ThreadPoolExecutor(4, thread_name_prefix=_THREADS))

@@ -24,12 +24,6 @@ _ARGUMENTS = (Argument("keys", choice("emacs", "vi")),)
 def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Path) -> AgentFactory:
     """Return the factory of players in the terminal.
 
-    Args:
-        name: the option's value.
-        rest: what follows its colon; it has none.
-        arguments: ``keys`` is ``emacs`` (the default) or ``vi``.
-        folder: not used.
-
     Raises:
         AgentLoadError: prompt_toolkit is missing, or an argument is wrong.
     """

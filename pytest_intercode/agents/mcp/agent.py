@@ -19,7 +19,7 @@ from pytest_intercode.agents.arguments import Argument, read_arguments
 from pytest_intercode.agents.mcp import texts
 from pytest_intercode.agents.mcp.calls import Call, Calls
 from pytest_intercode.agents.mcp.client import ClientConfiguration, CommandLine
-from pytest_intercode.agents.program.process import Program, describe_exit, last_lines
+from pytest_intercode.agents.program.process import Program, describe_exit
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.values import amount, text
@@ -41,12 +41,8 @@ _ARGUMENTS = (
 def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Path) -> AgentFactory:
     """Return the factory of agents that speak MCP.
 
-    Args:
-        name: the value of ``--intercode-agent``.
-        rest: the command line in it.
-        arguments: ``folder`` (where the program runs) and ``grace`` (seconds that it has to end
-            by itself).
-        folder: where relative paths start.
+    The arguments are ``folder``, where the program runs, and ``grace``, the seconds that it has to
+    end by itself after the episode.
 
     Raises:
         AgentLoadError: the command line or an argument is wrong, or the extra is missing.
@@ -137,7 +133,6 @@ class _Episode:
         self._client: ClientConfiguration | None = None
         self._turns_left = 0
         self._over = False
-        self._output = ""
 
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
         """Play the episode: start the program, and carry out its calls until it ends."""
@@ -149,11 +144,11 @@ class _Episode:
             if not isinstance(call, Call):
                 break
             if call.wanted:
-                self._log(program, env)
+                env.log(program.output())
                 self._carry_out(call, env)
             if self._over and until is None:
                 until = time.monotonic() + self._grace
-        self._log(program, env)
+        env.log(program.output())
         if call == "exited" and not self._over:
             self._check_exit(program, endpoint)
 
@@ -214,13 +209,6 @@ class _Episode:
         finally:
             call.answer(reply)
 
-    def _log(self, program: Program, env: AgentEnvironment) -> None:
-        """Put the program's output into the trajectory."""
-        output = program.output()
-        if output:
-            self._output = (self._output + output)[-4000:]
-            env.log(output)
-
     def _check_exit(self, program: Program, endpoint: Endpoint) -> None:
         """Check how a program ended that ended before the episode did.
 
@@ -228,8 +216,8 @@ class _Episode:
             AgentError: it failed, or it never connected.
         """
         status = program.wait(0) or 0
-        last = last_lines(self._output)
-        last = f"; its last output: {last}" if last else ""
+        output = program.last_lines()
+        last = f"; its last output: {output}" if output else ""
         if status:
             raise AgentError(f"the program {describe_exit(status)} before it submitted{last}")
         if not endpoint.used:

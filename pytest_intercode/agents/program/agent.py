@@ -15,12 +15,7 @@ from typing import Any, Literal
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.ledger import log
 from pytest_intercode.agents.program.messages import JsonLines, parse, replace_surrogates
-from pytest_intercode.agents.program.process import (
-    Program,
-    describe_exit,
-    find_program,
-    last_lines,
-)
+from pytest_intercode.agents.program.process import Program, describe_exit, find_program
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted
@@ -35,12 +30,6 @@ _GRACE = 2.0  # seconds that a program has to exit after the end of the episode
 
 def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Path) -> AgentFactory:
     """Return the factory of agents that are runs of a program.
-
-    Args:
-        name: the agent as the user named it.
-        rest: the command line.
-        arguments: sent to the program in its first line, as they are.
-        folder: where the program runs.
 
     Raises:
         AgentLoadError: the command line cannot be read, or names no program.
@@ -77,7 +66,6 @@ class _Episode:
         self._folder = folder
         self._program: Program | None = None
         self._aborted = False
-        self._output = ""
 
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
         """Start the program and carry out its messages until the episode is over."""
@@ -105,7 +93,7 @@ class _Episode:
             elif not lines.received:
                 env.log("[the program wrote no line; does it flush its standard output?]\n")
         finally:
-            self._log(program, env)
+            env.log(program.output())
 
     def abort(self) -> None:
         """Kill the program, from any thread."""
@@ -126,7 +114,7 @@ class _Episode:
         """Return why the episode is over; nothing if the program has ended before."""
         while (line := lines.receive()) is not None:
             message = parse(line, lines.received)
-            self._log(program, env)
+            env.log(program.output())
             try:
                 if message.get("thought"):
                     env.think(message["thought"])
@@ -174,19 +162,13 @@ class _Episode:
         status = program.wait(_GRACE)
         if status == 0 or self._aborted:
             return
-        self._log(program, env)
+        env.log(program.output())
         if status is None:
             raise AgentError(
                 "the program closed its standard output, and neither submitted nor exited"
             )
-        last = last_lines(self._output)
+        last = program.last_lines()
         raise AgentError(f"the program {describe_exit(status)}{f': {last}' if last else ''}")
-
-    def _log(self, program: Program, env: AgentEnvironment) -> None:
-        output = program.output()
-        if output:
-            self._output = (self._output + output)[-8192:]
-            env.log(output)
 
 
 def _submits(message: Mapping[str, Any]) -> bool:

@@ -25,7 +25,7 @@ from typing import IO
 from pytest_intercode.agents.program import supervisor
 from pytest_intercode.errors import AgentError, AgentLoadError
 
-__all__ = ["Program", "describe_exit", "find_program", "last_lines"]
+__all__ = ["Program", "describe_exit", "find_program"]
 
 _MARK = "PYTEST_INTERCODE_PROGRAM"
 _PATIENCE = 10.0  # seconds that the supervisor has before it is bypassed
@@ -78,6 +78,7 @@ class Program:
         self._closed = False
         self._ended = threading.Event()
         self._status: int | None = None
+        self._recent = ""
         self.left = 0
         self._control, theirs = socket.socketpair()
         command = [sys.executable, "-IS", supervisor.__file__, str(theirs.fileno()), file, *words]
@@ -111,7 +112,14 @@ class Program:
 
     def output(self) -> str:
         """Return its standard error since the last call; the middle of a long one is left out."""
-        return self._output.take()
+        output = self._output.take()
+        self._recent = (self._recent + output)[-_KEPT:]
+        return output
+
+    def last_lines(self) -> str:
+        """Return the last lines of its output in one line, for the message of an error."""
+        lines = [" ".join(line.split()) for line in self._recent.splitlines() if line.strip()]
+        return " / ".join(lines[-_LAST_LINES:])[-_LONGEST:]
 
     def wait(self, timeout: float | None) -> int | None:
         """Wait until it has ended, and its descendants with it.
@@ -307,9 +315,3 @@ def describe_exit(status: int) -> str:
         return f"was killed by {signal.Signals(-status).name}"
     except ValueError:
         return f"was killed by signal {-status}"
-
-
-def last_lines(output: str) -> str:
-    """Return the last lines of an output in one line, for the message of an error."""
-    lines = [" ".join(line.split()) for line in output.splitlines() if line.strip()]
-    return " / ".join(lines[-_LAST_LINES:])[-_LONGEST:]

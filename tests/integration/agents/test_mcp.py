@@ -12,12 +12,13 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn
 
 import pytest
 
 # pytester forgets what a run inside the process imported; this is slow to import again.
 from pytest_intercode.agents.agent_environment import AgentEnvironment
+from pytest_intercode.agents.ledger import Ledger
 from pytest_intercode.agents.loader import load_agent
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.record import EpisodeRecord
@@ -482,9 +483,13 @@ def test_an_episode_may_be_aborted_before_it_begins_and_closed_twice(tmp_path: P
     factory = load_agent(write(tmp_path, "call('execute', code='x')\n"), {}, tmp_path)
     task = Task(id="t", query="q", gold=("",), env="bash", suite="s", dataset="s")
     agent: Agent = factory.make(task)
+
+    def refuse(*_: str) -> NoReturn:
+        raise AssertionError("an action was run")
+
     agent.abort()
     agent.abort()
-    agent.run(task.view(), cast(AgentEnvironment, None))  # no action is run, or it would fail
+    agent.run(task.view(), AgentEnvironment(task.view(), refuse, refuse, refuse, Ledger()))
     agent.close()
     agent.close()
     factory.close()
