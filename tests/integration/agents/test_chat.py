@@ -468,7 +468,7 @@ def test_a_wrong_argument_is_one_line(pytester: pytest.Pytester) -> None:
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     lines = [*result.outlines, *result.errlines]
     (line,) = [line for line in lines if "modell" in line]
-    assert "react has no such argument" in line
+    assert "the agent 'react' has no such argument" in line
     assert line.endswith("Did you mean 'model'?")
 
 
