@@ -1,17 +1,15 @@
-"""``pytest-intercode fetch``: gets InterCode's data sets into a folder, when it is asked to.
-
-Nothing else in this package downloads anything.
-"""
+"""``pytest-intercode fetch``: downloads InterCode's datasets. Nothing else in this package does."""
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TextIO
 
+from pytest_intercode.core.text import counted
 from pytest_intercode.errors import EngineUnavailable, FetchError, suggestion
 from pytest_intercode.suites.download import download, install, is_whole, workplace
 from pytest_intercode.suites.upstream import (
@@ -25,7 +23,7 @@ from pytest_intercode.suites.upstream import (
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "get InterCode's data sets"
+HELP = "download InterCode's datasets"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         metavar="DIR",
         type=_folder,
-        help="folder to get them into (default: the one that --intercode-data falls back to, "
+        help="folder to download them into (default: the one that --intercode-data falls back to, "
         "~/.cache/pytest-intercode/data)",
     )
     parser.add_argument(
@@ -63,11 +61,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Get what is missing; say what is there.
+    """Download what is missing, and print what is there.
 
     Raises:
-        FetchError: something could not be had.
-        InfrastructureError: no sandbox could be had for the file systems.
+        FetchError: a download failed.
+        InfrastructureError: there is no sandbox to make the file systems in.
     """
     from pytest_intercode.suites.catalogue import data_folder, default_data
 
@@ -85,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 class _Fetch:
-    """One run, which holds a folder."""
+    """One run of the command, which has locked a folder."""
 
     def __init__(self, folder: Path, place: Path, base: str, images: dict[str, str]) -> None:
         self._folder = folder
@@ -94,53 +92,51 @@ class _Fetch:
         self._images = images
 
     def dataset(self, name: str, dataset: Dataset) -> None:
-        """Get one data set."""
+        """Download one dataset."""
         files = files_of(*dataset.paths)
         missing = [file for file in files if not is_whole(self._folder / file.target, file)]
         trees = {path: _archive(path) for path, _ in dataset.filesystems}
         unmade = [path for path, tree in trees.items() if not (self._folder / tree).is_file()]
         scripts = {file.path: file for file in files_of(*unmade)} if unmade else {}
-        meter = _Meter(len(missing) + len(unmade), sys.stderr)
+        self._steps = itertools.count(1)
+        self._total = len(missing) + len(unmade)
         done = 0
         try:
             for file in missing:
-                target = self._folder / file.target
-                install(self._download(file, meter), target, file.mode)
+                install(self._download(file), self._folder / file.target, file.mode)
                 done += 1
             if scripts:
-                done += self._make(dataset, scripts, meter)
+                done += self._make_filesystems(dataset, scripts)
         except EngineUnavailable as error:
             raise FetchError(
                 f"{name}: its files are there, but the file systems of its tasks are made in a "
                 f"sandbox: {error}"
             ) from None
         except FetchError as error:
-            whole = len(files) + len(trees) - len(missing) - len(unmade) + done
+            count = len(files) + len(trees)
+            whole = count - len(missing) - len(unmade) + done
             raise FetchError(
-                f"{name}: {error}. {whole} of {len(files) + len(trees)} files are there; the same "
-                "command goes on with the rest"
+                f"{name}: {error}. {whole} of {count} files are there; the same command continues"
             ) from None
-        finally:
-            meter.clear()
         count = len(files) + len(trees)
-        print(f"{name}: {count} file{'s' * (count > 1)} in {self._folder} ({done} new)")
+        print(f"{name}: {counted(count, 'file')} in {self._folder} ({done:,} new)")
         if dataset.note:
             print(f"{name}: {dataset.note}")
 
-    def _download(self, file: RemoteFile, meter: _Meter) -> Path:
-        meter.begin(file.path)
-        return download(file, self._base, self._place, meter)
+    def _download(self, file: RemoteFile) -> Path:
+        label = f"[{next(self._steps)}/{self._total}] {file.path}"
+        return download(file, self._base, self._place, label)
 
-    def _make(self, dataset: Dataset, scripts: dict[str, RemoteFile], meter: _Meter) -> int:
-        """Make the file trees that are not there; return how many."""
+    def _make_filesystems(self, dataset: Dataset, scripts: dict[str, RemoteFile]) -> int:
+        """Make the missing file trees, and return how many they were."""
         from pytest_intercode.environments.filesystems import pack_filesystem
         from pytest_intercode.sandboxes.provider import SandboxProvider
 
-        provider = SandboxProvider(base_images=self._images, progress=meter.say)
+        provider = SandboxProvider(base_images=self._images, progress=_report_progress)
         try:
             for path, roots in dataset.filesystems:
                 if path in scripts:
-                    script = self._download(scripts[path], meter).read_text("utf-8")
+                    script = self._download(scripts[path]).read_text("utf-8")
                     packed = self._place / "archive"
                     packed.write_bytes(pack_filesystem(script, roots, provider))
                     install(packed, self._folder / _archive(path), 0o644)
@@ -149,47 +145,9 @@ class _Fetch:
         return len(scripts)
 
 
-class _Meter:
-    """One line about the present file, on a terminal; nothing where nobody looks."""
-
-    total = 0
-
-    def __init__(self, files: int, stream: TextIO) -> None:
-        self._stream = stream
-        self._shown = stream.isatty()
-        self._files = files
-        self._number = 0
-        self._name = ""
-        self._done = 0
-
-    def begin(self, name: str) -> None:
-        self._number += 1
-        self._name, self._done = name, 0
-        self._draw()
-
-    def update(self, size: int) -> None:
-        self._done = min(self._done + size, self.total)
-        self._draw()
-
-    def reset(self) -> None:
-        self._done = 0
-
-    def close(self) -> None:
-        """Nothing is left to do for a file that is there."""
-
-    def say(self, line: str) -> None:
-        if self._shown:
-            self.clear()
-            print(line, file=self._stream, flush=True)
-
-    def clear(self) -> None:
-        if self._shown:
-            print("\r\x1b[K", end="", file=self._stream, flush=True)
-
-    def _draw(self) -> None:
-        if self._shown:
-            line = f"[{self._number}/{self._files}] {self._done // 1024} KB {self._name}"
-            print(f"\r\x1b[K{line[:79]}", end="", file=self._stream, flush=True)
+def _report_progress(line: str) -> None:
+    if sys.stderr.isatty():
+        print(line, file=sys.stderr, flush=True)
 
 
 def _archive(script: str) -> Path:
@@ -198,7 +156,7 @@ def _archive(script: str) -> Path:
     return Path("nl2bash/filesystems", f"{name}.tar.gz")
 
 
-# -- arguments; what these raise ends the command with its usage
+# -- types of the arguments
 
 
 def _dataset(value: str) -> str:

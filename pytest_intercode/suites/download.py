@@ -1,7 +1,7 @@
-"""Gets files of the repository into a folder: whole and right, or not at all.
+"""Downloads files of InterCode's repository into a folder: complete and correct, or not at all.
 
-What is not whole yet lies in ``.unfinished`` in that folder, which goes with the run; the next run
-removes what one that was killed left there. Nothing is in its place before its SHA-256 is right.
+A file is incomplete in ``.unfinished`` in that folder, and moved to its place when its SHA-256 is
+right. The run removes ``.unfinished``; if it was killed, the next run does.
 """
 
 from __future__ import annotations
@@ -12,39 +12,27 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from pytest_intercode.errors import FetchError
 from pytest_intercode.suites.upstream import RemoteFile
 
-__all__ = ["Progress", "download", "install", "is_whole", "workplace"]
+if TYPE_CHECKING:
+    from requests.exceptions import RequestException
+
+__all__ = ["download", "install", "is_whole", "workplace"]
 
 _WAITS = (1.0, 3.0)  # seconds before the second and the third try
 _TIMEOUT = 30.0  # seconds without a byte
 _CHUNK = 65536
 
 
-class Progress(Protocol):
-    """What a download tells of itself; pooch's own interface of a progress bar."""
-
-    total: int
-
-    def update(self, size: int) -> None:
-        """Take note of some more bytes."""
-
-    def reset(self) -> None:
-        """Begin counting anew."""
-
-    def close(self) -> None:
-        """The file is there."""
-
-
 @contextlib.contextmanager
 def workplace(folder: Path) -> Iterator[Path]:
-    """Hold a folder, and yield a place in it for what is not whole yet.
+    """Lock a folder, and yield a place in it for incomplete files.
 
     Raises:
         FetchError: it cannot be made or written to, or another process holds it.
@@ -72,7 +60,7 @@ def workplace(folder: Path) -> Iterator[Path]:
 
 
 def is_whole(path: Path, file: RemoteFile) -> bool:
-    """Whether a file is there and right."""
+    """Whether a file is there, with the right content."""
     try:
         if path.stat().st_size != file.size:
             return False
@@ -81,34 +69,43 @@ def is_whole(path: Path, file: RemoteFile) -> bool:
         return False
 
 
-def download(file: RemoteFile, base: str, place: Path, progress: Progress) -> Path:
-    """Get one file.
+def download(file: RemoteFile, base: str, place: Path, label: str) -> Path:
+    """Download one file; a terminal shows its progress.
 
     Args:
         file: the file.
         base: the address that its path is below.
         place: a folder for it, from :func:`workplace`.
-        progress: is told of every piece.
+        label: what the progress bar begins with.
 
     Returns:
-        Where in ``place`` it is, whole and right.
+        Where in ``place`` it is, complete and correct.
 
     Raises:
-        FetchError: it could not be had, or it is another file than the one that is known.
+        FetchError: the download failed, or its SHA-256 is not the known one.
     """
-    if not file.size:  # nothing to ask for
+    if not file.size:  # there is nothing to ask for
         made = place / "empty"
         made.touch()
         return made
     try:
         import pooch  # type: ignore[import-untyped]
-    except ModuleNotFoundError:
-        raise FetchError("fetching needs pooch: pip install 'pytest-intercode[fetch]'") from None
+        from tqdm import tqdm  # type: ignore[import-untyped]
+    except ModuleNotFoundError as missing:
+        raise FetchError(
+            f"fetching needs {missing.name}: pip install 'pytest-intercode[fetch]'"
+        ) from None
+    pooch.get_logger().setLevel("ERROR")
+    bar = tqdm(desc=label, total=file.size, unit="B", unit_scale=True, leave=False, disable=None)
+    with bar:  # on a terminal, as disable=None means
+        get = pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK, timeout=_TIMEOUT)
+        return _retrieve(file, f"{base.rstrip('/')}/{quote(file.path)}", place, get)
+
+
+def _retrieve(file: RemoteFile, url: str, place: Path, get: Callable[..., None]) -> Path:
+    import pooch
     from requests.exceptions import HTTPError, RequestException
 
-    pooch.get_logger().setLevel("ERROR")
-    url = f"{base.rstrip('/')}/{quote(file.path)}"
-    get = pooch.HTTPDownloader(progressbar=progress, chunk_size=_CHUNK, timeout=_TIMEOUT)
     for wait in (*_WAITS, None):
         try:
             return Path(
@@ -121,7 +118,7 @@ def download(file: RemoteFile, base: str, place: Path, progress: Progress) -> Pa
             if error.response.status_code < 500:
                 raise FetchError(f"{url}: {why}") from None
         except RequestException as error:
-            why = _plain(error, url)
+            why = _reason(error, url)
         except ValueError:
             raise FetchError(
                 f"{url}: this is not the file that is known (its SHA-256 is not {file.sha256}); "
@@ -133,14 +130,14 @@ def download(file: RemoteFile, base: str, place: Path, progress: Progress) -> Pa
 
 
 def install(path: Path, target: Path, mode: int) -> None:
-    """Put a whole file in its place, in one step."""
+    """Move a complete file to its place, in one step."""
     target.parent.mkdir(parents=True, exist_ok=True)
     path.chmod(mode)
     path.replace(target)
 
 
-def _plain(error: Any, url: str) -> str:
-    """Say what became of a connection, without the layers that it went through."""
+def _reason(error: RequestException, url: str) -> str:
+    """Return why a connection failed, without the layers of exceptions around it."""
     from requests.exceptions import ChunkedEncodingError, Timeout
 
     if isinstance(error, Timeout):

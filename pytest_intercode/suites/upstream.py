@@ -1,7 +1,7 @@
-"""Which files of InterCode's repository each of its data sets needs, and what is known of them.
+"""The files of InterCode's repository that each of its datasets needs.
 
-Reads one table of the package and nothing else. Every file is pinned twice: by the commit in its
-address, and by its SHA-256.
+Reads one table of the package. Every file is pinned by the commit in its address and by its
+SHA-256.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set that the repository holds.
+    """A dataset in the repository.
 
     Attributes:
         paths: what its files' paths start with.
         filesystems: the file trees of NL2Bash, by the path of the script that makes each, as the
             paths below ``/`` that the script makes.
-        note: what is not there, and what follows from that.
+        note: which files are missing there, and what that means.
     """
 
     paths: tuple[str, ...]
@@ -79,16 +79,16 @@ DATASETS = {
     "ic-ctf": Dataset(
         ("data/ctf/",),
         note="the disk images of tasks 65, 66 and 70 are too large for the repository; "
-        "put them into ctf/task_assets/ID/ there, or these tasks go without",
+        "put them into ctf/task_assets/ID/ there, or these tasks have none",
     ),
 }
-"""The data sets that can be fetched, by the name that ``--intercode-dataset`` has for them."""
+"""The datasets that can be fetched, by the name that ``--intercode-dataset`` has for them."""
 
 ELSEWHERE = {
     "apps": "InterCode's repository holds no rows of APPS, only a program that converts them "
     "(data/python/apps/transform.py)",
 }
-"""Data sets of InterCode that its repository does not hold, and what it has in their place."""
+"""Datasets of InterCode that its repository does not hold, and what it has in their place."""
 
 
 def files_of(*starts: str) -> list[RemoteFile]:

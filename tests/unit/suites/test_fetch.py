@@ -6,8 +6,10 @@ import fcntl
 import hashlib
 import os
 import socket
+import struct
 import subprocess
 import sys
+import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -130,7 +132,7 @@ def test_gives_up_and_goes_on_later(
     url = f"{server.url}/data/ctf/task_assets/11/run%20me.sh"
     assert line.startswith(f"pytest-intercode: ic-ctf: {url}: ")
     assert why in line
-    assert line.endswith(" 1 of 3 files are there; the same command goes on with the rest")
+    assert line.endswith(" 1 of 3 files are there; the same command continues")
     assert fetch(server, folder, "ic-ctf", "mbpp") == 0
     assert tree(folder) == CONTENT
 
@@ -238,14 +240,16 @@ def test_progress_on_a_terminal(
     server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 120, 0, 0))
     with os.fdopen(theirs, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         assert fetch(server, folder, "mbpp") == 0
         monkeypatch.undo()
     shown = os.read(ours, 100_000).decode()
     os.close(ours)
-    assert "[1/1] 332 KB data/python/mbpp/ic_mbpp.json" in shown
-    assert shown.endswith("\r\x1b[K")
+    assert "[1/1] data/python/mbpp/ic_mbpp.json:" in shown
+    assert "340k" in shown
+    assert shown.endswith(" \r")  # the line is cleared
 
 
 # -- the command line
