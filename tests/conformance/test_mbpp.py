@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from pytest_intercode.results.writing import read_results
-from tests.support.thinning import ALL, thinned
+from tests.support.thinning import every, thinned
 
 LAZY = "def act(observation):\n    return 'submit'\n"
 
 
-def run(folder: Path, data: Path, every: int, *options: str) -> dict[str, dict[str, Any]]:
-    """Run one in ``every`` tasks in a project of its own; return its rows by task."""
+def run(folder: Path, data: Path, one_in: int, *options: str) -> dict[str, dict[str, Any]]:
+    """Run one task in so many in a project of its own; return its rows by task."""
     (folder / "lazy.py").write_text(LAZY)
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "-p", "no:cacheprovider"),
-        *thinned(folder, every),
+        *thinned(folder, one_in),
         *("--intercode-dataset=mbpp", f"--intercode-data={data}"),
         "--intercode-results=results.jsonl",
         *options,
@@ -36,9 +36,9 @@ def run(folder: Path, data: Path, every: int, *options: str) -> dict[str, dict[s
 
 def test_strict_oracle(tmp_path: Path, data: Path, quick_sandbox: str) -> None:
     """Golds pass all of their tests."""
-    every = 1 if ALL else 16
-    rows = run(tmp_path, data, every, "--intercode-agent=oracle", quick_sandbox)
-    assert len(rows) == len(range(0, 974, every))
+    one_in = every(16)
+    rows = run(tmp_path, data, one_in, "--intercode-agent=oracle", quick_sandbox)
+    assert len(rows) == len(range(0, 974, one_in))
     assert {name: row["reason"] for name, row in rows.items() if row["outcome"] != "solved"} == {}
     assert {row["reward"] for row in rows.values()} == {1.0}
 
@@ -53,16 +53,16 @@ def test_strict_noop(tmp_path: Path, data: Path, quick_sandbox: str) -> None:
 def test_paper(model: str, episodes: int, tmp_path: Path, data: Path, recordings: Path) -> None:
     """Every reward that InterCode recorded, after every action; and GPT-4's observations."""
     recording = recordings / f"python_mbpp_{model}.json.gz"
-    every = 1 if ALL else 6
+    one_in = every(6)
     rows = run(
-        *(tmp_path, data, every, "--intercode-profile=paper", "--intercode-feedback=reward"),
+        *(tmp_path, data, one_in, "--intercode-profile=paper", "--intercode-feedback=reward"),
         f"--intercode-agent=replay:{recording}",
     )
     with gzip.open(recording, "rt", encoding="utf-8") as file:
         recorded = list(json.load(file).values())
     assert len(recorded) == episodes
-    recorded = [theirs for theirs in recorded if theirs["task_id"] % every == 0]
-    assert len(recorded) >= episodes / every / 2
+    recorded = [theirs for theirs in recorded if theirs["task_id"] % one_in == 0]
+    assert len(recorded) >= episodes / one_in / 2
     steps = different = 0
     successes = []
     for theirs in recorded:
@@ -76,7 +76,7 @@ def test_paper(model: str, episodes: int, tmp_path: Path, data: Path, recordings
         successes.append((max(rewards) >= 1.0) == (max(history["rewards"]) >= 1.0))
         if model == "gpt-4":  # GPT-3.5's runs were worded by earlier versions
             assert ours["observations"] == history["observations"]
-    assert steps > 400 / every / 2
+    assert steps > 400 / one_in / 2
     # All of them agree, on Python 3.11; the room is for versions that word their errors otherwise.
     assert different <= 0.02 * steps
     assert sum(successes) >= 0.98 * len(successes)

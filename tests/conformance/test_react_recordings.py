@@ -23,11 +23,11 @@ from pytest_intercode.agents.chat.parsing import parse_react
 from pytest_intercode.core.task import Database, Task, TaskView
 from pytest_intercode.core.turn import Observation, StepResult
 from tests.support.chat_server import ChatServer, Request
-from tests.support.thinning import ALL
+from tests.support.thinning import every
 
 _LEAST = 0.99
 # The parser reads all of them in CI; through client and server go every fourth episode of SQL's.
-_EVERY = 1 if ALL else 4
+_EVERY = every(4)
 _END = "\n"
 _ENVS = {"ic_bash": "bash", "ic_sql": "sql"}
 

@@ -38,7 +38,7 @@ def play(
     """Play a bundled suite; return the rows of its episodes by task, and the run."""
     result = pytester.runpytest_subprocess(
         *(f"--intercode-env={env}", f"--intercode-agent={agent}", f"--intercode-sandbox={backend}"),
-        *("--intercode-results=r.jsonl", *options),
+        *("--intercode-results=r.jsonl", "--intercode-concurrency=4", *options),
     )
     rows = {row["task_id"]: row for row in read_results(pytester.path / "r.jsonl")}
     spoiled = {name for name, row in rows.items() if row["outcome"] == "infrastructure-error"}

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from pytest_intercode.cli import audit as command
-from tests.support.thinning import ALL
+from tests.support.thinning import every
 
 pytestmark = pytest.mark.usefixtures("bubblewrap")
 
-EVERY = "1" if ALL else "9"
+EVERY = str(every(9))
 
 Audit = Callable[..., "tuple[int, list[dict[str, Any]]]"]
 
