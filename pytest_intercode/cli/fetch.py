@@ -129,7 +129,7 @@ class _Fetch:
 
     def _make_filesystems(self, dataset: Dataset, scripts: dict[str, RemoteFile]) -> int:
         """Make the missing file trees, and return how many they were."""
-        from pytest_intercode.environments.filesystems import pack_filesystem
+        from pytest_intercode.environments.bash.filesystems import pack_filesystem
         from pytest_intercode.sandboxes.provider import SandboxProvider
 
         provider = SandboxProvider(base_images=self._images, progress=_report_progress)

@@ -4,21 +4,25 @@ Kept as it was, because published numbers depend on it: each action is a process
 together by joining strings; ``cd`` is followed by looking at the text; the root directory is a git
 repository whose status stands for the file system. Two things differ: every episode has fresh
 sandboxes, where InterCode cleans one pair and leaks (of its leaks, only the times of files that it
-brings back are kept up, see ``restored_times.py``), and an action that timed out is really killed.
+restores are kept, see :class:`RestoredTimes`), and an action that timed out is really killed.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+import shlex
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Profile
-from pytest_intercode.environments.bash.restored_times import RestoredTimes, Side
 from pytest_intercode.environments.bash.strict import BashEnvironment
 from pytest_intercode.environments.gold import Gold
-from pytest_intercode.environments.paper_shell import PaperShell, run_words, split_words
+from pytest_intercode.environments.paper import PaperShell, run_words, split_words
 from pytest_intercode.environments.shell import prepare
 from pytest_intercode.errors import IntercodeError, TaskError
 from pytest_intercode.rewards.bash_paper import (
@@ -40,6 +44,8 @@ _MAKE_REPOSITORY = (
 )
 _RESET = "cd / && git reset -q --hard && git clean -q -f -d"
 _TIMEOUT = 60.0
+
+Side: TypeAlias = Literal["agent", "gold"]
 
 
 def split_action(action: str) -> list[str] | None:
@@ -100,7 +106,7 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
             sandbox.admin(f"cd / && {{ {command}; }}", _TIMEOUT)
 
     def _note(self, sandbox: Sandbox, task: Task, side: Side) -> None:
-        """Remember what InterCode's next reset would bring back."""
+        """Remember what InterCode's next reset would restore."""
         _, output = sandbox.admin("cd / && git diff --name-only -z HEAD", _TIMEOUT)
         paths = output.decode("utf-8", "surrogateescape").split("\0")
         self._times.note(task.dataset, side, filter(None, paths))
@@ -165,3 +171,33 @@ def _sums(sandbox: Sandbox, paths: list[str]) -> dict[str, str]:
         _, output = sandbox.admin(f"cd / && {command}", _TIMEOUT)
         sums[path] = output.decode("utf-8", "replace")
     return sums
+
+
+class RestoredTimes:
+    """When each file of a data set was last restored, as seconds since the epoch.
+
+    It is the one thing that InterCode carries from episode to episode and that rewards depend on.
+    InterCode cleans its two containers with ``git reset --hard`` between episodes. What an episode
+    changed comes back with a new time of modification, and from then on ``find -mtime`` and
+    ``ls -l`` see a young file where the data set has an old one, on the agent's side or on gold's.
+    The paper profile gives every episode fresh sandboxes, and then gives these files the times that
+    InterCode's would have.
+    """
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[str, Side], dict[str, float]] = defaultdict(dict)
+        self._lock = threading.Lock()
+
+    def note(self, dataset: str, side: Side, paths: Iterable[str]) -> None:
+        """Remember that InterCode would restore these files now."""
+        now = time.time()
+        with self._lock:
+            self._times[dataset, side].update(dict.fromkeys(paths, now))
+
+    def command(self, dataset: str, side: Side) -> str:
+        """Return the command that gives a fresh sandbox's files their times; empty if none."""
+        with self._lock:
+            times = dict(self._times[dataset, side])
+        return "; ".join(
+            f"touch -c -d @{when:.6f} -- {shlex.quote(path)}" for path, when in times.items()
+        )

@@ -14,7 +14,7 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Observation, Profile, StepResult
 from pytest_intercode.environments.ctf.strict import CtfEnvironment
-from pytest_intercode.environments.paper_shell import PaperShell, split_words
+from pytest_intercode.environments.paper import PaperShell, split_words
 from pytest_intercode.rewards.ctf import ctf_paper_reward
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider

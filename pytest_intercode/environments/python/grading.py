@@ -10,25 +10,31 @@ Three sandboxes have a part in it, and only the first was ever the agent's:
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import secrets
+import tarfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_intercode.core.task import ImageSource, Limits, ProgramTest, Task
-from pytest_intercode.environments.python.asking import Program
 from pytest_intercode.errors import SandboxError
-from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.inside import text_of
+from pytest_intercode.sandboxes.protocol import Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.loader import bundled_folder
 from pytest_intercode.suites.python_split import Split
 from pytest_intercode.suites.python_tests import entry_of, splits
 
-__all__ = ["Judge", "Played", "Submission", "answers_of", "grading_spec", "play_again"]
+__all__ = ["Judge", "Played", "Program", "Submission", "answers_of", "grading_spec", "play_again"]
 
+_PACKAGE = "pytest_intercode.environments.python.inside"
+_LONG = 200_000  # characters; the keeper reads a line ten times as slowly as an archive
+_FILE = "/tmp/.intercode-request"
 _OUTPUT = 64 * 1024**2  # bytes of answers
 _MOST = 16 * 1024**2  # bytes of them that the judge is given
 _LONGEST = 300.0  # seconds that all tests of a task have
@@ -208,3 +214,49 @@ class Judge:
         """End its sandbox."""
         if not self._program.cancel() and self._program.exception() is None:
             self._program.result().sandbox.close()
+
+
+class Program:
+    """A program of ours in the interpreter of one sandbox; its text is sent the first time.
+
+    Args:
+        sandbox: a sandbox with a Python worker.
+        modules: the modules of ``inside/`` that it is made of; the last one has
+            ``main``.
+    """
+
+    def __init__(self, sandbox: Sandbox, *modules: str) -> None:
+        self.sandbox = sandbox
+        self._modules = modules
+        self._sent = False
+
+    def ask(self, request: Mapping[str, Any], timeout: float) -> tuple[Execution, dict[int, str]]:
+        """Send a request; return how it went, and the answers by their numbers.
+
+        What else is printed meanwhile is dropped.
+
+        Args:
+            request: builtin values for the program's ``main``.
+            timeout: seconds for all of it; the answers given by then count.
+        """
+        token = secrets.token_hex(8)
+        text = "" if self._sent else text_of(_PACKAGE, *self._modules)
+        asked = ascii({**request, "token": token})
+        if len(asked) > _LONG:
+            self.sandbox.unpack(_archive(_FILE, asked.encode("ascii")))
+            asked = f"eval(open({_FILE!r}).read())"
+        execution = self.sandbox.run(
+            f"import _intercode\n_intercode.run({text!a}, {asked!a})", timeout
+        )
+        self._sent = not execution.restarted
+        lines = re.findall(rb"%b (-?\d+) (.*)\n" % token.encode(), execution.output)
+        return execution, {int(at): line.decode("utf-8", "replace") for at, line in lines}
+
+
+def _archive(path: str, data: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        entry = tarfile.TarInfo(path.lstrip("/"))
+        entry.size = len(data)
+        archive.addfile(entry, io.BytesIO(data))
+    return buffer.getvalue()

@@ -17,10 +17,10 @@ from typing import Any
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import CodeTest, Task
 from pytest_intercode.core.turn import Observation, Profile, StepResult
-from pytest_intercode.environments.python.asking import Program
+from pytest_intercode.environments.paper import PaperEnvironment
+from pytest_intercode.environments.python.grading import Program
 from pytest_intercode.environments.python.strict import PythonEnvironment
 from pytest_intercode.environments.shell import ShellEnvironment
-from pytest_intercode.environments.skipping import SkippingEnvironment
 from pytest_intercode.rewards.python import (
     python_paper_reward,
     python_paper_state,
@@ -36,7 +36,7 @@ TIMED_OUT = "Error executing action: timed out"
 _DEFINITION = re.compile(r"def (\w+)\(")
 
 
-class PaperPythonEnvironment(SkippingEnvironment, PythonEnvironment):
+class PaperPythonEnvironment(PaperEnvironment, PythonEnvironment):
     """Python as InterCode sees it."""
 
     name = "python"

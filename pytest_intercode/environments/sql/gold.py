@@ -16,7 +16,6 @@ from pytest_intercode.core.task import Database, Limits, Task
 from pytest_intercode.databases.ordering import Ordered, show_order
 from pytest_intercode.databases.protocol import Answer, Engine, ResultSet, Session, State
 from pytest_intercode.databases.scan import Statement, split
-from pytest_intercode.environments.sql.alike import STATELESS
 from pytest_intercode.errors import GoldError, GoldRefused, SandboxError
 from pytest_intercode.rewards.sql_changes import Changes, changes_between
 from pytest_intercode.rewards.sql_rows import Row, canonical_rows
@@ -25,8 +24,9 @@ from pytest_intercode.rewards.sql_strict import Rows, Run, accepts
 __all__ = [
     "MAX_BYTES",
     "MAX_ROWS",
-    "Gold",
+    "STATELESS",
     "KeptSessions",
+    "SqlGold",
     "gold_statements",
     "grouped_answer",
     "play_gold",
@@ -39,6 +39,9 @@ MAX_ROWS = 100_000
 MAX_BYTES = 64 * 1024**2
 """Bytes of one result's cells that are fetched and compared."""
 
+STATELESS = ("SELECT", "WITH", "VALUES", "TABLE", "EXPLAIN", "SHOW", "DESCRIBE", "DESC")
+"""First words of statements that leave nothing in a session."""
+
 _KEPT_SESSIONS = {"sqlite": 8, "mysql": 64}  # a process each, or a connection
 _KEPT_STATES = 8
 _KEPT_ROWS = 100_000  # of a database whose first state is kept
@@ -46,7 +49,7 @@ _BEYOND = 200  # rows after gold's LIMIT that are looked at for ties, before all
 
 
 @dataclass(frozen=True)
-class Gold:
+class SqlGold:
     """What gold did.
 
     Attributes:
@@ -161,7 +164,7 @@ class KeptSessions:
         return None
 
 
-def play_gold(kept: KeptSessions, engine: Engine, task: Task, timeout: float) -> Gold:
+def play_gold(kept: KeptSessions, engine: Engine, task: Task, timeout: float) -> SqlGold:
     """Run a task's gold.
 
     Args:
@@ -189,7 +192,7 @@ def play_gold(kept: KeptSessions, engine: Engine, task: Task, timeout: float) ->
                 "task does not say database.writes: true"
             )
         rows, exact = grouped_answer(session, task, statements[-1], last.result, timeout)
-        return Gold(rows, exact, last=last)
+        return SqlGold(rows, exact, last=last)
 
 
 def _run(
@@ -216,7 +219,7 @@ def _run(
 
 def _play_changes(
     kept: KeptSessions, engine: Engine, task: Task, statements: list[Statement], timeout: float
-) -> Gold:
+) -> SqlGold:
     assert task.database is not None
     session = engine.session(task.database, writes=True, limits=task.limits)
     try:
@@ -235,7 +238,7 @@ def _play_changes(
         problem = "changes more rows, or a larger database, than can be compared"
     if problem:
         raise GoldError(f"{task.source}: task {task.id!r}: gold {problem}")
-    return Gold(before=before, changes=changes, last=last)
+    return SqlGold(before=before, changes=changes, last=last)
 
 
 def grouped_answer(

@@ -15,7 +15,7 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Observation, Profile
 from pytest_intercode.databases.protocol import Answer, Engine, Session
-from pytest_intercode.environments.skipping import SkippingEnvironment
+from pytest_intercode.environments.paper import PaperEnvironment
 from pytest_intercode.environments.sql.gold import (
     MAX_BYTES,
     MAX_ROWS,
@@ -44,7 +44,7 @@ class _Gold:
     problem: str
 
 
-class PaperSqlEnvironment(SkippingEnvironment, SqlEnvironment):
+class PaperSqlEnvironment(PaperEnvironment, SqlEnvironment):
     """SQL as InterCode sees it."""
 
     name = "sql"

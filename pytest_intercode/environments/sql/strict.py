@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Database, Task
@@ -18,12 +18,12 @@ from pytest_intercode.core.turn import Observation, Profile
 from pytest_intercode.databases.protocol import Answer, Engine, Session
 from pytest_intercode.databases.scan import Dialect, split
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.environments.sql.alike import LONGEST, LastAlike, compare_action
 from pytest_intercode.environments.sql.gold import (
     MAX_BYTES,
     MAX_ROWS,
-    Gold,
+    STATELESS,
     KeptSessions,
+    SqlGold,
     play_gold,
     writes,
 )
@@ -36,7 +36,20 @@ from pytest_intercode.rewards.sql_strict import Rows, Run, rows_state, sql_rows_
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
-__all__ = ["SqlEnvironment", "gold_problem", "rows_of", "texts_of"]
+__all__ = [
+    "LONGEST",
+    "LastAlike",
+    "SqlEnvironment",
+    "compare_action",
+    "gold_problem",
+    "rows_of",
+    "texts_of",
+]
+
+LONGEST = 1024**2
+"""Characters of an action; a longer one is not run by the strict profile."""
+
+Likeness: TypeAlias = Literal["alike", "nothing", "unlike", "never again"]
 
 _LEAST_ROOM = 200  # bytes that each of many statements in one action is shown with
 
@@ -150,7 +163,7 @@ class SqlEnvironment(Environment):
         if answer is not None:
             self._last = None
             self._run(answer)
-        gold: Gold = self._gold
+        gold: SqlGold = self._gold
         if gold.before is not None and gold.changes is not None:
             changes = changes_between(gold.before, self._session.state())
             self._graded = self._recorded(partial(changes_state, changes, gold.changes))
@@ -219,3 +232,65 @@ def gold_problem(task: Task) -> str:
     if all(compare_action(text, task.database.engine) == "alike" for text in task.gold):
         return ""
     return "a statement of gold is not the same in both profiles"
+
+
+# -- which actions both profiles run alike, so that one can be graded as the other would
+
+
+def compare_action(action: str, dialect: Dialect) -> Likeness:
+    """Say how the two profiles run an action.
+
+    A strict action is one or more statements; InterCode sends an action to the server as it is,
+    which takes one.
+
+    Returns:
+        ``alike``; ``nothing`` to run; ``unlike``, which leaves nothing behind; ``never again``,
+        where what the profiles run next may find different states.
+    """
+    bare = action.strip()
+    if not bare:
+        return "nothing"
+    if bare.startswith("submit") or action == "skip" or len(action) > LONGEST:
+        return "never again"  # for one the end of the episode or too long, for the other not
+    if translate(action, dialect) != action:
+        return "unlike"
+    statements = split(action, dialect)
+    if len(statements) == 1:
+        ended = bare[:-1].rstrip() if bare.endswith(";") else bare
+        if ended == statements[0].text:
+            return "alike"
+    queries = all(statement.keyword in STATELESS for statement in statements)
+    return "unlike" if queries else "never again"
+
+
+class LastAlike:
+    """The answer to the last action, for as long as both profiles would have it.
+
+    Attributes:
+        answer: the last that there was; None before the first.
+        problem: why it is not what the other profile would have; empty if it is.
+        nothing: no statement was run after it, but an action that holds none.
+        unlike_for_good: why nothing is the same any more; empty while things are.
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.answer: Answer | None = None
+        self.problem = ""
+        self.nothing = False
+        self.unlike_for_good = ""
+        self._dialect = dialect
+
+    def note(self, action: str, answer: Answer | None) -> None:
+        """Remember an action that was run, and its answer."""
+        likeness = compare_action(action, self._dialect)
+        self.nothing = likeness == "nothing"
+        if likeness == "never again":
+            self.unlike_for_good = _SEVERAL
+        if self.nothing:
+            return
+        self.answer = answer
+        self.problem = self.unlike_for_good or (_LAST if likeness == "unlike" else "")
+
+
+_LAST = "the last action is not run alike by both profiles (several statements, or .tables)"
+_SEVERAL = "an action is not run alike by both profiles (several statements, or a submission)"

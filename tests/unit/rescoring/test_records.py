@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pytest_intercode.core.task import Normaliser, RewardOptions
 from pytest_intercode.databases.protocol import Answer, ResultSet
-from pytest_intercode.environments.sql.alike import LONGEST, LastAlike, compare_action
+from pytest_intercode.environments.sql.strict import LONGEST, LastAlike, compare_action
 from pytest_intercode.rewards.bash_paper import (
     PaperState,
     bash_paper_reward,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.special import erf  # type: ignore[import-untyped]
 
 from pytest_intercode.environments.bash.paper import split_action
-from pytest_intercode.environments.paper_shell import resolve_cd
+from pytest_intercode.environments.paper import resolve_cd
 from pytest_intercode.rewards.bash_paper import PaperState, bash_paper_reward, parse_status
 
 _NEW = (("a.txt", "??"),)

@@ -1,7 +1,8 @@
-"""What InterCode's bash and ctf share, for the paper profile: processes, ``cd`` and ``skip``.
+"""What the environments of the paper profile share: ``skip``, and the shell of bash and ctf.
 
-Each action is a process of its own, made of the words that a string splits into; ``cd`` is followed
-by looking at the text. Published numbers depend on both.
+InterCode lets an agent give up with ``skip``. In its shell each action is a process of its own,
+made of the words that a string splits into; ``cd`` is followed by looking at the text. Published
+numbers depend on both.
 """
 
 from __future__ import annotations
@@ -10,15 +11,41 @@ import abc
 import shlex
 from typing import Any
 
-from pytest_intercode.core.turn import Observation
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.turn import Observation, StepResult, Turn
+from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.shell import ShellEnvironment
-from pytest_intercode.environments.skipping import SkippingEnvironment
+from pytest_intercode.errors import BudgetExhausted
 from pytest_intercode.sandboxes.protocol import Execution, Sandbox
 
-__all__ = ["MALFORMED", "TIMED_OUT", "PaperShell", "resolve_cd", "run_words", "split_words"]
+__all__ = [
+    "MALFORMED",
+    "TIMED_OUT",
+    "PaperEnvironment",
+    "PaperShell",
+    "resolve_cd",
+    "run_words",
+    "split_words",
+]
 
 MALFORMED = "Malformed command"
 TIMED_OUT = "Command timed out"
+
+
+class PaperEnvironment(Environment):
+    """An environment in which the action ``skip`` ends the episode."""
+
+    def step(self, action: str) -> StepResult:
+        """Run one action; ``skip`` ends the episode with a reward of 0."""
+        if action != "skip":
+            return super().step(action)
+        with self._lock:
+            if self._over:
+                raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
+            self.turns.append(Turn(action, "", True))
+            self.final = self._best or Reward(0.0)
+            self._over = "skipped"
+            return Observation(""), 0.0, True, False, {}
 
 
 def split_words(text: str) -> list[str] | None:
@@ -63,7 +90,7 @@ def run_words(
         return MALFORMED, None
 
 
-class PaperShell(SkippingEnvironment, ShellEnvironment):
+class PaperShell(PaperEnvironment, ShellEnvironment):
     """A shell as InterCode sees it: a process for each action, and a directory for the next."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
