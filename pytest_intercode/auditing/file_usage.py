@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from pytest_intercode.core.task import CodeTest, Task
-from pytest_intercode.environments.shell import ShellEnvironment, prepare
+from pytest_intercode.environments.shell import ShellEnvironment, set_up
 from pytest_intercode.sandboxes.protocol import Sandbox
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
@@ -82,7 +82,7 @@ def _folders(path: str) -> list[str]:
 def _used(sandbox: Sandbox, task: Task, actions: Iterable[str], paths: list[str]) -> set[str]:
     """Return which of the paths setup and gold used; all of them where that is unknown."""
     now = time.time()
-    prepare(sandbox, replace(task, setup=()), now)
+    set_up(sandbox, replace(task, setup=()), now)
     full = {path: _absolute(task, path) for path in paths}
     inside = {
         path: {posixpath.dirname(there), *(_absolute(task, folder) for folder in _folders(path))}
@@ -94,7 +94,7 @@ def _used(sandbox: Sandbox, task: Task, actions: Iterable[str], paths: list[str]
         names = " ".join(map(shlex.quote, watched[at : at + _BATCH]))
         sandbox.admin(f"touch -c -h -a -d @1 -- {names}", _SECONDS)
     before = _times(sandbox, watched)
-    prepare(sandbox, replace(task, files={}, archive=None), now)
+    set_up(sandbox, replace(task, files={}, archive=None), now)
     for action in actions:
         sandbox.run(action, task.action_timeout)
     sandbox.settle(_SETTLE)

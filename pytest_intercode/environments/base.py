@@ -175,6 +175,12 @@ class Environment(abc.ABC):
     # -- what agents and loops use
 
     @property
+    def current_task(self) -> Task:
+        """The task of the episode, for what is only called in one."""
+        assert self.task is not None, "there is no episode before reset()"
+        return self.task
+
+    @property
     def max_turns(self) -> int:
         """Actions in this episode."""
         return self._max_turns or (self.task.max_turns if self.task else 0)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import abc
 import shlex
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -120,23 +119,21 @@ class InterpreterEnvironment(ShellEnvironment):
 
     def start(self, task: Task) -> None:
         """Start the agent's sandbox, and play gold in another at the same time."""
-        self._printed = self._last = None
-        _tests(task)  # a mistake in them is told at once
-        self._began = time.time()
-        expected: list[str] = []
-        spec = self.spec(task, self.provider)
-        mine = self._order(spec)  # before gold's, which nobody waits for yet
+        self._printed = None
+        _tests(task)  # a mistake in them is reported at once
+        self._expected = []
+        super().start(task)
+        self._interpreter = _Interpreter(self.sandbox, self.program)
+
+    def _start_gold(self, task: Task) -> GoldRun:
+        expected = self._expected
 
         def play(sandbox: Sandbox) -> Gold:
             self.prepare(sandbox, task)
             expected.extend(self._play_gold(_Interpreter(sandbox, self.program), task))
             return Gold(sandbox)
 
-        self._gold = GoldRun(self.provider, spec, play)
-        self._expected = expected
-        self._sandbox = mine.wait()
-        self.prepare(self._sandbox, task)
-        self._interpreter = _Interpreter(self._sandbox, self.program)
+        return GoldRun(self.provider, self.spec(task, self.provider), play)
 
     def _play_gold(self, interpreter: _Interpreter, task: Task) -> list[str]:
         """Return what the tests print after gold, or gold itself where there are none."""
@@ -171,10 +168,8 @@ class InterpreterEnvironment(ShellEnvironment):
 
     def grade(self, answer: str | None) -> Reward:
         """Run the hidden tests and compare what they print with what they printed after gold."""
-        assert self._gold is not None
-        assert self.task is not None
-        self._gold.result()
-        mine: list[str | None] = [_printed(self._run(code)) for code in _tests(self.task)]
+        self._gold_result()
+        mine: list[str | None] = [_printed(self._run(code)) for code in _tests(self.current_task)]
         if not mine:
             mine = [_printed(self._last) if answer is None else answer]
         self._printed = mine, self._expected

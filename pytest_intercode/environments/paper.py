@@ -104,14 +104,13 @@ class PaperShell(PaperEnvironment, ShellEnvironment):
 
     def execute(self, action: str) -> Observation:
         """Run the action as a process of its own, in the directory that ``cd`` led to."""
-        assert self._sandbox is not None
         target = None
         directory = self._directory
         if action.startswith("cd"):
             target, directory = resolve_cd(self._directory, action), "/"
             action = f"cd {target}"
         words = self._split(action)
-        text, status = run_words(self._sandbox, words, directory, self.action_timeout)
+        text, status = run_words(self.sandbox, words, directory, self.action_timeout)
         if target is not None and status == 0:
             self._directory = target
         self._observation = text

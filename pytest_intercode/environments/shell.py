@@ -12,14 +12,14 @@ from typing import Any
 from pytest_intercode.core.task import ENVIRONMENTS, ImageSource, Task
 from pytest_intercode.core.turn import Observation
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.environments.gold import GoldRun
-from pytest_intercode.errors import TaskError
+from pytest_intercode.environments.gold import Gold, GoldRun
+from pytest_intercode.errors import SandboxError, TaskError
 from pytest_intercode.sandboxes.protocol import Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.files import build_archive
 from pytest_intercode.suites.loader import bundled_folder
 
-__all__ = ["NAMES_LOST", "ShellEnvironment", "prepare", "text_of"]
+__all__ = ["NAMES_LOST", "ShellEnvironment", "set_up", "text_of"]
 
 NAMES_LOST = "a new interpreter has none of the names from before"
 """What an agent is told where its interpreter is another one."""
@@ -37,7 +37,7 @@ _SETUP_OUTPUT = "/dev/shm/.intercode-setup"
 _VARIABLES = (("LC_ALL", "C.UTF-8"), ("PAGER", "cat"), ("TERM", "dumb"))
 
 
-def prepare(sandbox: Sandbox, task: Task, now: float) -> None:
+def set_up(sandbox: Sandbox, task: Task, now: float) -> None:
     """Bring a fresh sandbox into the task's first state.
 
     Args:
@@ -76,7 +76,7 @@ class ShellEnvironment(Environment):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._sandbox: Sandbox | None = None
-        self._gold: GoldRun | None = None  # what works beside the agent, for grading
+        self._gold: GoldRun | None = None  # what runs beside the agent, for grading
         self._last: Execution | None = None
         self._began = 0.0
 
@@ -101,8 +101,9 @@ class ShellEnvironment(Environment):
 
     def interrupt(self) -> None:
         """End the running action from another thread."""
-        if self._sandbox is not None:
-            self._sandbox.interrupt()
+        sandbox = self._sandbox
+        if sandbox is not None:
+            sandbox.interrupt()
 
     def cancel(self, reason: str) -> None:
         """End the episode from another thread, with its sandbox."""
@@ -111,16 +112,38 @@ class ShellEnvironment(Environment):
         if sandbox is not None:
             sandbox.close()
 
+    @property
+    def sandbox(self) -> Sandbox:
+        """The agent's sandbox.
+
+        Raises:
+            SandboxError: there is none before an episode, or after it.
+        """
+        if self._sandbox is None:
+            raise SandboxError("the sandbox was ended")
+        return self._sandbox
+
     def start(self, task: Task) -> None:
-        """Start the agent's sandbox and prepare it."""
+        """Start the agent's sandbox and prepare it; what grading needs is made ready meanwhile."""
         self._last = None
         self._began = time.time()
-        self._sandbox = self._order(self.spec(task, self.provider)).wait()
+        mine = self._order(self.spec(task, self.provider))
+        self._gold = self._start_gold(task)  # after the agent's, which is needed first
+        self._sandbox = mine.wait()
         self.prepare(self._sandbox, task)
+
+    def _start_gold(self, task: Task) -> GoldRun | None:
+        """Start what runs beside the agent, for grading; by default nothing."""
+        return None
+
+    def _gold_result(self) -> Gold:
+        """Wait for what runs beside the agent."""
+        assert self._gold is not None
+        return self._gold.result()
 
     def prepare(self, sandbox: Sandbox, task: Task) -> None:
         """Bring a fresh sandbox, the agent's or gold's, into the task's first state."""
-        prepare(sandbox, task, self._began)
+        set_up(sandbox, task, self._began)
 
     def execute(self, action: str) -> Observation:
         """Run one action in the shell and show its output."""
@@ -133,8 +156,7 @@ class ShellEnvironment(Environment):
 
     def _run(self, action: str) -> Execution:
         """Run one action in the agent's sandbox."""
-        assert self._sandbox is not None
-        return self._sandbox.run(action, self.action_timeout)
+        return self.sandbox.run(action, self.action_timeout)
 
     def _told(self, execution: Execution) -> str:
         """Return what the agent is told of an action that was stopped, or of a new program."""

@@ -23,7 +23,7 @@ from pytest_intercode.core.turn import Profile
 from pytest_intercode.environments.bash.strict import BashEnvironment
 from pytest_intercode.environments.gold import Gold
 from pytest_intercode.environments.paper import PaperShell, run_words, split_words
-from pytest_intercode.environments.shell import prepare
+from pytest_intercode.environments.shell import set_up
 from pytest_intercode.errors import IntercodeError, TaskError
 from pytest_intercode.rewards.bash_paper import (
     PaperState,
@@ -82,7 +82,7 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
 
     def prepare(self, sandbox: Sandbox, task: Task) -> None:
         """Make the root directory a git repository."""
-        prepare(sandbox, task, self._began)
+        set_up(sandbox, task, self._began)
         status, output = sandbox.admin(_MAKE_REPOSITORY, _TIMEOUT)
         if status != 0:
             raise TaskError(
@@ -96,8 +96,7 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         self._observation = ""
         self._graded = None
         super().start(task)
-        assert self._sandbox is not None
-        self._age(self._sandbox, task, "agent")
+        self._age(self.sandbox, task, "agent")
 
     def _age(self, sandbox: Sandbox, task: Task, side: Side) -> None:
         """Give files the times that InterCode's resets of earlier episodes gave them."""
@@ -124,21 +123,18 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
 
     def grade(self, answer: str | None) -> Reward:
         """Compare the status of both git repositories and the last outputs."""
-        assert self._sandbox is not None
-        assert self._gold is not None
-        assert self.task is not None
-        gold = self._gold.result()
+        gold = self._gold_result()
         if self._graded is not None:
             # InterCode resets gold's container and runs gold again whenever it grades. What the
             # reset brings back has a new time, and what it overlooks is still there: golds that
             # look at either do something else from the second time on.
-            self._note(gold.sandbox, self.task, "gold")
+            self._note(gold.sandbox, self.current_task, "gold")
             gold.sandbox.admin(_RESET, _TIMEOUT)
-            gold.text = self._gold_text(gold.sandbox, self.task)
-        mine, theirs = _status(self._sandbox), _status(gold.sandbox)
+            gold.text = self._gold_text(gold.sandbox, self.current_task)
+        mine, theirs = _status(self.sandbox), _status(gold.sandbox)
         both = sorted(path for path, code in set(mine) & set(theirs) if code in ("??", "A", "C"))
         self._graded = (
-            PaperState(self._observation, mine, _sums(self._sandbox, both)),
+            PaperState(self._observation, mine, _sums(self.sandbox, both)),
             PaperState(gold.text, theirs, _sums(gold.sandbox, both)),
         )
         return bash_paper_reward(*self._graded)

@@ -7,7 +7,6 @@ agent's.
 from __future__ import annotations
 
 import re
-import time
 from typing import Any
 
 from pytest_intercode.core.reward import Reward
@@ -52,14 +51,12 @@ class BashEnvironment(ShellEnvironment):
 
     def start(self, task: Task) -> None:
         """Start the agent's sandbox, and play gold in another at the same time."""
-        spec = self.spec(task, self.provider)
-        self._began = time.time()
-        mine = self._order(spec)  # before gold's, which nobody waits for yet
-        self._gold = GoldRun(self.provider, spec, lambda sandbox: self._play_gold(sandbox, task))
-        self._sandbox = mine.wait()
-        self.prepare(self._sandbox, task)
-        self._last = None
         self._states = None
+        super().start(task)
+
+    def _start_gold(self, task: Task) -> GoldRun:
+        spec = self.spec(task, self.provider)
+        return GoldRun(self.provider, spec, lambda sandbox: self._play_gold(sandbox, task))
 
     def prepare(self, sandbox: Sandbox, task: Task) -> None:
         """Bring a sandbox into the task's first state, from which changes are counted."""
@@ -94,23 +91,20 @@ class BashEnvironment(ShellEnvironment):
 
     def grade(self, answer: str | None) -> Reward:
         """Compare the output and the changes on disk with gold's."""
-        assert self._sandbox is not None
-        assert self._gold is not None
-        assert self.task is not None
-        gold = self._gold.result()
-        late = self._sandbox.settle(_SETTLE)
-        mine = self._sandbox.changes()
+        gold, task = self._gold_result(), self.current_task
+        late = self.sandbox.settle(_SETTLE)
+        mine = self.sandbox.changes()
         theirs = gold.changes
         only_mine = mine.entries.keys() - theirs.entries.keys()
         only_theirs = theirs.entries.keys() - mine.entries.keys()
-        agent_state = _state(self._last, late, mine, self._sandbox.entries(only_theirs))
+        agent_state = _state(self._last, late, mine, self.sandbox.entries(only_theirs))
         gold_state = _state(gold.execution, gold.late, theirs, gold.sandbox.entries(only_mine))
         if answer is not None:
             agent_state = BashState(
                 answer, "", agent_state.entries, agent_state.before, agent_state.touched
             )
         self._states = agent_state, gold_state
-        return bash_strict_reward(agent_state, gold_state, self.task.reward, self.task.workdir)
+        return bash_strict_reward(agent_state, gold_state, task.reward, task.workdir)
 
     def end_state(self) -> dict[str, Any]:
         """Return both end states as builtins."""

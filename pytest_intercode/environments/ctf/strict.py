@@ -95,5 +95,4 @@ class CtfEnvironment(ShellEnvironment):
         return ctf_strict_reward(self._submitted, self._digest())
 
     def _digest(self) -> FlagDigest:
-        assert self.task is not None
-        return FlagDigest.of(self.task.gold[0])
+        return FlagDigest.of(self.current_task.gold[0])

@@ -20,7 +20,6 @@ from pytest_intercode.core.turn import Observation, Profile, StepResult
 from pytest_intercode.environments.paper import PaperEnvironment
 from pytest_intercode.environments.python.grading import Program
 from pytest_intercode.environments.python.strict import PythonEnvironment
-from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.rewards.python import (
     python_paper_reward,
     python_paper_state,
@@ -57,9 +56,11 @@ class PaperPythonEnvironment(PaperEnvironment, PythonEnvironment):
         """Start the one sandbox."""
         self._action = ""
         self._results = []
-        ShellEnvironment.start(self, task)
-        assert self._sandbox is not None
-        self._program = Program(self._sandbox, "paper")
+        super().start(task)
+        self._program = Program(self.sandbox, "paper")
+
+    def _start_gold(self, task: Task) -> None:
+        """Start nothing: the agent's own interpreter runs the tests."""
 
     def submission(self, action: str) -> str | None:
         """Return what follows ``submit``, with which an action begins."""
@@ -92,7 +93,6 @@ class PaperPythonEnvironment(PaperEnvironment, PythonEnvironment):
 
     def grade(self, answer: str | None) -> Reward:
         """Run the tests on the submitted function and on gold, in the agent's interpreter."""
-        assert self.task is not None
         if answer is not None:
             name = answer.split()[0]
         else:
@@ -102,10 +102,10 @@ class PaperPythonEnvironment(PaperEnvironment, PythonEnvironment):
         self._results = []
         if not name:
             return python_paper_reward({}, {})
-        tests = [test.code for test in self.task.tests if isinstance(test, CodeTest)]
-        gold = list(self.task.gold)
+        tests = [test.code for test in self.current_task.tests if isinstance(test, CodeTest)]
+        gold = list(self.current_task.gold)
         wanted = next((found[1] for found in map(_DEFINITION.search, gold) if found), name)
-        request = [name, wanted, self.task.test_setup, tests, gold]
+        request = [name, wanted, self.current_task.test_setup, tests, gold]
         answer_ = self._ask({"grade": request}, self.action_timeout * (1 + len(tests)))
         if answer_ is None:
             return Reward(0.0, {"tests": 0.0}, "the tests took too long")

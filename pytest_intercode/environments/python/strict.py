@@ -8,7 +8,6 @@ its actions are played again in a fresh sandbox, and hidden tests decide there
 from __future__ import annotations
 
 import re
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -83,28 +82,22 @@ class PythonEnvironment(ShellEnvironment):
 
     def start(self, task: Task) -> None:
         """Start the agent's sandbox, and the one that grades at the same time."""
-        self._last = None
         self._played = []
         self._verdicts = []
-        self._began = time.time()
-        self._judge()
-        spec, _ = self.sandboxes(task, self.provider)
-        mine = self._order(spec)  # before gold's, which nobody waits for yet
-        self._make_grading(task)
-        self._sandbox = mine.wait()
-        self.prepare(self._sandbox, task)
+        super().start(task)
 
     def _judge(self) -> Judge:
         return self.provider.share("python-judge", lambda: Judge(self.provider))
 
-    def _make_grading(self, task: Task) -> None:
+    def _start_gold(self, task: Task) -> GoldRun | None:
+        """Prepare the sandbox of the next grading; what gold would print is not asked for."""
+        self._judge()
+
         def play(sandbox: Sandbox) -> Gold:
             self.prepare(sandbox, task)
             return Gold(sandbox)
 
-        spec = grading_spec(self.spec(task, self.provider))
-        # Not gold's, but also a sandbox that is made ready in the background: the next to grade.
-        self._gold = GoldRun(self.provider, spec, play)
+        return GoldRun(self.provider, grading_spec(self.spec(task, self.provider)), play)
 
     def submission(self, action: str) -> str | None:
         """Return the name or the code that an action submits."""
@@ -135,42 +128,38 @@ class PythonEnvironment(ShellEnvironment):
 
     def grade(self, answer: str | None) -> Reward:
         """Play the actions again in a fresh sandbox and run the hidden tests there."""
-        assert self.task is not None
-        assert self._gold is not None
         submission = self._submitted((answer or "").strip())
         if not (submission.actions or submission.program):
             return self._failed("nothing was run")
-        sandbox = self._replaying = self._gold.result().sandbox
+        sandbox = self._replaying = self._gold_result().sandbox
         try:
             if not play_again(sandbox, submission.actions):
                 return self._failed("the actions took far longer when they were played again")
-            answers = answers_of(sandbox, self.task, submission, self.action_timeout)
+            answers = answers_of(sandbox, self.current_task, submission, self.action_timeout)
         except InterpreterLost:
             return self._failed("the actions leave no interpreter that starts")
         finally:
             self._replaying = None
             sandbox.close()
             if self.feedback == "reward" and not self._over:
-                self._make_grading(self.task)  # the next grading has a fresh one, too
+                self._gold = self._start_gold(self.current_task)  # a fresh one for the next
         if answers is None:
             called = f"called {submission.name}" if submission.name else "defined"
             return self._failed(f"no function or class is {called}")
-        self._verdicts = self._judge().verdicts(self.task, answers, self.action_timeout)
+        self._verdicts = self._judge().verdicts(self.current_task, answers, self.action_timeout)
         return python_strict_reward(self._verdicts)
 
     def _submitted(self, answer: str) -> Submission:
-        assert self.task is not None
         actions = tuple(self._played)
         program = actions[-1].action if actions else ""
         if not answer or _NAME.fullmatch(answer):
             return Submission(actions, answer, program)
-        if entry_of(self.task):
+        if entry_of(self.current_task):
             actions = (*actions, Played(answer, 0.0, self.action_timeout))
         return Submission(actions, "", answer)
 
     def _failed(self, reason: str) -> Reward:
-        assert self.task is not None
-        self._verdicts = ["failed"] * len(self.task.tests)
+        self._verdicts = ["failed"] * len(self.current_task.tests)
         return Reward(0.0, {"tests": 0.0}, reason)
 
     def end_state(self) -> dict[str, Any]:

@@ -112,9 +112,8 @@ class PaperSqlEnvironment(PaperEnvironment, SqlEnvironment):
 
     def grade(self, answer: str | None) -> Reward:
         """Compare the last rows with gold's, as texts."""
-        assert self.task is not None
         gold: _Gold = self._gold
-        rows, options, strict = self._rows, self.task.reward, gold.strict
+        rows, options, strict = self._rows, self.current_task.reward, gold.strict
         problem = self._alike.unlike_for_good or self._alike.problem or gold.problem
         last = self._alike.answer
 

@@ -128,13 +128,12 @@ class SqlEnvironment(Environment):
             What is shown of each, and whether all of them ran. The last answer alone is kept.
         """
         assert self._session is not None
-        assert self.task is not None
         if len(action) > LONGEST:
             self._last = Answer(error="the action is too long")
             return [f"[not run: an action has at most {LONGEST} characters]"], False
         statements = split(translate(action, self._dialect), self._dialect)
         until = time.monotonic() + self.action_timeout
-        room = self.task.limits.output
+        room = self.current_task.limits.output
         texts: list[str] = []
         for number, statement in enumerate(statements, 1):
             left = until - time.monotonic()
@@ -152,14 +151,12 @@ class SqlEnvironment(Environment):
 
     @property
     def _dialect(self) -> Dialect:
-        assert self.task is not None
-        assert self.task.database is not None
-        return self.task.database.engine
+        assert self.current_task.database is not None
+        return self.current_task.database.engine
 
     def grade(self, answer: str | None) -> Reward:
         """Compare the last result, or the end state of the tables, with gold's."""
         assert self._session is not None
-        assert self.task is not None
         if answer is not None:
             self._last = None
             self._run(answer)
@@ -170,7 +167,7 @@ class SqlEnvironment(Environment):
             return sql_changes_reward(changes, gold.changes)
         assert gold.rows is not None
         mine = rows_of(self._last)
-        options = self.task.reward
+        options = self.current_task.reward
         self._graded = self._recorded(
             partial(rows_state, mine, gold.rows, options, exact=gold.exact)
         )
@@ -178,11 +175,10 @@ class SqlEnvironment(Environment):
 
     def _recorded(self, compared: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
         """Add to a record what the paper profile would have compared."""
-        assert self.task is not None
-        options, alike = self.task.reward, self._alike
+        options, alike = self.current_task.reward, self._alike
         # InterCode's driver finds no rows in nothing, where ours keeps the result before.
         unlike = alike.unlike_for_good if alike.nothing else alike.problem
-        problem = unlike or gold_problem(self.task)
+        problem = unlike or gold_problem(self.current_task)
         answer, nothing, last = alike.answer, alike.nothing, self._gold.last
 
         def state() -> dict[str, Any]:

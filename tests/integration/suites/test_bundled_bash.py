@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.environments.bash.strict import BashEnvironment
-from pytest_intercode.environments.shell import prepare
+from pytest_intercode.environments.shell import set_up
 from pytest_intercode.sandboxes.docker.container import Container
 from pytest_intercode.sandboxes.listing import ListingProbe
 from pytest_intercode.sandboxes.overlay import OUTSIDE, OverlayProbe
@@ -60,7 +60,7 @@ def test_both_probes_see_the_same_effects() -> None:
             assert isinstance(sandbox, Container)
             inside = ListingProbe(sandbox.admin, OUTSIDE)
             try:
-                prepare(sandbox, task, 1_700_000_000.0)
+                set_up(sandbox, task, 1_700_000_000.0)
                 sandbox.mark()
                 if not isinstance(sandbox.probe, OverlayProbe):
                     pytest.skip("the layers can only be read by root on the engine's machine")

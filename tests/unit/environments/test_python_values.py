@@ -31,9 +31,9 @@ def same(one: Any, two: Any) -> bool:
     if type(one) is not type(two):
         return False
     if isinstance(one, float):
-        return math.copysign(1, one) == math.copysign(1, two) and (
-            one == two or (math.isnan(one) and math.isnan(two))
-        )
+        if math.isnan(one):
+            return math.isnan(two)  # JSON has no sign of NaN, and nothing compares it
+        return one == two and math.copysign(1, one) == math.copysign(1, two)
     if isinstance(one, dict):
         return one.keys() == two.keys() and all(same(one[key], two[key]) for key in one)
     if isinstance(one, (list, tuple)):
