@@ -1,1 +1,1 @@
-"""Agents: how the code under test is found and called, and the agents that come with us."""
+"""Agents: how the code under test is found and called, and the built-in ones."""

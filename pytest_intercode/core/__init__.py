@@ -1,1 +1,1 @@
-"""Pure data that every other part passes around; imports nothing of ours but errors."""
+"""Data that all parts pass around: tasks, turns, usage, rewards, episode records."""

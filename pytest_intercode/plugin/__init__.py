@@ -1,7 +1,8 @@
-"""The entry point: options, ini values, markers and registration; no logic.
+"""What pytest sees: options, collection, fixtures, reports, the gate.
 
-Imported by every pytest run of whoever has the plugin installed, so it imports nothing but pytest
-and reads nothing. The rest is imported when an option, a suite file or a fixture asks for it.
+This module is imported by every pytest run of a user who has the plugin installed, so it imports
+nothing but pytest and reads nothing. The rest is imported when an option, a suite file or a fixture
+asks for it.
 """
 
 from __future__ import annotations

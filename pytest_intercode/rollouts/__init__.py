@@ -1,1 +1,1 @@
-"""Runs one agent on one task in one environment, to an episode record."""
+"""Rollouts: one agent on one task in one environment, to a record; and who runs them."""
