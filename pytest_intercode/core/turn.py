@@ -58,7 +58,7 @@ class Turn:
         reward: the reward after it, 0.0 where the state was not graded.
         seconds: wall time in the sandbox.
         parts: the reward's parts, where it was graded.
-        passed: nothing was run: the agent sent no action, and the observation told it so.
+        passed: nothing was run: the agent sent no action, and the observation says so.
         thought: what the agent thought before it.
         log: what the agent printed beside it.
         usage: what the agent used up for it.

@@ -3,7 +3,7 @@
 ``AsyncVectorEnv`` reads that memory once, when it is made, and has what it read copied after each
 step: an array is a view of the memory and so up to date, a string is what was there before the
 first step. Here a batch of texts is a view too, and its copy is the texts of the moment. Importing
-this module tells Gymnasium so.
+this module registers that with Gymnasium.
 """
 
 from __future__ import annotations

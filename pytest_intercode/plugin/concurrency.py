@@ -23,9 +23,8 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
 from pytest_intercode.plugin.execution import InlineExecution
-from pytest_intercode.plugin.live_line import LiveLine
 from pytest_intercode.plugin.order import ItemOrder
-from pytest_intercode.plugin.output import Output, Router
+from pytest_intercode.plugin.output import LiveLine, Output, Router
 from pytest_intercode.plugin.reporter import Reporter, reporter_of
 from pytest_intercode.plugin.run import Run, task_of
 from pytest_intercode.plugin.workarounds import (

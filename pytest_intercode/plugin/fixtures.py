@@ -1,7 +1,7 @@
 """The fixtures: a task, its environment, an agent, and the episode of the three.
 
 The environment starts in setup and the agent runs in call, so that a fault of Docker is an ERROR,
-a miss of the agent is a FAILED, and ``--durations`` tells them apart. Imported with the plugin, so
+a miss of the agent is a FAILED, and ``--durations`` separates them. Imported with the plugin, so
 nothing but pytest is imported here at the top.
 """
 

@@ -1,9 +1,9 @@
-"""Keeps what an episode prints and logs ahead of its turn, and gives it out when that comes.
+"""What concurrent rollouts print: kept until their items' turns; and the line that shows progress.
 
 The streams are pytest's to change, phase by phase, so it is their ``write`` that is replaced, on
-whatever streams there are: what an episode's threads write goes to its own store, everything else
-where it always went. Only writes past Python (a child's, on file descriptor 1) cannot be told
-apart, and are captured with the item whose turn it is.
+the streams that there are: what a rollout's threads write goes to its own store, everything else
+where it always went. Only writes past Python (a child's, on file descriptor 1) cannot be told from
+others, and are captured with the item whose turn it is.
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+import os
+import shutil
 import sys
 import threading
 from collections.abc import Iterator
-from typing import Any, Literal, TypeAlias
+from typing import IO, Any, Literal, TypeAlias
+
+import pytest
 
 from pytest_intercode.rollouts.isolation import owner, owning
 
-__all__ = ["Output", "Router"]
+__all__ = ["LiveLine", "Output", "Router"]
 
 _MOST = 16 * 1024 * 1024  # characters of an episode; pytest would keep all, but not of all at once
 _CUT = "\n[... more was not kept ...]\n"
@@ -27,12 +31,12 @@ _Piece: TypeAlias = tuple[str, str, "str | logging.LogRecord"]  # phase, stream,
 
 
 class Output:
-    """What one episode prints and logs while it runs ahead.
+    """What one rollout prints and logs before its item's turn.
 
     Attributes:
         phase: the phase of its item that the episode is in.
-        over: its item was reported. What its threads print now belongs to nobody: it may be a
-            thread that several episodes use.
+        over: its item was reported. What its threads print now is nothing of the item's: it may be
+            a thread that several episodes use.
     """
 
     def __init__(self) -> None:
@@ -92,7 +96,7 @@ class Router:
         self._before: dict[int, Any] = {}
         self._handlers: list[logging.Handler] = []
         self._all = _Keeper()
-        self._filter = _NotAhead()
+        self._filter = _NotConcurrent()
 
     def route(self) -> None:
         """Route the streams and the handlers that there are now."""
@@ -118,7 +122,7 @@ class Router:
 
         try:
             stream.write = write_routed
-        except AttributeError:  # a stream of somebody's own making, without room for it
+        except AttributeError:  # a stream of another plugin's, without room for it
             return
         self._streams.append(stream)
 
@@ -126,22 +130,22 @@ class Router:
         """Leave streams and handlers as they were."""
         for stream in self._streams:
             vars(stream).pop("write", None)
-            if id(stream) in self._before:  # somebody else's, who routes it too
+            if id(stream) in self._before:  # another plugin's, which routes it too
                 stream.write = self._before[id(stream)]
         for handler in self._handlers:
             handler.removeFilter(self._filter)
         logging.getLogger().removeHandler(self._all)
 
 
-class _NotAhead(logging.Filter):
-    """Keeps records of episodes that run ahead from whoever listens to the present item."""
+class _NotConcurrent(logging.Filter):
+    """Keeps records of other rollouts from the handlers of the present item."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return _store() is None
 
 
 class _Keeper(logging.Handler):
-    """Gives records of episodes that run ahead to their stores."""
+    """Gives records of concurrent rollouts to their stores."""
 
     def emit(self, record: logging.LogRecord) -> None:
         store = _store()
@@ -163,3 +167,53 @@ def _pytests_handlers() -> list[logging.Handler]:
     """Return the root logger's handlers that pytest has put there for the present item."""
     handlers = logging.getLogger().handlers
     return [each for each in handlers if type(each).__module__.startswith("_pytest.")]
+
+
+class LiveLine:
+    """One line that shows what runs while pytest waits; nothing without a terminal, or with ``-q``.
+
+    It stands below what pytest has written, and is there only while pytest waits, so that it never
+    meets pytest's own writing. It goes past pytest's capturing, on a descriptor of its own.
+
+    Args:
+        config: pytest's; made while it captures nothing.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._file: IO[str] | None = None
+        self._shown = ""
+        reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+        shown = reporter is not None and reporter.isatty and config.get_verbosity() >= 0
+        if not shown or config.getoption("capture", "no") == "no" or sys.__stdout__ is None:
+            return
+        self._writer = reporter._tw  # it knows the column
+        with contextlib.suppress(OSError, ValueError):
+            self._file = os.fdopen(os.dup(sys.__stdout__.fileno()), "w", encoding="utf-8")
+
+    def show(self, text: str) -> None:
+        """Show a text in place of what is there."""
+        if self._file is None or text == self._shown:
+            return
+        self._draw(text[: shutil.get_terminal_size().columns - 1])
+        self._shown = text
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._file is not None and self._shown:
+            self._draw("")
+            self._shown = ""
+
+    def close(self) -> None:
+        """Take the line away, for good."""
+        self.clear()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _draw(self, text: str) -> None:
+        """Write below the present line, and go back to where pytest is on that."""
+        assert self._file is not None
+        column = getattr(self._writer, "width_of_current_line", 0) + 1
+        with contextlib.suppress(OSError):
+            self._file.write(f"\n\x1b[2K{text}\x1b[A\x1b[{column}G")
+            self._file.flush()

@@ -27,9 +27,8 @@ from pytest_intercode.errors import (
     InfrastructureError,
     TornResultsWarning,
 )
-from pytest_intercode.plugin.run_budget import SharedBudget
 from pytest_intercode.plugin.settings import Settings
-from pytest_intercode.plugin.xdist import Workers
+from pytest_intercode.plugin.xdist import SharedBudget, Workers
 from pytest_intercode.results.baseline import Baseline
 from pytest_intercode.rollouts.rollout import Services
 from pytest_intercode.rollouts.spec import RolloutSpec, SandboxSettings

@@ -77,7 +77,7 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 def _say(line: str) -> None:
-    """Write a line to the terminal; it is somebody's words, so nothing in it may drive that."""
+    """Write a line to the terminal, escaped: an agent's words may not drive it."""
     if sys.__stdout__ is not None:
         sys.__stdout__.write(f"{harmless(line)}\n")
         sys.__stdout__.flush()
@@ -115,22 +115,22 @@ def _modes_kept() -> Iterator[None]:
 def _patient_with_interrupts(action_timeout: float) -> Iterator[None]:
     """Let one Ctrl-C pass while an action runs; who is used to a shell means the action by it.
 
-    At the prompt Ctrl-C is a key like others. A signal that comes then was sent by somebody else,
-    and ends the run.
+    At the prompt Ctrl-C is a key like others. A signal that comes then was sent by another
+    process, and ends the run.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     last = -_TWICE
 
-    def hear(number: int, frame: Any) -> None:
+    def handle(number: int, frame: Any) -> None:
         nonlocal last
         before, last = last, time.monotonic()
         if last - before < _TWICE or _at_prompt():
             signal.default_int_handler(number, frame)
         _say(f"\n[an action ends by itself, after {action_timeout:g} s; Ctrl-C twice ends the run]")
 
-    replaced = signal.signal(signal.SIGINT, hear)
+    replaced = signal.signal(signal.SIGINT, handle)
     try:
         yield
     finally:

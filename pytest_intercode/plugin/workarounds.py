@@ -1,4 +1,4 @@
-"""Ways of pytest and its plugins that running ahead must know, where nothing public tells them."""
+"""Workarounds for private APIs of pytest and its plugins, which concurrent rollouts need."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Runs under pytest-xdist: what its workers share, and what a worker has in its queue."""
+"""Runs under pytest-xdist: what the workers share, and what a worker has in its queue."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -9,7 +10,10 @@ from typing import Any
 
 import pytest
 
-__all__ = ["Workers", "is_worker", "make_scheduler", "queued"]
+from pytest_intercode.core.usage import RunLimits
+from pytest_intercode.rollouts.budgets import RunBudget
+
+__all__ = ["SharedBudget", "Workers", "is_worker", "make_scheduler", "queued"]
 
 
 def is_worker(config: pytest.Config) -> bool:
@@ -58,12 +62,53 @@ class Workers:
             shutil.rmtree(self._made, ignore_errors=True)
 
 
+class SharedBudget:
+    """What is left of the run's budget, one for all of its processes; also a pytest plugin.
+
+    Args:
+        config: pytest's; a worker's says where the budget's file is.
+        limits: what the run may use up.
+
+    Attributes:
+        budget: what is left.
+    """
+
+    def __init__(self, config: pytest.Config, limits: RunLimits) -> None:
+        self._file: Path | None = None
+        given = getattr(config, "workerinput", {}).get("intercode_budget")
+        began, path = given or (None, "")
+        self.budget = RunBudget(limits, began=began, path=Path(path) if path else None)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Let an xdist worker draw on the one budget."""
+        if not self.budget.limits:
+            return
+        if self._file is None:
+            handle, name = tempfile.mkstemp(prefix="pytest-intercode-budget-")
+            os.close(handle)
+            self._file = Path(name)
+        node.workerinput["intercode_budget"] = (self.budget.began, str(self._file))
+
+    def stop_if_spent(self, session: pytest.Session) -> str:
+        """End the run after this item if its budget is used up; return the reason."""
+        spent = self.budget.charge()
+        if spent:
+            session.shouldstop = f"{spent}: no further episode is begun"
+        return spent
+
+    def pytest_unconfigure(self) -> None:
+        """Remove the workers' file."""
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+
+
 def queued(
     config: pytest.Config, items: list[pytest.Item], *, kept: bool = False
 ) -> list[pytest.Item]:
     """Return what a worker was given to run after the present item, in order.
 
-    xdist tells its plugins no more than the next item; the rest is in the queue of the object
+    xdist gives its plugins no more than the next item; the others are in the queue of the object
     that runs the worker. Where that is not as it was in xdist 3.8, nothing is returned.
 
     Args:
@@ -91,7 +136,7 @@ def make_scheduler(config: pytest.Config, log: Any, concurrency: int) -> Any:
     """
     from xdist.scheduler import LoadScheduling  # type: ignore[import-untyped]
 
-    class AheadScheduling(LoadScheduling):  # type: ignore[misc]  # it is not annotated
+    class ConcurrentScheduling(LoadScheduling):  # type: ignore[misc]  # it is not annotated
         def check_schedule(self, node: Any, duration: float = 0) -> None:
             workers = max(1, len(self.node2pending))
             missing = 2 * -(-concurrency // workers) + 2 - len(self.node2pending[node])
@@ -101,4 +146,4 @@ def make_scheduler(config: pytest.Config, log: Any, concurrency: int) -> Any:
                 self._send_tests(node, min(missing, fair))
             super().check_schedule(node, duration)
 
-    return AheadScheduling(config, log)
+    return ConcurrentScheduling(config, log)

@@ -119,7 +119,7 @@ class AgentRun:
     def send_away(self, patience: float) -> bool:
         """Raise an exception in the agent's thread; return whether it has ended.
 
-        It is heard at the next instruction of Python, so not by whoever waits in C.
+        It takes effect at the next instruction of Python, so not while the thread waits in C.
 
         Args:
             patience: seconds to wait for the end.
@@ -131,7 +131,7 @@ class AgentRun:
                 )
         return self.done.wait(patience)
 
-    def rest(self) -> str:
+    def last_words(self) -> str:
         """Return what the agent said after its last action."""
         note = self._ledger.take()
         return "\n".join(part for part in (note.thought, note.log) if part)

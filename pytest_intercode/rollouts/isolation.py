@@ -1,4 +1,4 @@
-"""Keeps an agent's hands off the next one's process: what it changed is set back and named.
+"""Process isolation: what an agent changes in the process is reported and set back.
 
 Agents of one run live in one process. Directory, environment variables, import path, standard
 streams, umask and the root logger are as they were when an episode ends; when several run side by
@@ -52,9 +52,9 @@ def isolated() -> Iterator[list[str]]:
 class SharedProcess:
     """What episodes that run side by side have in common, and what becomes of it.
 
-    Whose doing a change is cannot be told. It is named with the episode that ends first after it,
-    and set back when no episode runs: until then somebody may rely on it. Threads are told apart
-    by their owners. The standard streams and the root logger's level are pytest's to change
+    Which episode made a change is not known. It is reported with the episode that ends first after
+    it, and set back when no episode runs: until then another may rely on it. Threads are known by
+    their owners. The standard streams and the root logger's level are pytest's to change
     meanwhile, and are left to it.
     """
 
@@ -62,7 +62,7 @@ class SharedProcess:
         self._lock = threading.Lock()
         self._running = 0
         self._keepers: list[_Keeper] = []
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     @contextlib.contextmanager
     def episode(self, owner: object) -> Iterator[list[str]]:
@@ -78,7 +78,7 @@ class SharedProcess:
         with self._lock:
             if not self._running:
                 self._keepers = [_Directory(), _Variables(), _ImportPath(), _Umask(), _Handlers()]
-                self._told.clear()
+                self._reported.clear()
             self._running += 1
         try:
             yield left
@@ -91,8 +91,8 @@ class SharedProcess:
 
     def _look(self, keeper: _Keeper) -> Iterator[str]:
         said = keeper.changed()
-        if said and said not in self._told:
-            self._told.add(said)
+        if said and said not in self._reported:
+            self._reported.add(said)
             beside = f"{self._running} other episode{'s' if self._running > 1 else ''} running"
             yield f"{said} ({f'seen with {beside}' if self._running else 'set back'})"
         if not self._running:
@@ -225,7 +225,7 @@ class _Umask:
 
 
 def _present_umask() -> int | None:
-    """Return the umask without changing it, as ``os.umask`` would; None where nobody says."""
+    """Return the umask without changing it, as ``os.umask`` would; None where it is unknown."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("Umask:"):
@@ -305,9 +305,9 @@ def threads_of(someone: object) -> list[threading.Thread]:
 
 
 @contextlib.contextmanager
-def owning(someone: object) -> Iterator[None]:
-    """Let what runs in this context, and what it starts, belong to somebody."""
-    token = _OWNER.set(someone)
+def owning(who: object) -> Iterator[None]:
+    """Let what runs in this context, and what it starts, belong to an owner."""
+    token = _OWNER.set(who)
     try:
         yield
     finally:
@@ -330,5 +330,5 @@ def followed() -> Iterator[None]:
     try:
         yield
     finally:
-        if threading.Thread.start is start_owned:  # else somebody wraps ours, and it stays
+        if threading.Thread.start is start_owned:  # else another wrapper is around it
             threading.Thread.start = start  # type: ignore[method-assign]

@@ -29,7 +29,7 @@ from pytest_intercode.suites.digest import digest
 __all__ = ["Cancellation", "run_episode"]
 
 _GRACE = 10.0  # seconds for an action to be stopped
-_FAREWELL = 1.0  # seconds for an agent to end by itself, and again once it was told to
+_FAREWELL = 1.0  # seconds for an agent to end by itself, and again after it was interrupted
 _TRACEBACK_LINES = 12
 
 
@@ -170,7 +170,7 @@ def run_episode(
         detail=detail,
         state=environment.recorded_state(),
         usage=ledger.usage,
-        log=run.rest(),
+        log=run.last_words(),
         left_behind=("the agent's own thread, which still runs",) if still_there else (),
     )
 

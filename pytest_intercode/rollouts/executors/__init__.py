@@ -1,1 +1,1 @@
-"""Executors run rollouts: inline, in the turn of whoever asks, or concurrently, on threads."""
+"""Executors run rollouts: inline, in the caller's thread, or concurrently, on several."""

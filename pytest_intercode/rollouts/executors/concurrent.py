@@ -219,8 +219,8 @@ class Scheduler:
         next_job: returns what is to be begun next, or None while there is nothing. It is called
             with :attr:`lock` held, and the job without. A job raises nothing.
         name: what the threads' names begin with.
-        patience: seconds after which a thread without a job asks again, though nobody woke it;
-            None if everybody does.
+        patience: seconds after which a thread without a job asks again without being woken;
+            None for never.
 
     Attributes:
         lock: guards what ``next_job`` looks at.

@@ -64,7 +64,7 @@ class InlineHandle:
 
 
 class InlineExecutor:
-    """Runs rollouts in the turn of whoever asks for their phases.
+    """Runs each phase of a rollout in the thread that asks for it.
 
     Args:
         services: what rollouts work with.
