@@ -216,6 +216,17 @@ def needs_docker(docker_api: docker.APIClient) -> None:
 
 
 @pytest.fixture(scope="session")
+def bubblewrap() -> Iterator[Bubblewrap]:
+    """Return an engine with sandboxes of this machine's own programs."""
+    try:
+        engine = Bubblewrap()
+    except EngineUnavailable as unavailable:
+        pytest.skip(str(unavailable))
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(scope="session")
 def quick_sandbox() -> str:
     """Return the option that makes a run quick: bubblewrap, or Docker where there is none of it.
 

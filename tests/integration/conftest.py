@@ -9,7 +9,6 @@ import pytest
 
 from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.sandboxes.attached import AttachedSandbox
-from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.docker.engine import DockerEngine, connect
 from pytest_intercode.sandboxes.docker.images import Images
 from pytest_intercode.sandboxes.protocol import SandboxSpec
@@ -46,17 +45,6 @@ def docker_engine() -> Iterator[DockerEngine]:
 def bash_image(docker_engine: DockerEngine) -> str:
     """Return the name of the bundled bash image, built if need be."""
     return Images(docker_engine.api).resolve(SOURCE)
-
-
-@pytest.fixture(scope="session")
-def bubblewrap() -> Iterator[Bubblewrap]:
-    """Return an engine with sandboxes of this machine's own programs."""
-    try:
-        engine = Bubblewrap()
-    except EngineUnavailable as unavailable:
-        pytest.skip(str(unavailable))
-    yield engine
-    engine.close()
 
 
 @pytest.fixture(scope="session", params=["docker", "bubblewrap"])
