@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_intercode.plugin.fixtures import PendingEpisode
     from pytest_intercode.rescoring.function import RewardFunction
     from pytest_intercode.rescoring.rescored import Change, Rescored, rescore
-    from pytest_intercode.results.reading import read_results
+    from pytest_intercode.results.files import read_records, read_results
     from pytest_intercode.rollouts.turn_loop import run_episode
     from pytest_intercode.sandboxes.protocol import Changes, Entry, Execution, Sandbox, SandboxSpec
     from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -88,6 +88,7 @@ __all__ = [
     "load_suite",
     "log",
     "make",
+    "read_records",
     "read_results",
     "register_environment",
     "rescore",
@@ -145,7 +146,8 @@ _HOMES = {
     "load_suite": "suites.loader",
     "log": "agents.ledger",
     "make": "environments.making",
-    "read_results": "results.reading",
+    "read_records": "results.files",
+    "read_results": "results.files",
     "register_environment": "environments.registry",
     "rescore": "rescoring.rescored",
     "run_episode": "rollouts.turn_loop",

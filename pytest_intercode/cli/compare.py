@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
+from pytest_intercode.core.files import write_file
+from pytest_intercode.core.text import harmless
 from pytest_intercode.errors import ConfigurationError
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -77,27 +80,15 @@ def run(options: argparse.Namespace) -> int:
     for line in lines(compared, everything=options.all):
         print(line)
     if output is not None:
-        _write(output, compared.data())
+        write_file(output, json.dumps(compared.data(), indent=1) + "\n", option="--output")
+        print(f"written: {output}")
     failed = compared.verdict.kind == "regressed" or not compared.verdict.tasks
     return 1 if options.fail_on_regression and failed else 0
 
 
 def _warn(line: str) -> None:
-    from pytest_intercode.core.text import harmless
-
     print(f"pytest-intercode: warning: {harmless(line)}", file=sys.stderr)
 
 
 def _same_file(one: Path, other: Path) -> bool:
     return one.exists() and other.exists() and one.samefile(other)
-
-
-def _write(path: Path, data: object) -> None:
-    import json
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"--output={path}: cannot be written: {error.strerror}") from None
-    print(f"written: {path}")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pytest_intercode.core.files import write_file
+from pytest_intercode.core.text import counted, harmless
 from pytest_intercode.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -16,8 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["HELP", "add_arguments", "run"]
 
 HELP = "put the results of a run's shards into one file"
-
-_SETTINGS = ("profile", "agent")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,20 +43,21 @@ def run(options: argparse.Namespace) -> int:
         ConfigurationError: a file is no results file, two hold other episodes of the same try, or
             the output is an input, is there already or cannot be written.
     """
+    from pytest_intercode.results.files import read_records, to_text
     from pytest_intercode.results.merging import merge
-    from pytest_intercode.results.reading import read_results
 
     out: Path = options.out.expanduser()
     paths: list[Path] = [path.expanduser() for path in options.files]
     _check(out, paths, options.force)
-    read = [(path, read_results(path, torn=_warn)) for path in paths]
-    if not any(rows for _, rows in read):
+    read = [(path, read_records(path, _warn)) for path in paths]
+    if not any(records for _, records in read):
         raise ConfigurationError(f"{', '.join(map(str, paths))}: no recorded episode to merge")
     merged = merge(read, last_counts=options.last)
-    for name in _SETTINGS:
-        _warn_of_mixed(name, read)
-    _write(out, merged.rows)
-    _tell(out, paths, merged)
+    _warn_of_mixed("profile", [(path, each.profile) for path, found in read for each in found])
+    _warn_of_mixed("agent", [(path, each.agent) for path, found in read for each in found])
+    data = to_text(merged.records).encode()
+    write_file(out, gzip.compress(data, mtime=0) if out.suffix == ".gz" else data)
+    _print_counts(out, paths, merged)
     return 0
 
 
@@ -75,64 +77,33 @@ def _check(out: Path, paths: Sequence[Path], force: bool) -> None:
 
 
 def _warn(line: str) -> None:
-    print(f"pytest-intercode: warning: {line}", file=sys.stderr)
+    print(f"pytest-intercode: warning: {harmless(line)}", file=sys.stderr)
 
 
-def _warn_of_mixed(name: str, read: Sequence[tuple[Path, Sequence[dict[str, Any]]]]) -> None:
+def _warn_of_mixed(name: str, values: Sequence[tuple[Path, str]]) -> None:
     where: dict[str, Path] = {}
-    for path, rows in read:
-        for row in rows:
-            where.setdefault(str(row.get(name) or ""), path)
-    told = [f"{value} in {path}" for value, path in where.items() if value]
-    if len(told) > 1:
-        _warn(f"these are not shards of one run: {name} {', '.join(told)}")
+    for path, value in values:
+        where.setdefault(value, path)
+    found = [f"{value} in {path}" for value, path in where.items() if value]
+    if len(found) > 1:
+        _warn(f"these are not shards of one run: {name} {', '.join(found)}")
 
 
-def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Write the rows; the file is there with all of them, or not at all."""
-    import gzip
-    import json
-    import os
-    import tempfile
+def _print_counts(out: Path, paths: Sequence[Path], merged: Merged) -> None:
+    from pytest_intercode.results.summary import summarise
 
-    data = "".join(json.dumps(row, ensure_ascii=True) + "\n" for row in rows).encode()
-    if path.suffix == ".gz":  # as it is read
-        data = gzip.compress(data, mtime=0)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        begun = Path(name)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            mask = os.umask(0)
-            os.umask(mask)
-            begun.chmod(0o666 & ~mask)  # mkstemp lets nobody else read
-            begun.replace(path)
-        finally:
-            begun.unlink(missing_ok=True)
-    except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be written: {error.strerror}") from None
-
-
-def _tell(out: Path, paths: Sequence[Path], merged: Merged) -> None:
-    tasks = len({each.key for each in merged.tries})
+    made = summarise(merged.tries)
     print(
-        f"{out}: {_count(len(merged.rows), 'row')}, {_count(len(merged.tries), 'try', 'tries')} of "
-        f"{_count(tasks, 'task')}"
+        f"{out}: {counted(len(merged.records), 'row')}, {counted(made.tries, 'try', 'tries')} of "
+        f"{counted(made.tasks, 'task')}"
     )
     width = len(str(max(merged.kept)))
-    for path, kept, doubled in zip(paths, merged.kept, merged.doubled, strict=True):
-        already = f" (and {doubled} that a later file has, too)" if doubled else ""
-        print(f"  {kept:>{width}} from {path}{already}")
+    for path, kept, duplicates in zip(paths, merged.kept, merged.duplicates, strict=True):
+        more = f" (and {duplicates} that a later file has, too)" if duplicates else ""
+        print(f"  {kept:>{width}} from {path}{more}")
     if merged.superseded:
-        print(f"{_count(merged.superseded, 'row')} superseded by a later or graded try")
-    spoiled = sum(not each.graded for each in merged.tries)
-    if spoiled:
-        print(f"{_count(spoiled, 'try', 'tries')} spoiled by the infrastructure")
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
+        print(f"{counted(merged.superseded, 'row')} superseded by a later or graded try")
+    if made.spoiled:
+        print(f"{counted(made.spoiled, 'try', 'tries')} spoiled by the infrastructure")
+    if made.task_errors:
+        print(f"{counted(made.task_errors, 'try', 'tries')} with a task error")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_intercode.core.text import aligned
+from pytest_intercode.core.files import write_file
+from pytest_intercode.core.text import aligned, counted
 from pytest_intercode.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Score the file's rows again; say what changed, and what could not be scored.
+    """Score the file's episodes again; say what changed, and what could not be scored.
 
     Raises:
         ConfigurationError: the file, a suite or the function is wrong.
@@ -67,20 +67,20 @@ def run(options: argparse.Namespace) -> int:
     from pytest_intercode.rescoring.function import load_function
     from pytest_intercode.rescoring.rescored import rescore
     from pytest_intercode.rescoring.tasks import TaskFinder
-    from pytest_intercode.results.reading import read_results
+    from pytest_intercode.results.files import read_records, to_text
 
     path: Path = options.results.expanduser()
     output: Path | None = options.output and options.output.expanduser()
     if output is not None and output.exists() and path.exists() and output.samefile(path):
         raise ConfigurationError(f"--output={output}: this is the run itself; name another file")
-    rows = read_results(path)
-    if not rows:
+    records = read_records(path)
+    if not records:
         raise ConfigurationError(f"{path}: holds no recorded episode")
     if options.data is not None and not options.data.expanduser().is_dir():
         raise ConfigurationError(f"--data={options.data}: there is no such folder")
     function = None if options.reward is None else load_function(options.reward, Path.cwd())
     done = rescore(
-        rows,
+        records,
         profile=options.profile,
         reward=function,
         tasks=TaskFinder(
@@ -91,21 +91,24 @@ def run(options: argparse.Namespace) -> int:
         file=str(path),
     )
     by = options.reward or options.profile or "the profile it had"
-    print(f"{path}: {len(done.changes)} of {len(rows)} episodes scored again by {by}")
+    print(f"{path}: {len(done.changes)} of {len(records)} episodes scored again by {by}")
     for line in _table(done.changes):
         print(line)
-    _tell_changes(done)
+    _print_changes(done)
     if output is not None:
-        _write(output, done)
+        write_file(output, to_text(done.records), option="--output")
+        print(f"written: {output}")
     for problem, ids in done.problems.items():
         named = ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")
-        count = "1 episode" if len(ids) == 1 else f"{len(ids)} episodes"
-        print(f"pytest-intercode: not scored: {count} ({named}): {problem}", file=sys.stderr)
+        print(
+            f"pytest-intercode: not scored: {counted(len(ids), 'episode')} ({named}): {problem}",
+            file=sys.stderr,
+        )
     return 1 if done.problems else 0
 
 
 def _table(changes: list[Change]) -> list[str]:
-    """Return what was and what is, for each environment."""
+    """Return the numbers before and after, for each environment."""
     if not changes:
         return []
     lines = [["env", "episodes", "solved before", "now", "reward before", "now", "up", "down"]]
@@ -132,7 +135,7 @@ def _solved(outcome: str, reward: float) -> bool:
     return outcome == "solved" or (not outcome and reward >= 1.0)
 
 
-def _tell_changes(done: Rescored) -> None:
+def _print_changes(done: Rescored) -> None:
     changed = [c for c in done.changes if c.before != c.after or (c.was and c.was != c.outcome)]
     for change in changed[:_SHOWN]:
         outcome = change.outcome
@@ -144,14 +147,4 @@ def _tell_changes(done: Rescored) -> None:
     if not changed and done.changes:
         print("no reward changed")
     if done.left:
-        print(f"left as they are: {done.left}, spoiled by the infrastructure or run again")
-
-
-def _write(path: Path, done: Rescored) -> None:
-    text = "".join(json.dumps(row, ensure_ascii=True) + "\n" for row in done.rows)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigurationError(f"--output={path}: cannot be written: {error.strerror}") from None
-    print(f"written: {path}")
+        print(f"left as they are: {done.left}, not graded or run again")

@@ -61,7 +61,8 @@ def run(options: argparse.Namespace) -> int:
         options.title or (_stem(first) if other is None else " and ".join(names)),
         other=other,
         names=names,
-        torn=lambda line: print(f"pytest-intercode: {line}", file=sys.stderr),
+        warn=lambda line: print(f"pytest-intercode: {line}", file=sys.stderr),
+        option="--output" if options.output else "",
     )
     print(f"written: {output}")
     if options.open:

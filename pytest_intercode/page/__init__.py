@@ -1,16 +1,17 @@
 """The page: a run, or two runs side by side, as one HTML file that needs nothing else.
 
-:func:`write` is what others call, and :func:`require` early. Needs the extra ``html``; imports it
+Others call :func:`write`, and :func:`require` before a run. Needs the extra ``html``; imports it
 when a page is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
+from pytest_intercode.core.files import write_file
+from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.errors import ConfigurationError
 
 __all__ = ["require", "write"]
@@ -31,26 +32,26 @@ def require() -> None:
 
 
 def write(
-    rows: Path | Iterable[Mapping[str, Any]],
+    run: Path | Iterable[EpisodeRecord],
     target: Path,
     title: str,
     *,
-    other: Path | Iterable[Mapping[str, Any]] | None = None,
+    other: Path | Iterable[EpisodeRecord] | None = None,
     names: tuple[str, str] = ("before", "after"),
-    torn: Callable[[str], None] | None = None,
+    warn: Callable[[str], None] | None = None,
+    option: str = "",
 ) -> None:
-    """Write the page of a run to a file.
-
-    The file is whole or is not there: it is written beside its place and then moved there.
+    """Write the page of a run to a file, whole or not at all.
 
     Args:
-        rows: the run: a results file, or its rows as that file has them.
+        run: a results file, or its records.
         target: the HTML file; folders on the way to it are made.
         title: what the page is called.
         other: a second run, newer than the first, to be compared with it.
         names: what the two runs are called on the page, where there are two.
-        torn: told, in one line, of a file's last line that is only begun; it is left out, then.
+        warn: called with one line if a file's last line is truncated; it is left out, then.
             Without it, such a line is an error.
+        option: the option that named the target, for messages.
 
     Raises:
         ConfigurationError: the extra ``html`` is missing, a results file is wrong or empty, or the
@@ -58,9 +59,8 @@ def write(
     """
     from pytest_intercode.page.rendering import render
     from pytest_intercode.page.run import Run
-    from pytest_intercode.page.writing import put
 
     require()
-    given = [(rows, names[0])] if other is None else [(rows, names[0]), (other, names[1])]
-    runs = [Run.of(each, name, torn) for each, name in given]
-    put(target, render(runs, title))
+    given = [(run, names[0])] if other is None else [(run, names[0]), (other, names[1])]
+    runs = [Run.of(each, name, warn) for each, name in given]
+    write_file(target, render(runs, title), option=option)

@@ -1,18 +1,138 @@
-"""The charts of the page: where each line and bar of an SVG stands, and the same as a table.
+"""The charts of the page: the numbers, and where each line and bar of an SVG stands.
 
-Only geometry; the template draws it, and the style sheet colours it.
+The template draws them, and the style sheet colours them. Pure functions of a run's tries.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pytest_intercode.page.figures import Bin
+from pytest_intercode.core.record import EpisodeRecord
 
-__all__ = ["HEIGHT", "WIDTH", "Bar", "Chart", "Line", "Tick", "bars", "steps"]
+__all__ = [
+    "HEIGHT",
+    "WIDTH",
+    "Bar",
+    "Bin",
+    "Chart",
+    "FailingAction",
+    "Line",
+    "Tick",
+    "bars",
+    "failing_actions",
+    "rewards",
+    "solved_by_turn",
+    "steps",
+    "turns",
+]
+
+# -- the numbers
+
+_MOST_TURNS = 30
+_MOST_WORDS = 10
+_LONGEST_WORD = 24
+
+
+class Bin(NamedTuple):
+    """One bar of a distribution: what it is called, and how many tries are in it."""
+
+    name: str
+    tries: int
+
+
+class FailingAction(NamedTuple):
+    """A first word of actions.
+
+    Attributes:
+        word: the word.
+        failed: actions that begin with it and did not execute.
+        used: all actions that begin with it.
+        share: of all actions that did not execute, those.
+    """
+
+    word: str
+    failed: int
+    used: int
+    share: float
+
+
+def solved_by_turn(tries: Iterable[EpisodeRecord]) -> list[float]:
+    """Return the share of tries whose reward had reached 1 by each turn, the first turn first.
+
+    It is a figure of InterCode's paper. Where rewards were not given as feedback,
+    the state is graded once, so that the turn of the submission counts. Spoiled tries do not.
+    """
+    graded = [each for each in tries if each.graded]
+    at = Counter(_solved_at(each) for each in graded if each.solved)
+    longest = max((len(each.turns) for each in graded), default=0)
+    shares = []
+    solved = at[0]
+    for turn in range(1, min(max(longest, 1), _MOST_TURNS) + 1):
+        solved += at[turn]
+        shares.append(solved / len(graded) if graded else 0.0)
+    return shares
+
+
+def _solved_at(each: EpisodeRecord) -> int:
+    first = (number for number, turn in enumerate(each.turns, 1) if turn.reward >= 1)
+    return next(first, len(each.turns))
+
+
+def rewards(tries: Iterable[EpisodeRecord]) -> list[Bin]:
+    """Return how many tries earned how much; 0 and 1 stand alone. Spoiled tries do not count."""
+    counts: Counter[str] = Counter()
+    names = ["0", *(f"{tenth / 10:.1f}" for tenth in range(10)), "1"]
+    names[1] = ">0"
+    for each in tries:
+        if not each.graded or not math.isfinite(each.reward):
+            continue
+        if each.reward < 0:  # InterCode's reward for sql goes down to -1
+            counts["<0"] += 1
+        elif each.reward in (0, 1) or each.reward > 1:
+            counts["0" if each.reward == 0 else "1"] += 1
+        else:
+            counts[names[1 + int(each.reward * 10)]] += 1
+    return [Bin(name, counts[name]) for name in (["<0"] if counts["<0"] else []) + names]
+
+
+def turns(tries: Iterable[EpisodeRecord]) -> list[Bin]:
+    """Return how many tries took how many turns. Spoiled tries do not count."""
+    counts = Counter(min(len(each.turns), _MOST_TURNS) for each in tries if each.graded)
+    last = max(counts, default=0)
+    return [
+        Bin(f"{number}+" if number == _MOST_TURNS else f"{number}", counts[number])
+        for number in range(min(1, min(counts, default=1)), last + 1)
+    ]
+
+
+def failing_actions(tries: Iterable[EpisodeRecord]) -> list[FailingAction]:
+    """Return the most frequent first words of actions that did not execute, the worst first."""
+    used: Counter[str] = Counter()
+    failed: Counter[str] = Counter()
+    for each in tries:
+        for turn in each.turns:
+            if turn.passed:
+                continue
+            word = _first_word(turn.action)
+            used[word] += 1
+            failed[word] += turn.executed is False
+    total = sum(failed.values())
+    worst = sorted(+failed, key=lambda word: (-failed[word], word))[:_MOST_WORDS]
+    return [FailingAction(word, failed[word], used[word], failed[word] / total) for word in worst]
+
+
+def _first_word(action: str) -> str:
+    words = action.split(None, 1)
+    if not words:
+        return "(nothing)"
+    return words[0] if len(words[0]) <= _LONGEST_WORD else words[0][: _LONGEST_WORD - 1] + "…"
+
+
+# -- the drawings
 
 WIDTH, HEIGHT = 440, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 10, 12, 44

@@ -1,35 +1,48 @@
-"""The end state of an episode beside gold's, from what its row records.
+"""The end state of an episode beside gold's, as sections of lines that the page shows.
 
-Each environment records its own (``end_state`` in ``environments/``); here all become sections of
-marked lines (:mod:`pytest_intercode.page.sections`), which the page can show without knowing any
-environment. Reads rows of any version: what is not as expected is shown as it is.
+Each environment records its own end state; what is not as expected (another version's, an added
+environment's) is shown as it is. A section is a dictionary of builtins:
+
+* ``title``, ``note``: what is compared, and what has to be known of it;
+* ``same``: whether both sides are equal in it; None where it does not count;
+* ``head``: the names of columns, where the lines are rows of a table;
+* ``lines``: a mark and the cells. ``=`` is on both sides, ``+`` is the agent's alone, ``-`` is
+  gold's alone, ``!`` is different on the two sides;
+* ``more``: lines that are left out.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
 import posixpath
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
-from pytest_intercode.page.sections import Section, in_order, plain, sides, table, texts
+from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.rewards.recording import options_again
 
-__all__ = ["compared"]
+__all__ = ["Section", "end_state_sections"]
+
+Section: TypeAlias = "dict[str, Any]"
+
+_MOST_LINES = 300
+_MOST_DIFFED = 400  # lines of a side: a diff takes time with their square
+_CONTEXT = 3
+_LONGEST = 500  # characters of a cell
 
 
-def compared(row: Mapping[str, Any]) -> list[Section]:
-    """Return the sections of a row's end state; none where it records none."""
-    state = row.get("end_state")
-    if not isinstance(state, Mapping) or not state:
+def end_state_sections(record: EpisodeRecord) -> list[Section]:
+    """Return the sections of an episode's end state; none where it records none."""
+    state = record.state
+    if not state:
         return []
-    env = str(row.get("environment") or "").removeprefix("ic_")
-    show = _SHOWN.get(env, _any)
+    show = _SHOWN.get(record.task.env, _any)
     try:
-        sections = show(state, row)
+        sections = show(state, record)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-        sections = _any(state, row)
+        sections = _any(state, record)
     turn = state.get("turn")
     if sections and isinstance(turn, int):
         sections[0].setdefault("note", f"The best try's, after turn {turn}.")
@@ -39,13 +52,13 @@ def compared(row: Mapping[str, Any]) -> list[Section]:
 # -- bash
 
 
-def _bash(state: Mapping[str, Any], row: Mapping[str, Any]) -> list[Section]:
+def _bash(state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
     agent, gold = state["agent"], state["gold"]
     output = texts("Output", agent["output"], gold["output"])
     sections = [output]
     if "status" in agent:
         return [*sections, *_bash_paper(agent, gold)]
-    parts = row.get("reward_parts") or {}
+    parts = record.parts
     if agent.get("digest") or gold.get("digest"):
         output["note"] = "Too long to be kept whole; its beginnings are shown."
         output["same"] = [agent["digest"], agent["output"]] == [gold["digest"], gold["output"]]
@@ -128,7 +141,7 @@ def _bash_paper(agent: Mapping[str, Any], gold: Mapping[str, Any]) -> list[Secti
 # -- sql
 
 
-def _sql(state: Mapping[str, Any], row: Mapping[str, Any]) -> list[Section]:
+def _sql(state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
     agent, gold = state["agent"], state["gold"]
     if "added" in agent:
         return _sql_changes(state)
@@ -149,7 +162,7 @@ def _sql(state: Mapping[str, Any], row: Mapping[str, Any]) -> list[Section]:
         notes.append("Too long to be kept: equal numbers are equal rows.")
     ordered = "runs" not in gold or gold.get("ordered")
     section = (in_order if ordered else sides)("Result", mine, theirs)
-    equal = float(row.get("reward") or 0) >= 1  # nothing else is compared
+    equal = record.reward >= 1  # nothing else is compared
     if equal and not section["same"]:
         notes.append("Equal by the task's options.")
     return [{**section, "same": equal, **({"note": " ".join(notes)} if notes else {})}]
@@ -186,7 +199,7 @@ def _sql_changes(state: Mapping[str, Any]) -> list[Section]:
 # -- python and ctf
 
 
-def _python(state: Mapping[str, Any], _: Mapping[str, Any]) -> list[Section]:
+def _python(state: Mapping[str, Any], _: EpisodeRecord) -> list[Section]:
     if "tests" in state:
         lines = [
             ["!" if failure else "=", f"{number}", str(failure or "passed")]
@@ -207,9 +220,9 @@ def _python(state: Mapping[str, Any], _: Mapping[str, Any]) -> list[Section]:
     return [table("Tests", ["test", "agent", "gold"], lines)]
 
 
-def _ctf(state: Mapping[str, Any], row: Mapping[str, Any]) -> list[Section]:
+def _ctf(state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
     submitted = state["agent"]["submitted"]
-    solved = float(row.get("reward") or 0) >= 1
+    solved = record.reward >= 1
     lines = [
         ["=" if solved and at == len(submitted) - 1 else "+", str(flag)]
         for at, flag in enumerate(submitted)
@@ -230,7 +243,7 @@ def _ctf(state: Mapping[str, Any], row: Mapping[str, Any]) -> list[Section]:
 # -- whatever else
 
 
-def _any(state: Mapping[str, Any], _: Mapping[str, Any]) -> list[Section]:
+def _any(state: Mapping[str, Any], _: EpisodeRecord) -> list[Section]:
     mine, theirs = (
         json.dumps(state.get(side), indent=1, sort_keys=True) for side in ("agent", "gold")
     )
@@ -239,9 +252,97 @@ def _any(state: Mapping[str, Any], _: Mapping[str, Any]) -> list[Section]:
     return [plain("End state", json.dumps(state, indent=1, sort_keys=True).split("\n"))]
 
 
-_SHOWN: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], list[Section]]] = {
+_SHOWN: Mapping[str, Callable[[Mapping[str, Any], EpisodeRecord], list[Section]]] = {
     "bash": _bash,
     "sql": _sql,
     "python": _python,
     "ctf": _ctf,
 }
+
+
+# -- sections
+
+
+def texts(title: str, mine: str, theirs: str) -> Section:
+    """Compare two texts line by line."""
+    section = in_order(title, mine.splitlines(), theirs.splitlines())
+    if section["same"] and mine != theirs:
+        section |= {"same": False, "note": "Only the ends of lines differ."}
+    return section
+
+
+def in_order(title: str, mine: Sequence[str], theirs: Sequence[str]) -> Section:
+    """Compare lines as they stand."""
+    same = list(mine) == list(theirs)
+    lines: list[list[str]]
+    if same:
+        lines = [["=", line] for line in mine] or [["", "nothing on either side"]]
+    elif max(len(mine), len(theirs)) > _MOST_DIFFED:
+        note = "Too long for a diff: the lines of each side, whatever their order."
+        return {**sides(title, mine, theirs), "same": False, "note": note}
+    else:
+        lines = _diff(theirs, mine)
+    return _with_remaining({"title": title, "same": same, "lines": _shortened(lines)}, len(lines))
+
+
+def plain(title: str, lines: Sequence[str]) -> Section:
+    """Show lines that belong to neither side."""
+    shown = _shortened([["", line] for line in lines])
+    return _with_remaining({"title": title, "same": None, "lines": shown}, len(lines))
+
+
+def _diff(left: Sequence[str], right: Sequence[str]) -> list[list[str]]:
+    """Return gold's lines (``-``), the agent's (``+``) and, near them, what both have."""
+    found: list[list[str]] = []
+    matcher = difflib.SequenceMatcher(None, left, right, autojunk=False)
+    for number, group in enumerate(matcher.get_grouped_opcodes(_CONTEXT)):
+        if number:
+            found.append(["", "..."])
+        for kind, a, b, c, d in group:
+            if kind == "equal":
+                found += [["=", line] for line in left[a:b]]
+                continue
+            found += [["-", line] for line in left[a:b]]
+            found += [["+", line] for line in right[c:d]]
+    return found
+
+
+def sides(title: str, mine: Sequence[str], theirs: Sequence[str]) -> Section:
+    """Compare what each side has, whatever its order: what one lacks comes first."""
+    left, right = Counter(theirs), Counter(mine)
+    lines = [["-", line] for line in (left - right).elements()]
+    lines += [["+", line] for line in (right - left).elements()]
+    same = not lines
+    lines += [["=", line] for line in (left & right).elements()]
+    if not lines:
+        lines = [["", "nothing on either side"]]
+    return _with_remaining({"title": title, "same": same, "lines": _shortened(lines)}, len(lines))
+
+
+def table(title: str, head: list[str], lines: list[list[str]]) -> Section:
+    """Compare what has a line of its own for both sides; what differs comes first."""
+    lines.sort(key=lambda line: line[0] == "=")
+    section: Section = {
+        "title": title,
+        "same": all(line[0] == "=" for line in lines),
+        "lines": _shortened(lines),
+    }
+    if lines:
+        section["head"] = head
+    else:
+        section["lines"] = [["", "nothing on either side"]]
+    return _with_remaining(section, len(lines))
+
+
+def _shortened(lines: Sequence[Sequence[str]]) -> list[list[str]]:
+    return [[mark, *map(_short, cells)] for mark, *cells in lines[:_MOST_LINES]]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text)} characters)"
+
+
+def _with_remaining(section: Section, lines: int) -> Section:
+    if lines > _MOST_LINES:
+        section["more"] = lines - _MOST_LINES
+    return section

@@ -39,6 +39,7 @@ async function readIndex() {
       hardness: index.hardness[hardness],
       tags: tags.map((tag) => index.tags[tag]),
       change: two ? task[8] : 0,
+      words: two ? task[9] : "",
       searched: `${id}\n${query}`.toLowerCase(),
     };
     made.key = [made.env, made.suite, made.id].join("/");

@@ -1,9 +1,9 @@
 """The page's HTML: templates of this folder, filled with runs.
 
 All text of the runs is untrusted. What the template prints is escaped, and control characters and
-marks that turn the direction of writing are shown as escapes; what scripts show travels packed, see
-:mod:`pytest_intercode.page.blocks`. The page may load nothing and may run its own script alone,
-which its content security policy knows by its hash.
+marks that turn the direction of writing are shown as escapes; what scripts show is packed by
+:mod:`pytest_intercode.page.trajectories`. The page may load nothing and may run its own script
+alone, which its content security policy knows by its hash.
 """
 
 from __future__ import annotations
@@ -16,12 +16,20 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from pytest_intercode.core.text import harmless
-from pytest_intercode.page import charts, figures
-from pytest_intercode.page.blocks import Blocks, packed
-from pytest_intercode.page.comparison import changes, verdict
-from pytest_intercode.page.index import index_of
-from pytest_intercode.page.run import Run, facts
-from pytest_intercode.page.summaries import groups_of, measures, outcomes
+from pytest_intercode.page import charts
+from pytest_intercode.page.run import (
+    Change,
+    Kind,
+    Run,
+    changes,
+    facts,
+    groups_of,
+    measures,
+    outcomes,
+    verdict,
+)
+from pytest_intercode.page.trajectories import Blocks, index_of, packed
+from pytest_intercode.results.summary import summarise
 
 if TYPE_CHECKING:
     import jinja2
@@ -29,7 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["render"]
 
 _SCRIPTS = ("text.js", "packed.js", "state.js", "tasks.js", "trajectory.js", "start.js")
-_MOST_LISTED = 24  # tasks that broke, or were mended, by name
+_MOST_LISTED = 24  # tasks that are solved less often, or more often, by name
+_LESS: tuple[Kind, ...] = ("regressed", "failed now", "less often")
+_MORE: tuple[Kind, ...] = ("improved", "solved now", "more often")
 
 _BY_TURN = (
     "The share of tries whose reward had reached 1 by this turn. A try without the reward as "
@@ -39,8 +49,6 @@ _BY_TURN = (
 
 def render(runs: Sequence[Run], title: str) -> str:
     """Return the page of one run, or of two side by side; imports the extra ``html``."""
-    from pytest_intercode.results.summary import summarise
-
     environment = _environment()
     names = [run.name if len(runs) > 1 else "" for run in runs]
     blocks = Blocks()
@@ -56,7 +64,7 @@ def render(runs: Sequence[Run], title: str) -> str:
                 "facts": facts(run),
                 "measures": measures(summarise(run.tries)),
                 "outcomes": outcomes(run),
-                "failing": figures.failing_actions(run.tries),
+                "failing": charts.failing_actions(run.tries),
             }
             for run in runs
         ],
@@ -74,9 +82,9 @@ def render(runs: Sequence[Run], title: str) -> str:
 
 
 def _charts(runs: Sequence[Run], names: Sequence[str]) -> list[charts.Chart]:
-    by_turn = [figures.solved_by_turn(run.tries) for run in runs]
-    rewards = [figures.rewards(run.tries) for run in runs]
-    turns = [figures.turns(run.tries) for run in runs]
+    by_turn = [charts.solved_by_turn(run.tries) for run in runs]
+    rewards = [charts.rewards(run.tries) for run in runs]
+    turns = [charts.turns(run.tries) for run in runs]
     return [
         charts.steps("Solved by turn", _BY_TURN, names, by_turn),
         charts.bars(
@@ -87,23 +95,31 @@ def _charts(runs: Sequence[Run], names: Sequence[str]) -> list[charts.Chart]:
 
 
 def _comparison(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the verdict on two runs, and the tasks that broke and were mended."""
+    """Return the verdict on two runs, and the tasks that are solved less and more often."""
     all_changes = changes(*runs)
     kinds = [each.kind for each in all_changes]
-
-    def listed(kind: str) -> dict[str, Any]:
-        found = [each for each in all_changes if each.kind == kind]
-        return {"count": len(found), "tasks": found[:_MOST_LISTED]}
-
-    said = verdict(*runs)
+    found = verdict(*runs)
     return {
-        "verdict": said,
-        "sentence": said and said.sentence.removeprefix(f"{said.kind}: "),
-        "broke": listed("broke"),
-        "mended": listed("mended"),
+        "verdict": found,
+        "sentence": found and found.sentence.removeprefix(f"{found.kind}: "),
+        "lists": [
+            _listed("Solved less often", _LESS, all_changes),
+            _listed("Solved more often", _MORE, all_changes),
+        ],
         "same": kinds.count("same"),
         "only": [kinds.count("only before"), kinds.count("only after")],
         "not_graded": kinds.count("not graded"),
+    }
+
+
+def _listed(title: str, kinds: Sequence[Kind], all_changes: Sequence[Change]) -> dict[str, Any]:
+    those = [each for each in all_changes if each.kind in kinds]
+    those.sort(key=lambda each: kinds.index(each.kind))
+    return {
+        "title": title,
+        "kinds": ",".join(kinds),
+        "count": len(those),
+        "tasks": those[:_MOST_LISTED],
     }
 
 

@@ -1,31 +1,47 @@
-"""A run as the page shows it: the tries that count, and what is the same for all of them."""
+"""A run as the page shows it, or two of them: tries, facts, numbers and changes, in words.
+
+The statistics are those of ``results/`` and ``statistics/``; here they are put into words.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
+from pytest_intercode.core.record import OUTCOMES, EpisodeRecord
+from pytest_intercode.core.task import ENVIRONMENTS
+from pytest_intercode.core.text import counted
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.results.reading import read_results
-from pytest_intercode.results.tries import TaskKey, Try, by_task, counted
+from pytest_intercode.results import comparison
+from pytest_intercode.results.files import read_records
+from pytest_intercode.results.recorded import had_feedback, is_ours
+from pytest_intercode.results.summary import HARDNESS, Summary, groups, summarise
+from pytest_intercode.results.tries import TaskKey, by_task, counted_tries, solved
+from pytest_intercode.statistics.paired import Verdict, paired_test
+from pytest_intercode.statistics.rates import Interval
 
-__all__ = ["OUTCOMES", "Run", "facts"]
-
-OUTCOMES = (
-    "solved",
-    "failed",
-    "out-of-budget",
-    "timed-out",
-    "agent-error",
-    "task-error",
-    "infrastructure-error",
-)
-"""All outcomes, in the order in which they are shown."""
+__all__ = [
+    "CHANGES",
+    "Change",
+    "Group",
+    "Kind",
+    "Measure",
+    "OutcomeShare",
+    "Run",
+    "changes",
+    "facts",
+    "groups_of",
+    "measures",
+    "outcomes",
+    "verdict",
+]
 
 _NAMED = 4  # values of one fact that are named; more are counted
+_FEW = 5  # numbers of tries that are all named
 
 
 @dataclass(frozen=True)
@@ -36,95 +52,269 @@ class Run:
         name: what it is called beside another one.
         when: when it ended, for people; empty where that is not known.
         tries: the tries that count.
-        again: how many rows do not count, as their try was run again.
+        again: how many records do not count, as their try was run again.
     """
 
     name: str
     when: str
-    tries: list[Try]
+    tries: list[EpisodeRecord]
     again: int = 0
 
     @classmethod
     def of(
         cls,
-        rows: Path | Iterable[Mapping[str, Any]],
+        source: Path | Iterable[EpisodeRecord],
         name: str,
-        torn: Callable[[str], None] | None = None,
+        warn: Callable[[str], None] | None = None,
     ) -> Run:
         """Read a run.
 
         Args:
-            rows: a results file, or its rows.
+            source: a results file, or its records.
             name: what the run is called.
-            torn: told of a last line that is only begun, see ``read_results``.
+            warn: called with one line if the file's last line is truncated.
 
         Raises:
             ConfigurationError: the file is wrong, or there is no episode in it.
         """
         when = datetime.now()
         where = "the run"
-        if isinstance(rows, Path):
-            where = str(rows)
-            read = read_results(rows, torn)
-            when = datetime.fromtimestamp(rows.stat().st_mtime)
-            rows = read
-        all_rows = list(rows)
-        if not all_rows:
+        if isinstance(source, Path):
+            where = str(source)
+            records = read_records(source, warn)
+            when = datetime.fromtimestamp(source.stat().st_mtime)
+        else:
+            records = list(source)
+        if not records:
             raise ConfigurationError(f"{where}: holds no recorded episode, so there is no page")
-        tries = counted(all_rows)
-        return cls(name, f"{when:%Y-%m-%d %H:%M}", tries, len(all_rows) - len(tries))
+        tries = counted_tries(records)
+        return cls(name, f"{when:%Y-%m-%d %H:%M}", tries, len(records) - len(tries))
 
-    def tasks(self) -> dict[TaskKey, list[Try]]:
+    def tasks(self) -> dict[TaskKey, list[EpisodeRecord]]:
         """Return the tries of each task."""
         return by_task(self.tries)
 
 
+# -- facts
+
+
 def facts(run: Run) -> list[tuple[str, str]]:
     """Return what the head of the page says of a run, as pairs of a name and a value."""
-    rows = [each.row for each in run.tries]
+    tries = run.tries
+    arguments = (pair for each in tries for pair in each.agent_arguments.items())
+    again = f"{counted(run.again, 'try', 'tries')} that the infrastructure had spoiled"
     found = [
-        ("agent", _distinct(rows, "agent")),
-        ("arguments", _arguments(rows)),
-        ("profile", _distinct(rows, "profile")),
-        ("feedback", "reward after every action" if any(map(_graded_often, rows)) else ""),
-        ("sandbox", _distinct(rows, "sandbox")),
-        ("image", _distinct(rows, "image")),
-        ("dataset", _distinct(rows, "dataset")),
-        ("run again", _again(run.again)),
+        ("agent", _listed(each.agent for each in tries)),
+        ("arguments", _listed(f"{name}={value}" for name, value in arguments)),
+        ("profile", _listed(each.profile for each in tries)),
+        ("feedback", "reward after every action" if any(map(_graded_often, tries)) else ""),
+        ("sandbox", _listed(each.sandbox for each in tries)),
+        ("image", _listed(each.image for each in tries)),
+        ("dataset", _listed(each.task.dataset for each in tries)),
+        ("run again", again if run.again else ""),
         ("results of", run.when),
     ]
     return [(name, value) for name, value in found if value]
 
 
-def _again(count: int) -> str:
-    tries = "try" if count == 1 else "tries"
-    return f"{count} {tries} that the infrastructure had spoiled" if count else ""
-
-
-def _distinct(rows: Iterable[Mapping[str, Any]], key: str) -> str:
-    return _listed({str(row[key]) for row in rows if row.get(key)})
-
-
 def _listed(values: Iterable[str]) -> str:
-    ordered = sorted(values)
+    ordered = sorted(set(filter(None, values)))
     more = len(ordered) - _NAMED
     return ", ".join(ordered[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _arguments(rows: Iterable[Mapping[str, Any]]) -> str:
-    pairs = {
-        f"{name}={value}"
-        for row in rows
-        if isinstance(row.get("agent_arguments"), dict)
-        for name, value in row["agent_arguments"].items()
-    }
-    return _listed(pairs)
+def _graded_often(record: EpisodeRecord) -> bool:
+    """Whether the agent saw its reward at several turns; InterCode's records have no parts."""
+    return had_feedback(record) or (
+        not is_ours(record) and any(turn.reward for turn in record.turns[:-1])
+    )
 
 
-def _graded_often(row: Mapping[str, Any]) -> bool:
-    """Whether the agent was told its reward at several turns."""
-    rewards = row["turn_history"].get("rewards") or []
-    if "outcome" not in row:
-        return any(rewards[:-1])  # InterCode's own
-    parts = row.get("turn_parts")
-    return isinstance(parts, list) and any(parts[:-1])
+# -- numbers
+
+
+class Measure(NamedTuple):
+    """A number of a run: its name, its value as text, what belongs to it, and whether it leads."""
+
+    name: str
+    value: str
+    note: str = ""
+    leads: bool = False
+
+
+class OutcomeShare(NamedTuple):
+    """One outcome of a run: how many tries had it, and what share that is, in percent."""
+
+    outcome: str
+    tries: int
+    percent: float
+
+
+class Group(NamedTuple):
+    """Some tasks of a run: their name, the number of the run, and their statistics."""
+
+    name: str
+    run: int
+    summary: Summary
+
+
+def measures(summary: Summary) -> list[Measure]:
+    """Return a run's numbers, the most important first."""
+    found = [
+        Measure("solved", _percent(summary.rate), _interval(summary.rate_interval, _percent), True),
+        Measure(
+            "mean reward",
+            _number(summary.reward),
+            _interval(summary.reward_interval, _number),
+            True,
+        ),
+    ]
+    ks = sorted(k for k in summary.pass_at if k > 1)
+    if len(ks) > _FEW:
+        ks = [k for k in ks if k in (2, 5, 10, 20, 50) or k == ks[-1]]
+    for k in ks:
+        found.append(Measure(f"pass@{k}", _percent(summary.pass_at[k]), f"one of {k} tries solves"))
+        if k in summary.pass_hat:
+            hat = _percent(summary.pass_hat[k])
+            found.append(Measure(f"pass^{k}", hat, f"all of {k} tries solve"))
+    tries = "" if summary.tries == summary.tasks else f"{summary.tries:,} tries"
+    spoiled = f"{summary.spoiled:,} spoiled, not counted" if summary.spoiled else ""
+    broken = counted(summary.task_errors, "task error") + ", not counted"
+    notes = (tries, spoiled, broken if summary.task_errors else "")
+    found += [
+        Measure("tasks", f"{summary.tasks:,}", ", ".join(filter(None, notes))),
+        Measure("turns", _number(summary.turns, 1), "mean"),
+    ]
+    if summary.seconds is not None:
+        found.append(Measure("seconds", _number(summary.seconds, 2), "mean of a try"))
+    if summary.tokens:
+        found.append(Measure("tokens", _large(summary.tokens), "all tries together"))
+    if summary.cost is not None:
+        found.append(Measure("cost", f"{summary.cost:,.2f}", "in the currency of the prices"))
+    return found
+
+
+def outcomes(run: Run) -> list[OutcomeShare]:
+    """Return how often each outcome was; those that were not are left out."""
+    counts = Counter(each.outcome for each in run.tries)
+    total = sum(counts.values())
+    return [
+        OutcomeShare(name, counts[name], 100 * counts[name] / total)
+        for name in OUTCOMES
+        if counts[name]
+    ]
+
+
+def groups_of(runs: Sequence[Run], by: Literal["env", "hardness"]) -> list[Group]:
+    """Return the statistics of each env's tasks, or of each hardness's, in each run."""
+    found: list[Mapping[str, list[EpisodeRecord]]] = [groups(run.tries, by) for run in runs]
+    names = sorted({name for each in found for name in each}, key=_rank)
+    return [
+        Group(name, number, summarise(each[name]))
+        for name in names
+        for number, each in enumerate(found)
+        if name in each
+    ]
+
+
+_ORDER = (*ENVIRONMENTS, *HARDNESS)
+
+
+def _rank(name: str) -> tuple[bool, int, str]:
+    return name == "-", _ORDER.index(name) if name in _ORDER else len(_ORDER), name
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f}%"
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _large(value: float) -> str:
+    return f"{value / 1e6:,.2f} M" if value >= 1e6 else f"{value:,.0f}"
+
+
+def _interval(interval: Interval | None, written: Callable[[float], str]) -> str:
+    if interval is None:
+        return ""
+    return f"95% interval {written(interval.low)} to {written(interval.high)}"
+
+
+# -- two runs
+
+Kind: TypeAlias = Literal[
+    "regressed",
+    "failed now",
+    "less often",
+    "improved",
+    "solved now",
+    "more often",
+    "same",
+    "only before",
+    "only after",
+    "not graded",
+]
+
+CHANGES: tuple[Kind, ...] = get_args(Kind)
+"""All kinds, in the order in which they are shown."""
+
+_WORSE: tuple[comparison.Kind, ...] = ("broke", "less often")
+_BETTER: tuple[comparison.Kind, ...] = ("mended", "more often")
+_OTHERS: Mapping[comparison.Kind, Kind] = {
+    "as before": "same",
+    "only before": "only before",
+    "only after": "only after",
+    "not graded": "not graded",
+}
+
+
+class Change(NamedTuple):
+    """What became of a task.
+
+    Attributes:
+        key: the task.
+        kind: ``regressed`` and ``improved`` where chance is excluded; ``less often`` and ``more
+            often`` where it is not; ``failed now`` and ``solved now`` of single tries, of which
+            statistics say nothing.
+        words: the same as a phrase.
+        before: how many of the older run's tries were solved.
+        after: the same of the newer run.
+    """
+
+    key: TaskKey
+    kind: Kind
+    words: str
+    before: comparison.Share
+    after: comparison.Share
+
+
+def changes(before: Run, after: Run) -> list[Change]:
+    """Return what became of every task of either run, in the order of the runs."""
+    return [
+        Change(each.key, *_in_words(each), each.before, each.after)
+        for each in comparison.changes(before.tries, after.tries)
+    ]
+
+
+def _in_words(change: comparison.Change) -> tuple[Kind, str]:
+    if change.kind not in (*_WORSE, *_BETTER):
+        kind = _OTHERS[change.kind]
+        return kind, kind
+    worse = change.kind in _WORSE
+    if change.p is None:
+        if worse:
+            return "failed now", "failed now, solved before"
+        return "solved now", "solved now, failed before"
+    if not change.by_chance:
+        significant: Kind = "regressed" if worse else "improved"
+        return significant, f"{significant} (p {change.p:.2g})"
+    tendency: Kind = "less often" if worse else "more often"
+    return tendency, f"{tendency} solved, within chance (p {change.p:.2g})"
+
+
+def verdict(before: Run, after: Run) -> Verdict | None:
+    """Return whether the newer run is worse, better or neither; None without a common task."""
+    found = paired_test(solved(before.tries), solved(after.tries))
+    return found if found.tasks else None

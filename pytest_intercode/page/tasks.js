@@ -37,7 +37,7 @@ function columnsOf(index) {
   if (two) {
     const change = (task) => {
       const name = index.changes[task.change];
-      return make("span", { class: `change ${name.replace(" ", "-")}` }, name);
+      return make("span", { class: `change ${name.replace(" ", "-")}`, title: task.words }, name);
     };
     columns.push({ name: "change", title: "change", by: (task) => task.change, cell: change });
     index.runs.forEach((name, run) => {
@@ -84,7 +84,7 @@ function makeFilters(index) {
       const count = make("span.count");
       const chip = make("button.chip", { type: "button", "data-kind": kind, "data-value": value, "aria-pressed": "false" },
         kind === "outcome" ? badge(value) : make("span", { class: `change ${value.replace(" ", "-")}` }, value), " ", count);
-      chip.classList.add(...value.split(/\s+/).slice(0, 1).filter(Boolean));
+      chip.classList.add(value.replace(" ", "-"));
       chip.addEventListener("click", () => {
         const now = chosen[kind];
         choose({ [kind]: now.includes(value) ? now.filter((each) => each !== value) : [...now, value] });

@@ -33,7 +33,7 @@ from pytest_intercode.plugin.workarounds import (
     variables_kept_still,
 )
 from pytest_intercode.plugin.xdist import is_worker
-from pytest_intercode.results.writing import episode_row
+from pytest_intercode.results.format import to_line
 from pytest_intercode.rollouts.executors.concurrent import (
     ConcurrentExecutor,
     ConcurrentHandle,
@@ -255,11 +255,11 @@ class ConcurrentExecution:
         ended = sum(running.handle.cancelled for running in left)
         if self._unreported or ended:
             if self._reporter is not None:
-                self._reporter.take_unreported(map(episode_row, self._unreported), ended)
+                self._reporter.take_unreported(self._unreported, ended)
             else:
-                rows = [episode_row(record) for record in self._unreported]
+                lines = [to_line(record) for record in self._unreported]
                 vars(self._config)["workeroutput"]["intercode_ahead"] = {
-                    "rows": rows,
+                    "lines": lines,
                     "ended": ended,
                 }
 
@@ -380,7 +380,7 @@ class ConcurrentExecution:
                 self._failed.add(item)
         if not again and self._reporter is not None:  # else the record may be superseded
             with contextlib.suppress(OSError):  # it is tried again when the item is reported
-                self._reporter.write_early(episode_row(record))
+                self._reporter.write_early(record)
 
     def failed(self, handle: Handle, error: BaseException) -> None:
         """Begin nothing more if all the others would fail as this one did."""

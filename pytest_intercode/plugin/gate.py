@@ -5,7 +5,8 @@ that failing items are those that got worse; and the whole is compared by a pair
 alone makes single tries fail, so with several at each task it is the test that decides
 (``--intercode-gate``). With ``--intercode-fail-under`` the exit code goes by the share of solved
 tries in place of single items.
-What the infrastructure spoiled makes a run inconclusive, which is never a pass.
+What the infrastructure spoiled makes a run inconclusive, which is never a pass. A fault of a task
+is named and does not count: it says nothing about the agent, and would be there again.
 """
 
 from __future__ import annotations
@@ -15,19 +16,25 @@ from typing import NamedTuple
 
 import pytest
 
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.text import counted, harmless
 from pytest_intercode.plugin.options import FailUnder
-from pytest_intercode.results.baseline import Baseline
+from pytest_intercode.results.comparison import Baseline
+from pytest_intercode.results.format import from_line
 from pytest_intercode.results.summary import summarise
-from pytest_intercode.results.tries import Try
+from pytest_intercode.results.tries import key_of
 
 __all__ = ["Gate", "Judgement"]
 
 
+_NAMED = 3  # tasks with an error
+
+
 class Judgement(NamedTuple):
-    """What the gate says of one thing.
+    """One judgement of the gate.
 
     Attributes:
-        passed: whether it is as it should be.
+        passed: whether the run may pass.
         line: a sentence for people.
     """
 
@@ -50,23 +57,21 @@ class Gate:
         baseline: Baseline | None,
         gate: str,
         fail_under: FailUnder | None,
-        tries: Callable[[], list[Try]],
+        tries: Callable[[], list[EpisodeRecord]],
     ) -> None:
         self._baseline = baseline
         self._fail_under = fail_under
         # Whether tasks that are not solved are judged together, and not each for itself.
         self._together = gate == "verdict" if baseline else fail_under is not None
         self._tries = tries
-        self._unforgivable = 0  # failures that a good rate does not make good
+        self._unforgivable = 0  # failures that neither rate nor verdict excuses
         self._complete = True
         self._judgements: list[Judgement] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count what failed for another reason than that the agent did not solve a task."""
         if report.failed and not hasattr(report, "wasxfail"):
-            row = vars(report).get("intercode") or {}
-            unsolved = report.when == "call" and row.get("outcome") not in (None, "solved")
-            self._unforgivable += not (unsolved and self._together)
+            self._unforgivable += not (self._together and _is_judged_together(report))
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Count what could not be collected."""
@@ -89,14 +94,15 @@ class Gate:
         tries = self._tries()
         return [
             *_of_infrastructure(tries),
+            *_of_tasks(tries),
             *(_of_baseline(self._baseline, tries) if self._baseline else ()),
             *(_of_rate(self._fail_under, tries) if self._fail_under else ()),
         ]
 
     def lines(self) -> list[str]:
-        """Return what is to be said, in sentences."""
+        """Return the judgements, in sentences."""
         if not self._complete:
-            return ["the run did not come to its end, so nothing is judged"]
+            return ["incomplete, so the gate was not evaluated"]
         return [each.line for each in self._judgements]
 
     @pytest.hookimpl(trylast=True)
@@ -107,25 +113,47 @@ class Gate:
             terminalreporter.write_line(f"gate: {line}", red=not passed, green=passed)
 
 
-def _of_infrastructure(tries: Iterable[Try]) -> Iterable[Judgement]:
-    spoiled = sum(not each.graded for each in tries)
+def _is_judged_together(report: pytest.TestReport) -> bool:
+    """Whether a failed report is of a task that was not solved, or that has an error itself."""
+    line = vars(report).get("intercode")
+    if line is None:
+        return False
+    record = from_line(line)
+    return record.outcome == "task-error" or (
+        report.when == "call" and record.graded and not record.solved
+    )
+
+
+def _of_infrastructure(tries: Iterable[EpisodeRecord]) -> Iterable[Judgement]:
+    spoiled = sum(each.outcome == "infrastructure-error" for each in tries)
     if spoiled:
         were = "episodes were" if spoiled > 1 else "episode was"
         yield Judgement(False, f"inconclusive: {spoiled} {were} spoiled by the infrastructure")
 
 
-def _of_baseline(baseline: Baseline, tries: list[Try]) -> Iterable[Judgement]:
+def _of_tasks(tries: Iterable[EpisodeRecord]) -> Iterable[Judgement]:
+    broken = dict.fromkeys(str(key_of(each)) for each in tries if each.outcome == "task-error")
+    if broken:
+        named = ", ".join([*broken][:_NAMED]) + (", ..." if len(broken) > _NAMED else "")
+        have = "has an error of its own" if len(broken) == 1 else "have errors of their own"
+        yield Judgement(
+            True, harmless(f"not counted: {counted(len(broken), 'task')} {have} ({named})")
+        )
+
+
+def _of_baseline(baseline: Baseline, tries: list[EpisodeRecord]) -> Iterable[Judgement]:
     name = baseline.path.name
     verdict = baseline.verdict(tries)
     if verdict is None:
         yield Judgement(False, f"inconclusive: no task of this run has its result in {name}")
         return
     unknown = baseline.unknown(tries)
-    new = f" ({unknown} tasks are not in it)" if unknown else ""
+    are = "is" if unknown == 1 else "are"
+    new = f" ({counted(unknown, 'task')} {are} not in it)" if unknown else ""
     yield Judgement(verdict.kind != "regressed", f"compared with {name}{new}: {verdict.sentence}")
 
 
-def _of_rate(asked: FailUnder, tries: list[Try]) -> Iterable[Judgement]:
+def _of_rate(asked: FailUnder, tries: list[EpisodeRecord]) -> Iterable[Judgement]:
     summary = summarise(tries)
     if summary.rate is None or summary.rate_interval is None:
         yield Judgement(False, "inconclusive: no episode was graded, so there is no rate")

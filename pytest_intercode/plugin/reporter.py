@@ -1,4 +1,4 @@
-"""The reporter: the results file as episodes end, and what is told and written at the run's end."""
+"""The reporter: the results file as episodes end, tables and further files at the run's end."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ import json
 import os
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pytest_intercode.core.files import write_file
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.text import counted
 from pytest_intercode.errors import IntercodeError, TornResultsWarning
 from pytest_intercode.plugin.settings import Settings
+from pytest_intercode.results.files import ResultsFile
+from pytest_intercode.results.format import from_line, to_line
 from pytest_intercode.results.summary import summarise
-from pytest_intercode.results.tables import detailed_table, light, markdown, summaries, table
-from pytest_intercode.results.tries import Try, counted
-from pytest_intercode.results.writing import ResultsFile
+from pytest_intercode.results.tables import detailed_table, markdown, summaries, table
+from pytest_intercode.results.tries import counted_tries
 
 __all__ = ["Reporter", "reporter_of"]
 
@@ -45,59 +49,66 @@ class Reporter:
         self._spool = _spool() if settings.html and not settings.results else None
         path = settings.results or self._spool
         self._file = ResultsFile(path, resume=settings.resume) if path else None
-        for line in self._file.mended if self._file else ():
+        for line in self._file.repairs if self._file else ():
             config.issue_config_time_warning(TornResultsWarning(line), stacklevel=2)
-        self._episodes: dict[str, dict[str, Any]] = {}
+        self._episodes: dict[str, EpisodeRecord] = {}
         self._early: set[str] = set()
         self._lock = threading.Lock()
-        self._unreported = self._ended = self._resumed = 0
+        self._unreported = self._ended = self._reused = 0
 
-    def tries(self) -> list[Try]:
-        """Return what was reported so far; the rows have no trajectories."""
-        return counted(self._episodes.values())
+    def tries(self) -> list[EpisodeRecord]:
+        """Return what was reported so far, without trajectories."""
+        return counted_tries(self._episodes.values())
 
     def take(self, report: pytest.TestReport) -> None:
-        """Write an episode down; of one that is rerun the last try is counted."""
-        row: dict[str, Any] = vars(report)["intercode"]
+        """Write a reported episode down; of one that is rerun the last try is counted."""
+        line: str = vars(report)["intercode"]
+        record = from_line(line)
         if str(report.outcome) == "rerun":
-            row["superseded"] = True
+            record = replace(record, superseded=True)
+            line = to_line(record)
         if hasattr(report, "intercode_resumed"):
-            self._resumed += 1
+            self._reused += 1
         else:
-            self._write(row)
-        self._episodes[report.nodeid] = light(row)
+            self._write(record.node_id, line)
+        self._episodes[report.nodeid] = record.without_trajectory()
 
-    def write_early(self, row: Mapping[str, Any]) -> None:
-        """Write an episode down that ran ahead, as soon as it is over; any thread may do so."""
-        with self._lock:
-            if self._file is not None:
-                self._file.write(row)
-            self._early.add(row["node_id"])
-
-    def take_unreported(self, rows: Iterable[Mapping[str, Any]], ended: int) -> None:
-        """Take what ran ahead of a run that has ended before its items' turn.
+    def write_early(self, record: EpisodeRecord) -> None:
+        """Write a concurrent episode down as soon as it is over; any thread may do so.
 
         Args:
-            rows: the episodes that were over.
+            record: the episode, with the node id of its item.
+        """
+        line = to_line(record)
+        with self._lock:
+            if self._file is not None:
+                self._file.write(line)
+            self._early.add(record.node_id)
+
+    def take_unreported(self, records: Iterable[EpisodeRecord], ended: int) -> None:
+        """Take the concurrent episodes of a run that has ended before their items' turn.
+
+        Args:
+            records: those that were over.
             ended: how many were running, and have no result.
         """
-        for row in rows:
-            self._write(row)
+        for record in records:
+            self._write(record.node_id, to_line(record))
             self._unreported += 1
         self._ended += ended
 
-    def _write(self, row: Mapping[str, Any]) -> None:
+    def _write(self, node_id: str, line: str) -> None:
         with self._lock:
-            if row["node_id"] in self._early:
-                self._early.discard(row["node_id"])  # a second try has a row of its own
+            if node_id in self._early:
+                self._early.discard(node_id)  # a second try has a record of its own
             elif self._file is not None:
-                self._file.write(row)
+                self._file.write(line)
 
     # -- the end
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the tables, and write what is made of the whole run."""
-        self._say_what_ran_ahead(terminalreporter)
+        self._print_unreported(terminalreporter)
         tries = self.tries()
         if not tries:
             return
@@ -108,19 +119,19 @@ class Reporter:
             terminalreporter.write_line("")
             for line in detailed_table(tries):
                 terminalreporter.write_line(line)
-        self._say_what_had_no_effect(terminalreporter, tries)
-        if self._resumed:
-            taken = f"{_episodes(self._resumed)} of them from the run that is resumed"
-            terminalreporter.write_line(f"{taken}, not run again")
+        self._warn_of_limits_without_effect(terminalreporter, tries)
+        if self._reused:
+            reused = counted(self._reused, "episode")
+            terminalreporter.write_line(f"{reused} reused from the resumed run")
         if self._file is not None and self._settings.results is not None:
-            _write_summary(tries, self._file.path)
-            rows = self._file.rows + (self._resumed if self._settings.resume else 0)
-            terminalreporter.write_line(f"{rows} episodes in {self._file.path}")
+            self._write_summary(terminalreporter, tries, self._file.path)
+            written = self._file.written + (self._reused if self._settings.resume else 0)
+            terminalreporter.write_line(f"{written} episodes in {self._file.path}")
         self._write_step_summary(terminalreporter, tries)
         self._write_page(terminalreporter)
 
-    def _say_what_had_no_effect(
-        self, terminalreporter: pytest.TerminalReporter, tries: list[Try]
+    def _warn_of_limits_without_effect(
+        self, terminalreporter: pytest.TerminalReporter, tries: list[EpisodeRecord]
     ) -> None:
         spent = summarise(tries)
         budget, limits = self._settings.budget, self._settings.run_limits
@@ -137,19 +148,23 @@ class Reporter:
                     yellow=True,
                 )
 
-    def _say_what_ran_ahead(self, terminalreporter: pytest.TerminalReporter) -> None:
+    def _print_unreported(self, terminalreporter: pytest.TerminalReporter) -> None:
         said = []
         if self._unreported:
             kept = f", with results in {self._file.path}" if self._file is not None else ""
-            said.append(f"{_episodes(self._unreported)} had run ahead and not been reported{kept}")
+            said.append(
+                f"{counted(self._unreported, 'episode')} had ended and not been reported{kept}"
+            )
         if self._ended:
             were = "were" if self._ended != 1 else "was"
-            said.append(f"{_episodes(self._ended)} {were} running and ended without a result")
+            said.append(
+                f"{counted(self._ended, 'episode')} {were} running and ended without a result"
+            )
         if said:
             terminalreporter.write_line(f"intercode: {'; '.join(said)}")
 
     def _write_step_summary(
-        self, terminalreporter: pytest.TerminalReporter, tries: list[Try]
+        self, terminalreporter: pytest.TerminalReporter, tries: list[EpisodeRecord]
     ) -> None:
         """Add the table to the summary of GitHub's job, where the run is a step of one."""
         target = os.environ.get(_STEP_SUMMARY)
@@ -167,6 +182,22 @@ class Reporter:
                 f"${_STEP_SUMMARY}={target}: cannot be written: {error.strerror}", yellow=True
             )
 
+    def _write_summary(
+        self,
+        terminalreporter: pytest.TerminalReporter,
+        tries: list[EpisodeRecord],
+        results: Path,
+    ) -> None:
+        """Write the run's statistics beside its results, for programs."""
+        found: dict[str, Any] = {"all": asdict(summarise(tries))}
+        for by, values in summaries(tries).items():
+            found[by] = {value: asdict(made) for value, made in values}
+        path = results.with_name(f"{results.name.removesuffix('.jsonl')}.summary.json")
+        try:
+            write_file(path, json.dumps(found, indent=1) + "\n")
+        except IntercodeError as error:
+            terminalreporter.write_line(f"{error}", red=True)
+
     def _write_page(self, terminalreporter: pytest.TerminalReporter) -> None:
         target = self._settings.html
         if target is None or self._file is None:
@@ -174,18 +205,19 @@ class Reporter:
         from pytest_intercode.page import write
 
         try:
-            write(self._file.path, target, self._settings.agent or "pytest-intercode")
+            title = self._settings.agent or "pytest-intercode"
+            write(self._file.path, target, title, option="--intercode-html")
         except (IntercodeError, OSError) as error:
-            terminalreporter.write_line(f"--intercode-html={target}: {error}", red=True)
+            terminalreporter.write_line(f"{error}", red=True)
         else:
             terminalreporter.write_line(f"a page to look at: {target}")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take what an xdist worker ran ahead, and has not reported."""
+        """Take the concurrent episodes that an xdist worker has not reported."""
         ahead = getattr(node, "workeroutput", {}).get("intercode_ahead")
         if ahead:
-            self.take_unreported(ahead["rows"], ahead["ended"])
+            self.take_unreported(map(from_line, ahead["lines"]), ahead["ended"])
 
     def pytest_unconfigure(self) -> None:
         """Close the file."""
@@ -199,16 +231,3 @@ def _spool() -> Path:
     handle, name = tempfile.mkstemp(prefix="pytest-intercode-", suffix=".jsonl")
     os.close(handle)
     return Path(name)
-
-
-def _write_summary(tries: list[Try], results: Path) -> None:
-    """Write the run's statistics beside its results, for programs."""
-    found: dict[str, Any] = {"all": asdict(summarise(tries))}
-    for by, values in summaries(tries).items():
-        found[by] = {value: asdict(made) for value, made in values}
-    path = results.with_name(f"{results.name.removesuffix('.jsonl')}.summary.json")
-    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-
-
-def _episodes(number: int) -> str:
-    return f"{number} episode{'s' if number != 1 else ''}"

@@ -1,11 +1,11 @@
-"""What goes on pytest's reports: outcome, properties, the trajectory's tail.
+"""What goes on pytest's reports: the record as JSON, properties, the trajectory's tail.
 
-Only builtins go there, so that a report survives the way from an xdist worker.
+``report.intercode`` is one line of JSON: a builtin, which survives the way from an xdist worker.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +13,7 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import harmless
 from pytest_intercode.errors import EngineUnavailable, InfrastructureError, TaskError
 from pytest_intercode.plugin.run import run_of, task_of
-from pytest_intercode.results.writing import episode_row
+from pytest_intercode.results.format import to_line
 from pytest_intercode.rollouts.rollout import failure_record
 
 __all__ = ["complete", "keep_episode"]
@@ -48,7 +48,7 @@ def complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo
     if episode is None:
         return
     del item.stash[_EPISODE]  # a rerun must not find the last run's
-    report.intercode = episode_row(episode)  # type: ignore[attr-defined]
+    vars(report)["intercode"] = to_line(episode)
     if report.failed or hasattr(report, "wasxfail"):
         results = run_of(item.config).settings.results
         report.sections.append(("intercode trajectory", trajectory_tail(episode, results)))
@@ -63,7 +63,7 @@ def _complete_broken(
         return
     episode = failure_record(run_of(item.config).spec(task, item.nodeid), error)
     _set_properties(item, episode)
-    report.intercode = episode_row(episode)  # type: ignore[attr-defined]
+    vars(report)["intercode"] = to_line(episode)
     report.longrepr = episode.headline
     if hasattr(report, "wasxfail"):
         if isinstance(error, TaskError):
@@ -94,7 +94,7 @@ def _set_properties(item: pytest.Item, episode: EpisodeRecord) -> None:
     item.user_properties[:] = [*kept, *ours.items()]
 
 
-def trajectory_tail(episode: EpisodeRecord, results: Any = None) -> str:
+def trajectory_tail(episode: EpisodeRecord, results: Path | None = None) -> str:
     """Write the last turns of an episode for people."""
     lines = [f"query: {episode.task.query}"]
     skipped = len(episode.turns) - _TAIL_TURNS

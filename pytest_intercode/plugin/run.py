@@ -29,7 +29,7 @@ from pytest_intercode.errors import (
 )
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.xdist import SharedBudget, Workers
-from pytest_intercode.results.baseline import Baseline
+from pytest_intercode.results.comparison import Baseline
 from pytest_intercode.rollouts.rollout import Services
 from pytest_intercode.rollouts.spec import RolloutSpec, SandboxSettings
 from pytest_intercode.sandboxes.protocol import SandboxSpec

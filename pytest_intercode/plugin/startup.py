@@ -24,7 +24,7 @@ from pytest_intercode.plugin.run import Run, run_of
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.terminal import check_terminal
 from pytest_intercode.plugin.xdist import is_worker, make_scheduler
-from pytest_intercode.results.reading import read_results
+from pytest_intercode.results.files import read_records
 
 __all__ = ["Startup", "start"]
 
@@ -168,7 +168,7 @@ def _resume(run: Run) -> None:
     settings = run.settings
     if settings.resume and settings.results is not None and settings.results.exists():
         # The reporter reports a truncated last line, and mends it; it may be writing by now.
-        resumed = Resumed(run, read_results(settings.results, torn=lambda line: None))
+        resumed = Resumed(run, read_records(settings.results, warn=lambda line: None))
         run.config.pluginmanager.register(resumed, "intercode-resumed")
 
 

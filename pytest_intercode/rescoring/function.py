@@ -5,7 +5,7 @@
     def reward(task, agent, gold):
         return agent["reward"] * 0.9 ** (len(agent["actions"]) - 1)
 
-``agent`` and ``gold`` are what the row records of the end states; docs/rescoring.md has their keys.
+``agent`` and ``gold`` are what is recorded of the end states; docs/rescoring.md has their keys.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from pytest_intercode.core.imports import describe_error, import_attribute
+from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.rescoring.scoring import NotRecorded
-from pytest_intercode.results.reading import Row, actions_of, env_of
+from pytest_intercode.results.recorded import is_ours
 
 __all__ = ["RewardFunction", "load_function"]
 
@@ -40,7 +41,7 @@ class RewardFunction:
     name: str
     call: Callable[[Task, dict[str, Any], dict[str, Any]], Any]
 
-    def score(self, task: Task, row: Row, state: Mapping[str, Any]) -> Reward:
+    def score(self, task: Task, record: EpisodeRecord, state: Mapping[str, Any]) -> Reward:
         """Call it for a recorded episode.
 
         Raises:
@@ -48,10 +49,10 @@ class RewardFunction:
         """
         if is_cut(state):
             raise NotRecorded(
-                f"{env_of(row)}: long outputs and results are cut or digests in the row, which a "
-                "function of your own is not given"
+                f"{record.task.env}: long outputs and results are cut or digests in the record, "
+                "which a function of your own is not given"
             )
-        agent, gold = _sides(row, state)
+        agent, gold = _sides(record, state)
         try:
             value = self.call(task, agent, gold)
         except Exception as error:
@@ -84,15 +85,16 @@ def is_cut(state: Mapping[str, Any]) -> bool:
     )
 
 
-def _sides(row: Row, state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    history = row["turn_history"]
+def _sides(
+    record: EpisodeRecord, state: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     more = {
-        "actions": actions_of(row),
-        "observations": history.get("observations", []),
-        "executed": history.get("valid_action", []),
-        "reward": row.get("reward", row.get("summary", {}).get("max_reward", 0.0)),
-        "parts": row.get("reward_parts", {}),
-        "outcome": row.get("outcome", ""),
+        "actions": [turn.action for turn in record.turns],
+        "observations": [turn.observation for turn in record.turns],
+        "executed": [turn.executed for turn in record.turns],
+        "reward": record.reward,
+        "parts": dict(record.parts),
+        "outcome": record.outcome if is_ours(record) else "",
     }
     tests = {"tests": state["tests"]} if "tests" in state else {}
     agent = {**tests, **state.get("agent", {}), **more}

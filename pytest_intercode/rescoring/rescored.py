@@ -1,13 +1,13 @@
-"""A recorded run scored again, row by row, as Python has it; the command is a face of this."""
+"""A recorded run scored again, episode by episode; ``pytest-intercode rescore`` is a face of it."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
-from pytest_intercode.core.record import UNGRADED
+from pytest_intercode.core.record import FORMAT_VERSION, EpisodeRecord, FirstScore, Outcome
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import ConfigurationError
@@ -20,11 +20,12 @@ from pytest_intercode.rescoring.scoring import (
     unsubmitted,
 )
 from pytest_intercode.rescoring.tasks import task_among
-from pytest_intercode.results.reading import Row, actions_of, env_of, is_ours, of_try_again
+from pytest_intercode.results.format import from_row, to_row
+from pytest_intercode.results.recorded import had_feedback, is_ours
 
 __all__ = ["Change", "Rescored", "rescore"]
 
-_KEPT_OUTCOMES = ("out-of-budget", "timed-out")
+_TaskOf: TypeAlias = Callable[[EpisodeRecord], "Task | None"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Change:
         task_id: the task.
         before: the reward in the file.
         after: the reward now.
-        was: the outcome in the file.
+        was: the outcome in the file; empty in InterCode's.
         outcome: the outcome now.
     """
 
@@ -53,204 +54,170 @@ class Rescored:
     """A run that was scored again.
 
     Attributes:
-        rows: the rows that could be scored, and those that nothing is to be said of, in order.
+        records: the episodes that could be scored, and those that are left as they are, in order.
         changes: each scored episode before and after, changed or not.
-        left: how many rows are as they were: episodes that the infrastructure spoiled, and those
-            that were run again.
+        left: how many are as they were: episodes that a fault of the task or of the infrastructure
+            spoiled, and those that were run again.
         problems: why others could not be scored, with the ids of their tasks.
     """
 
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    records: list[EpisodeRecord] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     left: int = 0
     problems: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The episodes as a results file has them."""
+        return [to_row(record) for record in self.records]
+
 
 def rescore(
-    rows: Sequence[Row],
+    episodes: Sequence[EpisodeRecord | Mapping[str, Any]],
     *,
     profile: str | None = None,
     reward: RewardFunction | Callable[..., Any] | None = None,
-    tasks: Iterable[Task] | Callable[[Row], Task | None] = (),
+    tasks: Iterable[Task] | _TaskOf = (),
     todays: bool = False,
     file: str = "",
 ) -> Rescored:
     """Score recorded episodes again.
 
     Args:
-        rows: rows as :func:`pytest_intercode.read_results` returns them.
-        profile: ``strict`` or ``paper``; by default each row's own.
+        episodes: records, or rows as :func:`pytest_intercode.read_results` returns them.
+        profile: ``strict`` or ``paper``; by default the one that each was played under.
         reward: a reward function ``(task, agent, gold)``, in place of a profile's.
-        tasks: the tasks, for what their rows do not hold, or a function that finds a row's.
+        tasks: the tasks, for what their records do not hold, or a function that finds a record's.
         todays: go by the reward options that the tasks have today.
-        file: where the rows are from, for ``rescored_from`` and messages.
+        file: where the episodes are from, for ``rescored_from`` and messages.
 
     Raises:
         ConfigurationError: a row is not one of a results file.
     """
-    function = _named(reward)
+    if reward is not None and not isinstance(reward, RewardFunction):
+        name = getattr(reward, "__qualname__", type(reward).__name__)
+        reward = RewardFunction(name, reward)
     task_of = tasks if callable(tasks) else _finder(list(tasks))
     done = Rescored()
-    for number, row in enumerate(rows):
-        if row.get("superseded") or row.get("outcome") in UNGRADED:
-            done.rows.append(dict(row))
+    for number, episode in enumerate(episodes):
+        where = f"{file}, row {number}"
+        record = episode if isinstance(episode, EpisodeRecord) else from_row(episode, where)
+        if record.superseded or not record.graded:
+            done.records.append(record)
             done.left += 1
             continue
-        _check(row, f"{file}, row {number}")
-        target = profile or played_profile(row)
+        if is_ours(record) and played_profile(record) not in ("strict", "paper"):
+            raise ConfigurationError(f"{where}: its profile is neither strict nor paper")
+        target = profile or played_profile(record)
         try:
-            graded = _reward(row, target, function, task_of, todays)
+            graded = _reward(record, target, reward, task_of, todays)
         except NotRecorded as missing:
-            done.problems[str(missing)].append(str(row["task_id"]))
+            done.problems[str(missing)].append(record.task.id)
             continue
-        new = _row(row, graded, target, function, task_of, file)
-        done.rows.append(new)
+        new = _rescored(record, graded, target, reward, task_of, file)
+        done.records.append(new)
+        was = record.outcome if is_ours(record) else ""
         done.changes.append(
-            Change(
-                env_of(row),
-                str(row["task_id"]),
-                _before(row),
-                new["reward"],
-                str(row.get("outcome", "")),
-                new["outcome"],
-            )
+            Change(record.task.env, record.task.id, record.reward, new.reward, was, new.outcome)
         )
     return done
 
 
-def _named(reward: RewardFunction | Callable[..., Any] | None) -> RewardFunction | None:
-    if reward is None or isinstance(reward, RewardFunction):
-        return reward
-    return RewardFunction(getattr(reward, "__qualname__", type(reward).__name__), reward)
-
-
-def _finder(tasks: Sequence[Task]) -> Callable[[Row], Task | None]:
-    return lambda row: task_among(tasks, row)
-
-
-def _check(row: Row, where: str) -> None:
-    kinds = {"end_state": dict, "summary": dict, "reward_parts": dict, "rescored_from": dict}
-    for name, kind in kinds.items():
-        if not isinstance(row.get(name, {}), kind):
-            raise ConfigurationError(f"{where}: {name} is not an object")
-    numbers = (row.get("reward", 0.0), row.get("summary", {}).get("max_reward", 0.0))
-    if not all(isinstance(n, (int, float)) for n in numbers):
-        raise ConfigurationError(f"{where}: its reward is not a number")
-    if not isinstance(row.get("turn_parts") or [], list):
-        raise ConfigurationError(f"{where}: turn_parts is not a list")
-    if of_try_again(row) and not (row["turn_history"].get("rewards") and "reward" in row):
-        raise ConfigurationError(f"{where}: its rewards are missing")
-    if is_ours(row) and played_profile(row) not in ("strict", "paper"):
-        raise ConfigurationError(f"{where}: its profile is neither strict nor paper")
+def _finder(tasks: Sequence[Task]) -> _TaskOf:
+    return lambda record: task_among(tasks, record)
 
 
 def _reward(
-    row: Row,
+    record: EpisodeRecord,
     target: str,
     function: RewardFunction | None,
-    task_of: Callable[[Row], Task | None],
+    task_of: _TaskOf,
     todays: bool,
 ) -> Reward:
-    env = env_of(row)
-    needs_task = function is not None or todays or not is_ours(row)
-    task = task_of(row) if needs_task else None
+    env = record.task.env
+    needs_task = function is not None or todays or not is_ours(record)
+    task = task_of(record) if needs_task else None
     if task is None and (function is not None or todays):
         raise NotRecorded(
             f"{env}: no task was found for these rows: name their suite with --suite, or their "
             "data with --data"
         )
-    if of_try_again(row):
-        _check_try_again(row, function is not None or target != played_profile(row) or todays)
+    if had_feedback(record):
+        _check_best(record, function is not None or target != played_profile(record) or todays)
     if function is not None:
         assert task is not None
-        return function.score(task, row, state_of(row, task))
-    return score(row, target, task, todays=todays)
+        return function.score(task, record, state_of(record, task))
+    return score(record, target, task, todays=todays)
 
 
-def _check_try_again(row: Row, otherwise: bool) -> None:
-    """With rewards as feedback the best try counts; the state of that one alone is recorded."""
-    env, again = env_of(row), "play it again with --intercode-agent=replay:FILE"
+def _check_best(record: EpisodeRecord, otherwise: bool) -> None:
+    """With rewards as feedback the best turn counts; the state of that one alone is recorded."""
+    env, again = record.task.env, "play it again with --intercode-agent=replay:FILE"
     if otherwise:
         raise NotRecorded(
             f"{env}: the run had rewards as feedback, and of all its tries only the best is "
             f"recorded: {again} --intercode-feedback=reward"
         )
-    last = row["turn_history"]["rewards"][-1]
-    if row["reward"] != last and "turn" not in row.get("end_state", {}):
+    if record.reward != record.turns[-1].reward and "turn" not in record.state:
         raise NotRecorded(f"{env}: the best of several tries is not recorded: {again}")
 
 
-# -- the new row
+# -- the new record
 
 
-def _before(row: Row) -> float:
-    """Return the reward in the file; InterCode's score is the best of an episode."""
-    summary = row.get("summary", {})
-    return float(row.get("reward", summary.get("max_reward", 0.0)))
-
-
-def _row(
-    row: Row,
+def _rescored(
+    record: EpisodeRecord,
     reward: Reward,
     target: str,
     function: RewardFunction | None,
-    task_of: Callable[[Row], Task | None],
+    task_of: _TaskOf,
     file: str,
-) -> dict[str, Any]:
-    parts = {name: float(value) for name, value in reward.parts.items()}
-    same = (float(reward.value), parts) == (row.get("reward"), row.get("reward_parts"))
-    history = {**row["turn_history"]}
-    rewards = list(history.get("rewards") or [0.0] * len(history["actions"]))
-    turn_parts = list(row.get("turn_parts") or [{}] * len(rewards))
-    if rewards and not of_try_again(row):
-        rewards[-1] = float(reward.value)
-        turn_parts[-1:] = [parts]
-    history["rewards"] = rewards
-    best = max(range(len(rewards)), key=lambda at: rewards[at] or 0.0, default=0)
-    origin = {
-        "profile": played_profile(row),
-        "reward": _before(row),
-        "outcome": row.get("outcome", ""),
-        "file": file,
-    }
-    new = {
-        **row,
-        "turn_history": history,
-        "summary": {
-            **row.get("summary", {}),
-            "max_reward": max([float(reward.value), *(r or 0.0 for r in rewards)]),
-            "max_reward_idx": best,
-        },
-        "outcome": _outcome(row, reward),
-        "reward": float(reward.value),
-        "reward_parts": parts,
-        "reason": row.get("reason", "") if same else reward.reason,
-        "turn_parts": turn_parts,
-        "profile": target if function is None else played_profile(row),
-        "rescored_from": row.get("rescored_from", origin),
-    }
-    if new["outcome"] == "agent-error":
-        new["reason"] = row.get("reason", "")
-    new.pop("reward_function", None)
-    if function is not None:
-        new["reward_function"] = function.name
-    if not is_ours(row):  # from now on it is one of ours, and has what ours have
-        history["actions"] = actions_of(row)
-        new["end_state"] = state_of(row, task_of(row))
-        new["profile"] = new["rescored_from"]["profile"] = target  # as its actions were read
-    return new
+) -> EpisodeRecord:
+    value = float(reward.value)
+    parts = {name: float(part) for name, part in reward.parts.items()}
+    outcome = _outcome(record, reward)
+    played = played_profile(record)
+    was = record.outcome if is_ours(record) else ""
+    first = record.rescored_from or FirstScore(played, record.reward, was, file)
+    turns = record.turns
+    if turns and not had_feedback(record):
+        turns = (*turns[:-1], replace(turns[-1], reward=value, parts=parts))
+    same = (value, parts) == (record.reward, record.parts)
+    new = replace(
+        record,
+        turns=turns,
+        outcome=outcome,
+        reward=value,
+        parts=parts,
+        reason=record.reason if same or outcome == "agent-error" else reward.reason,
+        profile=target if function is None else played,
+        rescored_from=first,
+        reward_function="" if function is None else function.name,
+    )
+    if is_ours(record):
+        return new
+    return replace(  # from now on it is one of ours, and has what ours have
+        new,
+        state=state_of(record, task_of(record)),
+        profile=target,
+        rescored_from=replace(first, profile=target),  # as its actions were read
+        format_version=FORMAT_VERSION,
+    )
 
 
-def _outcome(row: Row, reward: Reward) -> str:
-    """Name the outcome as the turn loop does (``episode.py``)."""
-    was = str(row.get("outcome", ""))
+def _outcome(record: EpisodeRecord, reward: Reward) -> Outcome:
+    """Name the outcome as the turn loop does."""
+    was = record.outcome
     if was == "agent-error":
         return was
     if reward.value >= 1.0:
         return "solved"
-    if was in _KEPT_OUTCOMES:
+    if was in ("out-of-budget", "timed-out"):
         return was
-    summary: Mapping[str, Any] = row.get("summary", {})
-    turns, most = len(row["turn_history"]["actions"]), summary.get("turns_max") or 0
-    used_up = was == "solved" and 0 < most <= turns and unsubmitted(row)
+    used_up = (
+        is_ours(record)
+        and was == "solved"
+        and 0 < record.max_turns <= len(record.turns)
+        and unsubmitted(record)
+    )
     return "out-of-budget" if used_up else "failed"

@@ -1,19 +1,21 @@
-"""What a recorded episode earns under a profile, from what its row holds and nothing else.
+"""The reward of a recorded episode under a profile, from its record and nothing else.
 
-Where the row does not hold what a profile compares, :class:`NotRecorded` says what is missing;
+Where the record does not hold what a profile compares, :class:`NotRecorded` says what is missing;
 nothing is guessed. Calls the reward functions, and touches nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import RewardOptions, Task
+from pytest_intercode.core.turn import Turn
 from pytest_intercode.errors import IntercodeError
-from pytest_intercode.results.reading import Row, actions_of, env_of, is_ours
+from pytest_intercode.results.recorded import is_ours
 from pytest_intercode.rewards.bash_paper import bash_paper_reward_again
 from pytest_intercode.rewards.bash_strict import bash_strict_reward_again
 from pytest_intercode.rewards.ctf import FlagDigest, ctf_paper_reward, ctf_strict_reward
@@ -40,55 +42,57 @@ _MISSING = {
 
 
 class NotRecorded(IntercodeError):
-    """The row does not hold what the reward is made of; the message says what is missing."""
+    """The record does not hold what the reward is made of; the message says what is missing."""
 
 
-def played_profile(row: Row) -> str:
-    """Return the profile that a row was played under, whatever it was scored by since."""
-    if not is_ours(row):
-        return "paper"  # InterCode's own way
-    return str(row.get("rescored_from", row).get("profile", ""))
+def played_profile(record: EpisodeRecord) -> str:
+    """Return the profile that an episode was played under, whatever it was scored by since."""
+    if not is_ours(record):
+        return "paper"  # as InterCode plays
+    first = record.rescored_from
+    return record.profile if first is None else first.profile
 
 
-def score(row: Row, profile: str, task: Task | None = None, *, todays: bool = False) -> Reward:
-    """Return what a recorded episode earns.
+def score(
+    record: EpisodeRecord, profile: str, task: Task | None = None, *, todays: bool = False
+) -> Reward:
+    """Return the reward of a recorded episode.
 
     Args:
-        row: the episode.
+        record: the episode.
         profile: ``strict`` or ``paper``.
         task: its task, for what InterCode's own files do not hold.
         todays: go by the reward options of ``task``, not by those that were recorded.
 
     Raises:
-        NotRecorded: the row does not hold enough.
+        NotRecorded: the record does not hold enough.
     """
-    env, played = env_of(row), played_profile(row)
-    state = state_of(row, task)
+    env, played = record.task.env, played_profile(record)
+    state = state_of(record, task)
     options = task.reward if task is not None and todays else None
     score_env = _ENVIRONMENTS.get(env) or _added(env)
     if score_env is None:
         raise NotRecorded(f"{env}: its rewards are not known here")
     try:
-        if played == profile == "paper" and _skips(row) and env != "ctf":
+        if played == profile == "paper" and _skips(record) and env != "ctf":
             return Reward(0.0)
-        return score_env(row, state, played, profile, options)
+        return score_env(record, state, played, profile, options)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
         again = _AGAIN.format(profile=profile)
         said = f"{env}: the recorded end state is cut, or of another version"
         raise NotRecorded(f"{said}: {again}") from None
 
 
-def state_of(row: Row, task: Task | None = None) -> Mapping[str, Any]:
+def state_of(record: EpisodeRecord, task: Task | None = None) -> Mapping[str, Any]:
     """Return the recorded end states of both sides.
 
     Raises:
-        NotRecorded: the row holds none, and they cannot be had from its actions.
+        NotRecorded: the record holds none, and they cannot be had from its actions.
     """
-    state = row.get("end_state")
-    if state:
-        return dict(state)
-    env = env_of(row)
-    if is_ours(row) and _skips(row):
+    if record.state:
+        return record.state
+    env = record.task.env
+    if is_ours(record) and _skips(record):
         return {}
     if env == "ctf":
         if task is None:
@@ -97,9 +101,9 @@ def state_of(row: Row, task: Task | None = None) -> Mapping[str, Any]:
                 "--data, or the task's file with --suite"
             )
         gold = asdict(FlagDigest.of(task.gold[0]))
-        return {"agent": {"submitted": _paper_flags(actions_of(row), row)}, "gold": gold}
-    if is_ours(row):
-        raise NotRecorded(f"{env}: the row holds no end state")
+        return {"agent": {"submitted": _paper_flags(record)}, "gold": gold}
+    if is_ours(record):
+        raise NotRecorded(f"{env}: the record holds no end state")
     what = {"sql": "gold's rows", "bash": "gold's sandbox", "python": "what the tests gave"}
     raise NotRecorded(
         f"{env}: a file of InterCode's does not hold {what.get(env, 'the end state')}: "
@@ -107,24 +111,27 @@ def state_of(row: Row, task: Task | None = None) -> Mapping[str, Any]:
     )
 
 
-def unsubmitted(row: Row) -> bool:
+def unsubmitted(record: EpisodeRecord) -> bool:
     """Whether a recorded episode ended without a submission, by what its last action says."""
-    actions = row["turn_history"]["actions"]
-    taken = _taken(actions[-1:], {"turn_passed": row.get("turn_passed", [])[-1:]})
-    return not taken or not taken[-1].strip().startswith("submit")
+    actions = _actions(record.turns[-1:])
+    return not actions or not actions[-1].strip().startswith("submit")
 
 
 # -- each environment
 
 
 def _added(env: str) -> _Scored | None:
-    """Return how an environment that somebody added grades what it recorded."""
+    """Return how an environment that a user added grades what it recorded."""
     cls = added_environment(env)
     if cls is None:
         return None
 
     def score_added(
-        row: Row, state: Mapping[str, Any], played: str, profile: str, _: RewardOptions | None
+        record: EpisodeRecord,
+        state: Mapping[str, Any],
+        played: str,
+        profile: str,
+        _: RewardOptions | None,
     ) -> Reward:
         _same(env, played, profile)
         graded: Reward | None = cls.graded_again(state)
@@ -136,7 +143,11 @@ def _added(env: str) -> _Scored | None:
 
 
 def _bash(
-    row: Row, state: Mapping[str, Any], played: str, profile: str, options: RewardOptions | None
+    record: EpisodeRecord,
+    state: Mapping[str, Any],
+    played: str,
+    profile: str,
+    options: RewardOptions | None,
 ) -> Reward:
     _same("bash", played, profile)
     if profile == "strict":
@@ -147,7 +158,11 @@ def _bash(
 
 
 def _python(
-    row: Row, state: Mapping[str, Any], played: str, profile: str, options: RewardOptions | None
+    record: EpisodeRecord,
+    state: Mapping[str, Any],
+    played: str,
+    profile: str,
+    options: RewardOptions | None,
 ) -> Reward:
     _same("python", played, profile)
     if profile == "strict":
@@ -162,7 +177,11 @@ def _same(env: str, played: str, profile: str) -> None:
 
 
 def _sql(
-    row: Row, state: Mapping[str, Any], played: str, profile: str, options: RewardOptions | None
+    record: EpisodeRecord,
+    state: Mapping[str, Any],
+    played: str,
+    profile: str,
+    options: RewardOptions | None,
 ) -> Reward:
     if played == profile == "paper":
         return sql_paper_reward_again(state)
@@ -172,11 +191,11 @@ def _sql(
         return _sql_rows(state, options)
     problem = ""
     if profile == "paper":
-        if _skips(row):
+        if _skips(record):
             return Reward(0.0)
-    elif not unsubmitted(row) and _last(row).rstrip("; ") != "submit":
+    elif not unsubmitted(record) and record.turns[-1].action.strip().rstrip("; ") != "submit":
         problem = "an answer behind submit is run by the strict profile alone"
-    elif _skips(row):
+    elif _skips(record):
         problem = "the episode ended with skip, and was not graded"
     other = state.get(profile, {})
     problem = problem or other.get("problem", "")
@@ -198,34 +217,38 @@ def _sql_rows(state: Mapping[str, Any], options: RewardOptions | None) -> Reward
 
 
 def _ctf(
-    row: Row, state: Mapping[str, Any], played: str, profile: str, options: RewardOptions | None
+    record: EpisodeRecord,
+    state: Mapping[str, Any],
+    played: str,
+    profile: str,
+    options: RewardOptions | None,
 ) -> Reward:
     gold = FlagDigest(**state["gold"])
-    if is_ours(row) and played == profile:
+    if is_ours(record) and played == profile:
         flags = list(state["agent"]["submitted"])
     else:
         read = _strict_flags if profile == "strict" else _paper_flags
-        flags = read(actions_of(row), row)
+        flags = read(record)
     return (ctf_strict_reward if profile == "strict" else ctf_paper_reward)(flags, gold)
 
 
-_Scored = Callable[[Row, Mapping[str, Any], str, str, "RewardOptions | None"], Reward]
+_Scored = Callable[[EpisodeRecord, Mapping[str, Any], str, str, "RewardOptions | None"], Reward]
 _ENVIRONMENTS: Mapping[str, _Scored] = {"bash": _bash, "sql": _sql, "python": _python, "ctf": _ctf}
 
 
 # -- what the profiles read in an action
 
 
-def _strict_flags(actions: list[str], row: Row) -> list[str]:
+def _strict_flags(record: EpisodeRecord) -> list[str]:
     """Return the flags that actions submit, as the strict profile reads them."""
-    words = [action.split(None, 1) for action in _taken(actions, row)]
+    words = [action.split(None, 1) for action in _actions(record.turns)]
     return [each[1].strip() for each in words if len(each) > 1 and each[0] == "submit"]
 
 
-def _paper_flags(actions: list[str], row: Row) -> list[str]:
+def _paper_flags(record: EpisodeRecord) -> list[str]:
     """Return the flags that actions submit, as InterCode reads them; ``skip`` ends an episode."""
     flags = []
-    for action in _taken(actions, row):
+    for action in _actions(record.turns):
         if action == "skip":
             break
         words = action.partition(" ")[2].split()
@@ -234,15 +257,10 @@ def _paper_flags(actions: list[str], row: Row) -> list[str]:
     return flags
 
 
-def _taken(actions: list[str], row: Row) -> list[str]:
-    """Leave out what was said in turns that ran nothing."""
-    passed = row.get("turn_passed") or [False] * len(actions)
-    return [action for action, p in zip(actions, passed, strict=False) if not p]
+def _actions(turns: Iterable[Turn]) -> list[str]:
+    """Return the actions, without what was said in turns that ran nothing."""
+    return [turn.action for turn in turns if not turn.passed]
 
 
-def _skips(row: Row) -> bool:
-    return "skip" in _taken(row["turn_history"]["actions"], row)
-
-
-def _last(row: Row) -> str:
-    return str(row["turn_history"]["actions"][-1]).strip()
+def _skips(record: EpisodeRecord) -> bool:
+    return "skip" in _actions(record.turns)

@@ -1,6 +1,6 @@
 """Finds the tasks of recorded episodes: named suites, the suites that ids name, our own, data sets.
 
-Reads suites and data sets, each once and only when a row needs it.
+Reads suites and data sets, each once and only when an episode needs it.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.results.reading import RecordedRun, Row, env_of, is_ours
+from pytest_intercode.results.recorded import RecordedRun, is_ours, one_line
 from pytest_intercode.suites.catalogue import (
     bundled_tasks,
     data_folder,
@@ -26,10 +27,10 @@ __all__ = ["TaskFinder", "task_among"]
 
 
 class TaskFinder:
-    """Finds the task of a row.
+    """Finds the task of a recorded episode.
 
     Args:
-        suites: files of suites or rows that the user named; these are looked in first.
+        suites: files of suites or rows that the user named; these are searched first.
         data: a folder laid out as InterCode's ``data/``; by default INTERCODE_DATA, else what
             ``pytest-intercode fetch`` got.
         folder: where the paths in node ids start.
@@ -43,31 +44,31 @@ class TaskFinder:
         self._folder = folder or Path.cwd()
         self._read: dict[tuple[str, str], Sequence[Task]] = {}
 
-    def __call__(self, row: Row) -> Task | None:
-        """Return the task of a row, or None.
+    def __call__(self, record: EpisodeRecord) -> Task | None:
+        """Return the task of an episode, or None.
 
         Raises:
             SuiteError: a named suite is wrong, or not there.
         """
-        for tasks in self._candidates(row):
-            found = task_among(tasks, row)
+        for tasks in self._candidates(record):
+            found = task_among(tasks, record)
             if found is not None:
                 return found
         return None
 
-    def _candidates(self, row: Row) -> Iterator[Sequence[Task]]:
-        env = env_of(row)
+    def _candidates(self, record: EpisodeRecord) -> Iterator[Sequence[Task]]:
+        env = record.task.env
         for path in self._suites:
             yield self._file(path, env)
         if not is_environment(env):
             return
-        path = self._folder / str(row.get("node_id", "")).partition("::")[0]
+        path = self._folder / record.node_id.partition("::")[0]
         if is_suite_file(path) and path.is_file():
             yield self._file(path, env)
-        if row.get("suite") == env:
+        if record.task.suite == env:
             yield self._once("bundled", env, lambda: bundled_tasks(env, env))
-        dataset = dataset_of(str(row.get("dataset", "")))
-        if not is_ours(row) and env == "ctf":
+        dataset = dataset_of(record.task.dataset)
+        if not is_ours(record) and env == "ctf":
             dataset = "ic-ctf"
         if dataset is not None:
             yield self._once("dataset", dataset, lambda: self._dataset(dataset))
@@ -88,18 +89,19 @@ class TaskFinder:
         except ConfigurationError:
             if self._data is not None:
                 raise
-            return ()  # nobody named its data; the row's message says what can be named
+            return ()  # its data were not named; the message says what can be named
 
 
-def task_among(tasks: Iterable[Task], row: Row) -> Task | None:
-    """Return the task of a row; an id alone does not make it, as two suites may share one."""
-    run = RecordedRun([row])
+def task_among(tasks: Iterable[Task], record: EpisodeRecord) -> Task | None:
+    """Return the task of an episode; an id alone does not make it, as two suites may share one."""
+    run = RecordedRun([record])
+    recorded = record.task
     for task in tasks:
-        if run.row_of(task) is None:
+        if run.record_of(task) is None:
             continue
-        if not is_ours(row):
+        if not is_ours(record):
             return task
-        same_query = " ".join(task.query.split()) == " ".join(str(row.get("query", "")).split())
-        if task.id == row["task_id"] and (task.suite == row.get("suite") or same_query):
+        same_query = one_line(task.query) == one_line(recorded.query)
+        if task.id == recorded.id and (task.suite == recorded.suite or same_query):
             return task
     return None

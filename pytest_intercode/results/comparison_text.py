@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_intercode.core.text import aligned, harmless
-from pytest_intercode.results.changes import KINDS, Change, Parting
-from pytest_intercode.results.comparison import Compared, Run
+from pytest_intercode.core.text import aligned, counted, harmless
+from pytest_intercode.results.comparison import KINDS, Change, Compared, Difference, Run
 from pytest_intercode.results.summary import Summary, summarise
 
 __all__ = ["lines"]
@@ -31,12 +30,12 @@ def lines(compared: Compared, *, everything: bool = False) -> list[str]:
     """
     found = [f"before: {_run(compared.before)}", f"after:  {_run(compared.after)}"]
     found += _changes(compared.changes, everything)
-    spoiled = compared.before.spoiled, compared.after.spoiled
-    if any(spoiled):
+    ungraded = compared.before.ungraded, compared.after.ungraded
+    if any(ungraded):
         found += [
             "",
-            f"left out, as the infrastructure spoiled them: {spoiled[0]} {_tries(spoiled[0])} "
-            f"before, {spoiled[1]} after",
+            "left out, as the task or the infrastructure spoiled them: "
+            f"{counted(ungraded[0], 'try', 'tries')} before, {ungraded[1]} after",
         ]
     if compared.verdict.tasks:
         found += ["", *_tables(compared)]
@@ -45,17 +44,10 @@ def lines(compared: Compared, *, everything: bool = False) -> list[str]:
 
 def _run(run: Run) -> str:
     made = summarise(run.tries)
-    told = [
-        f"{made.tasks} {'task' if made.tasks == 1 else 'tasks'}",
-        f"{made.tries} {_tries(made.tries)}",
-    ]
+    said = [counted(made.tasks, "task"), counted(made.tries, "try", "tries")]
     settings = run.settings()
-    told += [f"{name} {settings[name]}" for name in ("agent", "profile") if settings[name]]
-    return harmless(f"{run.path}: {', '.join(told)}")
-
-
-def _tries(count: int) -> str:
-    return "try" if count == 1 else "tries"
+    said += [f"{name} {settings[name]}" for name in ("agent", "profile") if settings[name]]
+    return harmless(f"{run.path}: {', '.join(said)}")
 
 
 # -- the tasks that changed
@@ -86,33 +78,34 @@ def _changes(changes: Sequence[Change], everything: bool) -> list[str]:
 
 def _task(change: Change) -> list[str]:
     name = harmless(f"{change.key.env} {change.key}".strip())
-    told = f"  {name}  {change.before} -> {change.after}"
-    parting = change.parting
-    if parting is None:
-        return [told]
-    return [f"{told}  {_where(parting)}", *(f"      {line}" for line in _sides(parting))]
+    chance = f" (within chance, p {change.p:.2g})" if change.p and change.by_chance else ""
+    line = f"  {name}  {change.before} -> {change.after}{chance}"
+    if change.difference is None:
+        return [line]
+    sides = [f"      {side}" for side in _sides(change.difference)]
+    return [f"{line}  {_where(change.difference)}", *sides]
 
 
-def _where(parting: Parting) -> str:
-    if parting.what == "action":
-        return f"turn {parting.turn}: another action"
-    if parting.what == "observation":
-        return f"turn {parting.turn}: the same action, another observation (not deterministic)"
-    if parting.what == "end":
-        return f"turn {parting.turn}: only one went on"
+def _where(difference: Difference) -> str:
+    if difference.what == "action":
+        return f"turn {difference.turn}: another action"
+    if difference.what == "observation":
+        return f"turn {difference.turn}: the same action, another observation (not deterministic)"
+    if difference.what == "end":
+        return f"turn {difference.turn}: only one went on"
     return "the same actions and observations, graded otherwise"
 
 
-def _sides(parting: Parting) -> list[str]:
-    if parting.what == "nothing":
+def _sides(difference: Difference) -> list[str]:
+    if difference.what == "nothing":
         return []
     same = []
-    if parting.what == "observation":
-        same.append(f"action: {_short(_one_line(parting.action))}")
-    if parting.before is None or parting.after is None:
-        sides = [text and _one_line(text) for text in (parting.before, parting.after)]
+    if difference.what == "observation":
+        same.append(f"action: {_short(_one_line(difference.action))}")
+    if difference.before is None or difference.after is None:
+        sides = [text and _one_line(text) for text in (difference.before, difference.after)]
     else:
-        sides = [*_from_difference(parting.before, parting.after)]
+        sides = [*_from_difference(difference.before, difference.after)]
     before, after = ("(over)" if text is None else _short(text) for text in sides)
     return [*same, f"before: {before}", f"after:  {after}"]
 

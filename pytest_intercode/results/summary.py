@@ -1,13 +1,15 @@
-"""What a run came to: rates, rewards, pass@k and what was spent, for any set of its tries."""
+"""The statistics of a run: rates, rewards, pass@k and what was used up, for any set of tries."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal, TypeAlias
 
-from pytest_intercode.results.tries import Try, by_task
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.results.recorded import is_ours
+from pytest_intercode.results.tries import by_task, key_of
 from pytest_intercode.statistics.rates import (
     Interval,
     bootstrap_mean,
@@ -17,10 +19,13 @@ from pytest_intercode.statistics.rates import (
     wilson,
 )
 
-__all__ = ["HARDNESS", "Summary", "groups", "rank_of_hardness", "summarise"]
+__all__ = ["HARDNESS", "Grouping", "Summary", "groups", "rank_of_hardness", "summarise"]
 
 HARDNESS = ("easy", "medium", "hard", "extra")
 """What the data sets call it, in order."""
+
+Grouping: TypeAlias = Literal["env", "dataset", "hardness", "tag"]
+"""What tries can be grouped by."""
 
 
 def rank_of_hardness(value: str) -> tuple[int, str]:
@@ -30,14 +35,15 @@ def rank_of_hardness(value: str) -> tuple[int, str]:
 
 @dataclass(frozen=True)
 class Summary:
-    """What some tries came to.
+    """The statistics of some tries.
 
     Attributes:
         tasks: how many tasks they are of.
         tries: how many there are.
-        graded: how many of them say something about the agent.
-        spoiled: how many the infrastructure spoiled; they count in nothing below but what was
-            spent.
+        graded: how many of them say something about the agent. The others count in nothing below
+            but ``tokens`` and ``cost``.
+        spoiled: how many the infrastructure spoiled.
+        task_errors: how many a fault of their task spoiled.
         solved: how many solved their task.
         rate: solved over graded; None where none was graded, as in what follows.
         rate_interval: its 95 % interval, Wilson's, with tasks as clusters.
@@ -46,15 +52,16 @@ class Summary:
         pass_at: pass@k, the mean over tasks, for k from 1 to the fewest graded tries of a task.
         pass_hat: pass^k, the same way.
         turns: the mean number of turns.
-        seconds: the mean duration; None where no row tells any.
+        seconds: the mean duration; None in InterCode's results, which do not hold any.
         tokens: all tokens that were used, in and out, by all tries together.
-        cost: what all tries cost together; None where no row tells any.
+        cost: what all tries cost together; None where no price is known.
     """
 
     tasks: int
     tries: int
     graded: int
     spoiled: int
+    task_errors: int
     solved: int
     rate: float | None = None
     rate_interval: Interval | None = None
@@ -68,22 +75,21 @@ class Summary:
     cost: float | None = None
 
 
-def summarise(tries: Iterable[Try]) -> Summary:
-    """Return what tries came to."""
+def summarise(tries: Iterable[EpisodeRecord]) -> Summary:
+    """Return the statistics of tries."""
     tries = list(tries)
     tasks = list(by_task(each for each in tries if each.graded).values())
     graded = [each for task in tasks for each in task]
     solved = sum(each.solved for each in graded)
-    used = [each.row.get("usage") or {} for each in tries]
-    costs = [usage["cost"] for usage in used if usage.get("cost") is not None]
-    tokens = sum(usage.get("input_tokens", 0) + usage.get("output_tokens", 0) for usage in used)
-    seconds = [float(each.row["seconds"]) for each in graded if "seconds" in each.row]
+    costs = [each.usage.cost for each in tries if each.usage.cost is not None]
+    outcomes = Counter(each.outcome for each in tries)
     counts = Counter((len(task), sum(each.solved for each in task)) for task in tasks)
     return Summary(
-        tasks=len({each.key for each in tries}),
+        tasks=len({key_of(each) for each in tries}),
         tries=len(tries),
         graded=len(graded),
-        spoiled=len(tries) - len(graded),
+        spoiled=outcomes["infrastructure-error"],
+        task_errors=outcomes["task-error"],
         solved=solved,
         rate=solved / len(graded) if graded else None,
         rate_interval=_rate_interval(tasks),
@@ -93,37 +99,35 @@ def summarise(tries: Iterable[Try]) -> Summary:
         ),
         pass_at=_by_k(counts, pass_at_k),
         pass_hat=_by_k(counts, pass_hat_k),
-        turns=_mean([_turns(each.row) for each in graded]),
-        seconds=_mean(seconds),
-        tokens=float(tokens),
+        turns=_mean([len(each.turns) for each in graded]),
+        seconds=_mean([each.seconds for each in graded if is_ours(each)]),
+        tokens=float(sum(each.usage.tokens for each in tries)),
         cost=sum(costs) if costs else None,
     )
 
 
-def groups(
-    tries: Iterable[Try], by: Literal["env", "dataset", "hardness", "tag"]
-) -> dict[str, list[Try]]:
-    """Return tries by something that their rows tell, ``-`` where they tell nothing.
+def groups(tries: Iterable[EpisodeRecord], by: Grouping) -> dict[str, list[EpisodeRecord]]:
+    """Return tries by something of their tasks, ``-`` where the tasks do not say it.
 
     Args:
         tries: the tries.
         by: what; of two tags, a try is in both groups.
     """
-    found: dict[str, list[Try]] = {}
+    found: dict[str, list[EpisodeRecord]] = {}
     for each in tries:
-        row = each.row
-        if by == "env":
-            names = [each.key.env]
-        elif by == "tag":
-            names = list(dict.fromkeys(row.get("tags") or ()))
-        else:
-            names = [row.get(by) or ""]
-        for name in names or [""]:
+        task = each.task
+        values = {
+            "env": (task.env,),
+            "dataset": (task.dataset,),
+            "hardness": (task.hardness,),
+            "tag": tuple(dict.fromkeys(task.tags)) or ("",),
+        }
+        for name in values[by]:
             found.setdefault(name or "-", []).append(each)
     return found
 
 
-def _rate_interval(tasks: Sequence[Sequence[Try]]) -> Interval | None:
+def _rate_interval(tasks: Sequence[Sequence[EpisodeRecord]]) -> Interval | None:
     if not tasks:
         return None
     solved = [[each.solved for each in task] for task in tasks]
@@ -144,11 +148,3 @@ def _by_k(
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
-
-
-def _turns(row: Mapping[str, Any]) -> int:
-    taken = (row.get("summary") or {}).get("turns_taken")
-    history = row["turn_history"]
-    return (
-        len(history.get("actions") or history.get("valid_action") or ()) if taken is None else taken
-    )

@@ -1,53 +1,38 @@
-"""The tables at the end of a run, in lines of text and in Markdown. Pure: rows in, lines out."""
+"""The tables at the end of a run, in lines of text and in Markdown. Pure: tries in, lines out."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Sequence
 
+from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import aligned
-from pytest_intercode.results.summary import Summary, groups, rank_of_hardness, summarise
-from pytest_intercode.results.tries import Try
+from pytest_intercode.core.usage import UNSPENT
+from pytest_intercode.results.summary import (
+    Grouping,
+    Summary,
+    groups,
+    rank_of_hardness,
+    summarise,
+)
 from pytest_intercode.statistics.rates import Interval
 
-__all__ = ["KEPT", "detailed_table", "light", "markdown", "summaries", "table"]
-
-KEPT = (
-    *("environment", "dataset", "suite", "task_id", "node_id", "hardness", "tags", "repeat"),
-    *("outcome", "reward", "seconds", "usage", "summary", "profile", "agent"),
-)
-"""What of a row the tables and the statistics need."""
+__all__ = ["detailed_table", "markdown", "summaries", "table"]
 
 _LABELS = ("env", "dataset", "hardness")
 _NUMBERS = (
-    *(
-        "tasks",
-        "tries",
-        "solved",
-        "rate",
-        "95% interval",
-        "reward",
-        "turns",
-        "failed actions",
-        "seconds",
-    ),
+    *("tasks", "tries", "solved", "rate", "95% interval", "reward", "turns"),
+    *("failed actions", "seconds"),
 )
 _SPENT = ("tokens", "cost")  # shown where an agent reports any
-_BY: tuple[Literal["env", "dataset", "hardness", "tag"], ...]
-_BY = ("env", "dataset", "hardness", "tag")
+_BY: tuple[Grouping, ...] = ("env", "dataset", "hardness", "tag")
 
 
-def light(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row without its trajectory and end states, which are most of it."""
-    kept = {name: row[name] for name in KEPT if name in row}
-    return {**kept, "turn_history": {"valid_action": row["turn_history"]["valid_action"]}}
-
-
-def table(tries: Iterable[Try]) -> list[str]:
+def table(tries: Iterable[EpisodeRecord]) -> list[str]:
     """Return the table's lines: one for each environment, dataset and hardness, and a total.
 
-    Rates and means leave out episodes that the infrastructure spoiled; they are named below.
+    Rates and means leave out episodes that a fault of the task or of the infrastructure spoiled;
+    they are named below.
     """
     tries = list(tries)
     lines = aligned(_rows(tries), labels=len(_LABELS))
@@ -58,14 +43,14 @@ def table(tries: Iterable[Try]) -> list[str]:
     return lines
 
 
-def markdown(tries: Iterable[Try]) -> list[str]:
+def markdown(tries: Iterable[EpisodeRecord]) -> list[str]:
     """Return the same table in Markdown, as GitHub shows it in a job's summary."""
     heading, *rows = _rows(list(tries))
     rule = ["---"] * len(_LABELS) + ["---:"] * (len(heading) - len(_LABELS))
     return [f"| {' | '.join(map(_escaped, row))} |" for row in (heading, rule, *rows)]
 
 
-def detailed_table(tries: Iterable[Try]) -> list[str]:
+def detailed_table(tries: Iterable[EpisodeRecord]) -> list[str]:
     """Return all statistics, one line for each environment, dataset, hardness and tag.
 
     With several tries at each task, ``pass@k`` is how likely one of k solves it, and ``pass^k`` how
@@ -91,7 +76,7 @@ def detailed_table(tries: Iterable[Try]) -> list[str]:
     return aligned(rows, labels=2)
 
 
-def summaries(tries: Iterable[Try]) -> dict[str, list[tuple[str, Summary]]]:
+def summaries(tries: Iterable[EpisodeRecord]) -> dict[str, list[tuple[str, Summary]]]:
     """Return the statistics by environment, dataset, hardness and tag, where there are several."""
     tries = list(tries)
     found: dict[str, list[tuple[str, Summary]]] = {}
@@ -103,28 +88,27 @@ def summaries(tries: Iterable[Try]) -> dict[str, list[tuple[str, Summary]]]:
     return found
 
 
-def _rows(tries: list[Try]) -> list[Sequence[str]]:
-    parts: dict[tuple[str, ...], list[Try]] = defaultdict(list)
+def _rows(tries: list[EpisodeRecord]) -> list[Sequence[str]]:
+    parts: dict[tuple[str, ...], list[EpisodeRecord]] = defaultdict(list)
     for each in tries:
-        row = each.row
-        parts[each.key.env, str(row.get("dataset") or ""), row.get("hardness") or "-"].append(each)
+        parts[each.task.env, each.task.dataset, each.task.hardness or "-"].append(each)
     rows = [_row(labels, parts[labels]) for labels in sorted(parts, key=_order)]
     if len(rows) > 1:
         rows.append(_row(("all", "", ""), tries))
     tokens, cost = _spent(tries)
     shown = len(_LABELS) + len(_NUMBERS) + (2 if cost else 1 if tokens else 0)
-    again = any(each.repeat > 1 for each in tries)
-    at = len(_LABELS) + 1  # of the number of tries, which tells nothing where there is one each
+    again = any(each.task.repeat > 1 for each in tries)
+    at = len(_LABELS) + 1  # of the number of tries, which says nothing where each task has one
     return [
         (*row[: at + again], *row[at + 1 : shown])
         for row in [(*_LABELS, *_NUMBERS, *_SPENT), *rows]
     ]
 
 
-def _row(labels: tuple[str, ...], tries: list[Try]) -> tuple[str, ...]:
+def _row(labels: tuple[str, ...], tries: list[EpisodeRecord]) -> tuple[str, ...]:
     made = summarise(tries)
     graded = [each for each in tries if each.graded]
-    actions = [executed for each in graded for executed in _executed(each)]
+    actions = [turn.executed for each in graded for turn in each.turns]
     n = len(graded)
     return (
         *labels,
@@ -137,40 +121,24 @@ def _row(labels: tuple[str, ...], tries: list[Try]) -> tuple[str, ...]:
         f"{len(actions) / n:.1f}" if n else "-",
         f"{actions.count(False) / len(actions):.1%}" if actions else "-",
         _number(made.seconds, 2),
-        f"{sum(map(_tokens, graded)) / n:,.0f}" if n else "-",
-        f"{sum(_cost(each) or 0.0 for each in graded) / n:.4f}" if n else "-",
+        f"{sum(each.usage.tokens for each in graded) / n:,.0f}" if n else "-",
+        f"{sum(each.usage.cost or 0.0 for each in graded) / n:.4f}" if n else "-",
     )
 
 
-def _order(labels: tuple[str, ...]) -> tuple[Any, ...]:
+def _order(labels: tuple[str, ...]) -> tuple[str, str, int, str]:
     env, dataset, hardness = labels
     return env, dataset, *rank_of_hardness(hardness)
 
 
-def _executed(each: Try) -> list[bool]:
-    executed: list[bool] = each.row["turn_history"].get("valid_action") or []
-    return executed
+def _spent(tries: list[EpisodeRecord]) -> tuple[bool, bool]:
+    return any(each.usage.tokens for each in tries), any(each.usage.cost for each in tries)
 
 
-def _tokens(each: Try) -> int:
-    usage = each.row.get("usage") or {}
-    return int(usage.get("input_tokens", 0) + usage.get("output_tokens", 0))
-
-
-def _cost(each: Try) -> float | None:
-    cost: float | None = (each.row.get("usage") or {}).get("cost")
-    return cost
-
-
-def _spent(tries: list[Try]) -> tuple[bool, bool]:
-    return any(map(_tokens, tries)), any(map(_cost, tries))
-
-
-def _bill(tries: list[Try]) -> str:
-    requests = sum((each.row.get("usage") or {}).get("requests", 0) for each in tries)
-    costs = [cost for cost in map(_cost, tries) if cost is not None]
-    cost = f", cost {sum(costs):.4f}" if costs else ""
-    return f"spent: {requests:,} requests, {sum(map(_tokens, tries)):,} tokens{cost}"
+def _bill(tries: list[EpisodeRecord]) -> str:
+    used = sum((each.usage for each in tries), UNSPENT)
+    cost = "" if used.cost is None else f", cost {used.cost:.4f}"
+    return f"spent: {used.requests:,} requests, {used.tokens:,} tokens{cost}"
 
 
 def _percent(value: float | None) -> str:

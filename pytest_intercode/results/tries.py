@@ -1,16 +1,16 @@
-"""What a run came to, read from its rows: which tries count, and of which task each is.
+"""Which episodes of a run count, and of which task each is a try. Pure: records in, records out.
 
-Reads nothing and imports no pytest: rows are given, as the results file has them.
+A try is the record that counts of one episode: of those that were run again, the last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from pytest_intercode.core.record import UNGRADED
+from pytest_intercode.core.record import EpisodeRecord
 
-__all__ = ["TaskKey", "Try", "by_task", "counted", "key_of", "solved"]
+__all__ = ["TaskKey", "by_task", "counted_tries", "key_of", "solved", "task_key"]
 
 _OURS = "::test_solves"
 
@@ -20,7 +20,7 @@ class TaskKey(NamedTuple):
 
     Attributes:
         env: the environment.
-        suite: the suite; in InterCode's own rows, which name none, the dataset.
+        suite: the suite; in InterCode's own results, which name none, the dataset.
         task: the id; of a test function of the user's own, with that function.
     """
 
@@ -32,63 +32,8 @@ class TaskKey(NamedTuple):
         return f"{self.suite}/{self.task}" if self.suite else self.task
 
 
-class Try(NamedTuple):
-    """One episode that counts.
-
-    Attributes:
-        key: its task.
-        repeat: which of the task's tries it is, from 1.
-        outcome: as in the row; of InterCode's own rows, ``solved`` or ``failed`` by the reward.
-        reward: the reward, in [0, 1].
-        row: all of it.
-    """
-
-    key: TaskKey
-    repeat: int
-    outcome: str
-    reward: float
-    row: Mapping[str, Any]
-
-    @property
-    def graded(self) -> bool:
-        """Whether it says something about the agent; faults of task and infrastructure do not."""
-        return self.outcome not in UNGRADED
-
-    @property
-    def solved(self) -> bool:
-        """Whether the agent solved the task."""
-        return self.outcome == "solved"
-
-
-def counted(rows: Iterable[Mapping[str, Any]]) -> list[Try]:
-    """Return the tries that count, in the order of the rows.
-
-    Of a try that was run again, the last row counts.
-    """
-    last: dict[tuple[TaskKey, int], Try] = {}
-    for row in rows:
-        made = _try(row)
-        last.pop((made.key, made.repeat), None)
-        last[made.key, made.repeat] = made
-    return list(last.values())
-
-
-def by_task(tries: Iterable[Try]) -> dict[TaskKey, list[Try]]:
-    """Return the tries of each task, in order of their numbers."""
-    found: dict[TaskKey, list[Try]] = {}
-    for each in tries:
-        found.setdefault(each.key, []).append(each)
-    return {key: sorted(tries, key=lambda each: each.repeat) for key, tries in found.items()}
-
-
-def solved(tries: Iterable[Try]) -> dict[TaskKey, list[bool]]:
-    """Return, for each task with graded tries, whether each of these was solved."""
-    graded = by_task(each for each in tries if each.graded)
-    return {key: [each.solved for each in task] for key, task in graded.items()}
-
-
-def key_of(env: str, suite: str, task: str, node_id: str = "") -> TaskKey:
-    """Return the key of a task, as it is in rows.
+def task_key(env: str, suite: str, task: str, node_id: str = "") -> TaskKey:
+    """Return the key of a task.
 
     Args:
         env: the environment.
@@ -101,15 +46,31 @@ def key_of(env: str, suite: str, task: str, node_id: str = "") -> TaskKey:
     return TaskKey(env, suite, f"{task} ({function})" if own else task)
 
 
-def _try(row: Mapping[str, Any]) -> Try:
-    dataset = str(row.get("dataset") or "")
-    key = key_of(
-        str(row.get("environment") or "").removeprefix("ic_"),
-        str(row.get("suite") or dataset),
-        str(row["task_id"]),
-        str(row.get("node_id") or ""),
-    )
-    if "outcome" in row:
-        return Try(key, int(row.get("repeat", 1)), row["outcome"], float(row["reward"]), row)
-    reward = float((row.get("summary") or {}).get("max_reward") or 0.0)
-    return Try(key, 1, "solved" if reward >= 1 else "failed", reward, row)
+def key_of(record: EpisodeRecord) -> TaskKey:
+    """Return the key of the task that an episode is a try of."""
+    task = record.task
+    return task_key(task.env, task.suite or task.dataset, task.id, record.node_id)
+
+
+def counted_tries(records: Iterable[EpisodeRecord]) -> list[EpisodeRecord]:
+    """Return the tries, in the order of the records that count."""
+    last: dict[tuple[TaskKey, int], EpisodeRecord] = {}
+    for record in records:
+        key = key_of(record), record.task.repeat
+        last.pop(key, None)
+        last[key] = record
+    return list(last.values())
+
+
+def by_task(tries: Iterable[EpisodeRecord]) -> dict[TaskKey, list[EpisodeRecord]]:
+    """Return the tries of each task, in order of their numbers."""
+    found: dict[TaskKey, list[EpisodeRecord]] = {}
+    for each in tries:
+        found.setdefault(key_of(each), []).append(each)
+    return {key: sorted(tries, key=lambda each: each.task.repeat) for key, tries in found.items()}
+
+
+def solved(tries: Iterable[EpisodeRecord]) -> dict[TaskKey, list[bool]]:
+    """Return, for each task with graded tries, whether each of these was solved."""
+    graded = by_task(each for each in tries if each.graded)
+    return {key: [each.solved for each in task] for key, task in graded.items()}

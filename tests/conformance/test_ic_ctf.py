@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.results.writing import read_results
+from pytest_intercode.results.files import read_results
 from pytest_intercode.suites.loader import bundled_folder, load_suite
 from tests.support.thinning import ALL, every
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.results.writing import read_results
+from pytest_intercode.results.files import read_results
 from tests.support.thinning import every, thinned
 
 LAZY = "def act(observation):\n    return 'submit'\n"

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.results.writing import read_results
+from pytest_intercode.results.files import read_results
 from tests.support.thinning import ALL, thinned
 
 PARTS = (1, 2, 3, 4)

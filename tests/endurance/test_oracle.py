@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_intercode.core.task import ENVIRONMENTS, Task
-from pytest_intercode.results.writing import read_results
+from pytest_intercode.results.files import read_results
 from pytest_intercode.suites.loader import bundled_folder, load_suite
 from tests.support.bundled import lacking
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.core.task import Task
-from pytest_intercode.results.writing import read_results
+from pytest_intercode.results.files import read_results
 from tests.support.thinning import ALL
 
 # What golds and setups use, and not every machine has.

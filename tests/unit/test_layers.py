@@ -71,7 +71,7 @@ def test_the_rule_sees_what_it_should(tmp_path: Path) -> None:
     assert ours("pytest_intercode.core.task.Task") == "core.task"
     assert ours("pytest_intercode.suites") == "suites"
     assert ours("pytest.fixture") is None
-    assert layer("plugin.reporter") < layer("results.writing") < layer("core.task")
+    assert layer("plugin.reporter") < layer("results.files") < layer("core.task")
     assert layer("sandboxes.docker.engine") == layer("sandboxes.pool")
 
 

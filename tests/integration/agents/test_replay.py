@@ -143,9 +143,9 @@ def test_an_answer_comes_back_with_its_white_space(
         ("hello\n", "*missing.jsonl:1: not JSON: *"),
         (
             '{"task_id": 1, "turn_history": {"actions": []}}\n{"task_id": 2, "turn_hi',
-            "*missing.jsonl:2: not JSON: * (the last line is torn: its run was killed; delete it)",
+            "*missing.jsonl:2: not JSON: * (the last line is truncated: its run was killed; *)",
         ),
-        ("[" * 100_000, "*missing.jsonl: no results file: it is nested too deeply"),
+        ("[" * 100_000, "*missing.jsonl: not JSON: nested too deeply"),
         ('{"a": {"b": 1}}', "*missing.jsonl, row 0: not a recorded episode: *actions"),
     ],
 )

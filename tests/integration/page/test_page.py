@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import pytest
 
+from pytest_intercode.core.record import EpisodeRecord, Outcome
 from pytest_intercode.page import write
+from pytest_intercode.results.format import from_row
 from tests.support import page_rows
 from tests.support.browser import Browser, chromium
 
@@ -42,13 +45,13 @@ def browser(shared_browser: Browser) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     page = tmp_path_factory.mktemp("page") / "large.html"
-    write(page_rows.run(TASKS), page, "Ten thousand")
+    write(map(from_row, page_rows.run(TASKS)), page, "Ten thousand")
     return page
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs: the second lost task 0, mended task 1, and did task 2 in another way."""
+    """Two runs: the second fails task 0, solves task 1, and does task 0 in another way."""
     page = tmp_path_factory.mktemp("page") / "two.html"
     before = page_rows.run(40)
     after = json.loads(json.dumps(before))
@@ -56,7 +59,8 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
         row["outcome"] = after[number]["outcome"] = "failed" if number == 1 else "solved"
     after[0]["outcome"], after[1]["outcome"] = "failed", "solved"
     after[0]["turn_history"]["actions"][1:1] = ["a step that nobody took before"]
-    write(before, page, "Two", other=after, names=("old", "new"))
+    old, new = (list(map(from_row, rows)) for rows in (before, after))
+    write(old, page, "Two", other=new, names=("old", "new"))
     return page
 
 
@@ -197,7 +201,7 @@ def test_a_link_to_a_task_that_is_not_here(browser: Browser, large: Path) -> Non
 def test_long_texts_are_cut_until_they_are_asked_for(browser: Browser, tmp_path: Path) -> None:
     (row,) = page_rows.run(1)
     row["turn_history"]["observations"][0] = "\n".join(f"line {n}" for n in range(3000))
-    write([row], tmp_path / "page.html", "Long")
+    write([from_row(row)], tmp_path / "page.html", "Long")
     browser.open(tmp_path / "page.html")
     open_in_dialog(browser)
     lines = f"{DIALOG}.querySelector('.observation').textContent.split('\\n').length"
@@ -214,7 +218,7 @@ def test_tries_of_a_task(browser: Browser, tmp_path: Path) -> None:
     rows = page_rows.run(8, repeats=3)
     for row in rows[1:]:
         row["outcome"] = row["outcome"].replace("infrastructure-error", "failed")
-    write(rows, tmp_path / "page.html", "Three tries")
+    write([from_row(row) for row in rows], tmp_path / "page.html", "Three tries")
     browser.open(tmp_path / "page.html")
     assert browser.evaluate(COUNT) == "8 tasks"
     solved = sum(row["outcome"] == "solved" for row in rows[:3])
@@ -232,9 +236,9 @@ def test_two_runs_side_by_side(browser: Browser, two: Path) -> None:
     browser.open(two)
     kind = browser.evaluate("document.querySelector('.verdict strong').textContent")
     assert kind in ("regressed", "improved", "no difference", "too few samples")
-    assert browser.evaluate(IDS)[:2] == ["bash-00000", "sql-00001"]  # what broke, what was mended
+    assert browser.evaluate(IDS)[:2] == ["bash-00000", "sql-00001"]  # worse, better
     changes = browser.evaluate(f"{IN_SIGHT}.map(row => row.querySelector('.change').textContent)")
-    assert changes[:3] == ["broke", "mended", "same"]
+    assert changes[:3] == ["failed now", "solved now", "same"]
     browser.click(".keys a")
     browser.wait(f"{DIALOG}.open")
     parted = browser.evaluate(f"{DIALOG}.querySelector('.part').textContent")
@@ -266,7 +270,7 @@ HOSTILE = {
 }
 
 
-def hostile_rows() -> list[dict[str, Any]]:
+def hostile_records() -> list[EpisodeRecord]:
     rows = page_rows.run(len(HOSTILE), skill=0.0)
     for row, text in zip(rows, HOSTILE.values(), strict=True):
         everywhere = text + MARK
@@ -298,14 +302,15 @@ def hostile_rows() -> list[dict[str, Any]]:
             row["end_state"]["agent"]["output"] = everywhere
             row["end_state"]["gold"]["touched"] = [everywhere]
         row["end_state"]["turn"] = 1
-    rows.append({**rows[0], "task_id": "odd outcome", "outcome": f"{MARK} \x1b[0m"})
     rows.append({**rows[0], "task_id": "odd env", "environment": f"ic_{MARK}"})
-    return rows
+    odd = from_row({**rows[0], "task_id": "odd outcome"})
+    odd = replace(odd, outcome=cast("Outcome", f"{MARK} \x1b[0m"))  # no file can hold it
+    return [*map(from_row, rows), odd]
 
 
 def test_hostile_text_is_only_text(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    rows = hostile_rows()
+    rows = hostile_records()
     write(rows, page, f"A title {HOSTILE['script']} {HOSTILE['ansi']}", other=rows[::-1])
     source = page.read_text(encoding="utf-8")
     assert MARK not in source

@@ -229,7 +229,7 @@ def test_the_first_failure_stops_what_has_not_begun(
     assert 2 <= begun <= 8
     written = len(results(Path("r.jsonl")))
     reported = result.parseoutcomes()["failed"]
-    said = re.search(r"(\d+) episodes? had run ahead and not been reported", result.stdout.str())
+    said = re.search(r"(\d+) episodes? had ended and not been reported", result.stdout.str())
     ended = re.search(r"(\d+) episodes? (?:was|were) running and ended", result.stdout.str())
     assert written == reported + int(said[1] if said else 0)
     assert ended
@@ -265,7 +265,7 @@ def test_ctrl_c_ends_at_once_and_keeps_what_was_over(pytester: pytest.Pytester) 
     assert time.monotonic() - began < 30
     assert process.returncode == pytest.ExitCode.INTERRUPTED
     assert [row["task_id"] for row in results(Path("r.jsonl"))] == ["t1"]
-    assert "1 episode had run ahead and not been reported, with results in" in said
+    assert "1 episode had ended and not been reported, with results in" in said
     assert "4 episodes were running and ended without a result" in said
 
 

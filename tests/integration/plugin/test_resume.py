@@ -72,7 +72,7 @@ def test_only_what_is_missing_is_run(
         [
             "intercode: * resuming 2 episodes of *r.jsonl*",
             "all *3 *1 *33.3%*",
-            "2 episodes of them from the run that is resumed, not run again",
+            "2 episodes reused from the resumed run",
             "3 episodes in *r.jsonl",
         ]
     )
@@ -87,7 +87,7 @@ def test_everything_is_there(pytester: pytest.Pytester, played: Path) -> None:
     assert _taken(played) == []
     assert (pytester.path / "r.jsonl").read_bytes() == before
     result.stdout.fnmatch_lines(
-        ["*failed, reward 0.00 after 1 turns: * (of the run that is resumed, not run again)*"]
+        ["*failed, reward 0.00 after 1 turn: * (reused from the resumed run)*"]
     )
     assert 'failures="2"' in (pytester.path / "j.xml").read_text()
 
@@ -104,7 +104,7 @@ def test_a_torn_line_is_recovered(pytester: pytest.Pytester, played: Path) -> No
     _taken(played)
     result = pytester.runpytest("suite.yaml", AGENT, RESULTS, RESUME)
     assert _taken(played) == ["both", "writes"]
-    result.stdout.fnmatch_lines(["*TornResultsWarning: *r.jsonl:2: the last line is torn*"])
+    result.stdout.fnmatch_lines(["*TornResultsWarning: *r.jsonl:2: the last line is truncated*"])
     rows = results(pytester.path / "r.jsonl")
     assert [row["task_id"] for row in rows] == ["prints", "writes", "both"]
 
@@ -223,4 +223,4 @@ def test_a_killed_run_loses_what_was_running(
     result = pytester.runpytest_subprocess(*command[3:], RESUME)
     result.assert_outcomes(failed=40)
     assert len({row["task_id"] for row in results(path)}) == 40
-    result.stdout.fnmatch_lines([f"{earned} episodes of them from the run that is resumed*"])
+    result.stdout.fnmatch_lines([f"{earned} episodes reused from the resumed run*"])

@@ -85,7 +85,9 @@ def test_a_torn_line_is_left_out_and_told(
     capsys.readouterr()
     assert main(["compare", str(old), str(new)]) == 0
     told = capsys.readouterr()
-    assert told.err.startswith("pytest-intercode: warning: new.jsonl:13: the last line is torn")
+    assert told.err.startswith(
+        "pytest-intercode: warning: new.jsonl:13: the last line is truncated"
+    )
     assert told.err.count("\n") == 1
     assert "as before: 12" in told.out
     assert "too few samples: a drop of 10 points is not excluded; about " in told.out

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.cli import main
-from pytest_intercode.results.reading import read_results
+from pytest_intercode.results.files import read_results
 from tests.conftest import results
 
 
@@ -68,7 +68,7 @@ def test_what_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         "1 row superseded by a later or graded try",
     ]
     assert told.err.splitlines() == [
-        "pytest-intercode: warning: two.jsonl:4: the last line is torn, as its run was killed; "
+        "pytest-intercode: warning: two.jsonl:4: the last line is truncated, as its run was killed; "
         "it is left out",
         "pytest-intercode: warning: these are not shards of one run: profile strict in one.jsonl, "
         "paper in two.jsonl",

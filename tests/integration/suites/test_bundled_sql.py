@@ -11,7 +11,7 @@ import pytest
 
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.sql.gold import writes
-from pytest_intercode.results.writing import read_results
+from pytest_intercode.results.files import read_results
 from pytest_intercode.suites.loader import bundled_folder, load_suite
 
 SUITE = load_suite(bundled_folder("tasks") / "sql.yaml")

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.core.task import ImageSource, Task
-from pytest_intercode.results.writing import read_results
+from pytest_intercode.results.files import read_results
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
 from pytest_intercode.sandboxes.docker.images import Images

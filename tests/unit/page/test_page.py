@@ -14,21 +14,15 @@ from typing import Any
 import pytest
 
 from pytest_intercode.cli import view as command
+from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.page import charts, write
-from pytest_intercode.page.blocks import Blocks
-from pytest_intercode.page.comparison import changes, verdict
-from pytest_intercode.page.endstates import compared
-from pytest_intercode.page.episodes import episode
-from pytest_intercode.page.figures import (
-    Bin,
-    failing_actions,
-    rewards,
-    solved_by_turn,
-    turns,
-)
-from pytest_intercode.page.run import Run, facts
-from pytest_intercode.results.tries import Try, counted
+from pytest_intercode.page.charts import Bin, failing_actions, rewards, solved_by_turn, turns
+from pytest_intercode.page.endstates import Section, end_state_sections
+from pytest_intercode.page.run import Run, changes, facts, verdict
+from pytest_intercode.page.trajectories import Blocks, episode
+from pytest_intercode.results.format import from_row
+from pytest_intercode.results.tries import counted_tries
 from tests.support import page_rows
 
 
@@ -44,11 +38,18 @@ def row(*actions: str, reward: float = 0.0, **more: Any) -> dict[str, Any]:
     return {**made, "outcome": "solved" if reward >= 1 else "failed", **more}
 
 
-def tries(*rows: dict[str, Any]) -> list[Try]:
-    return counted(
-        {**each, "repeat": each.get("repeat") if "repeat" in each else at, "task_id": f"t{at}"}
-        for at, each in enumerate(rows, 1)
+def tries(*rows: dict[str, Any]) -> list[EpisodeRecord]:
+    return counted_tries(
+        from_row({"repeat": at, **each, "task_id": f"t{at}"}) for at, each in enumerate(rows, 1)
     )
+
+
+def compared(given: dict[str, Any]) -> list[Section]:
+    return end_state_sections(from_row(json.loads(json.dumps(given))))
+
+
+def records(tasks: int) -> list[EpisodeRecord]:
+    return [from_row(each) for each in page_rows.run(tasks)]
 
 
 # -- figures
@@ -82,7 +83,8 @@ def test_turns_end_with_whatever_is_longer() -> None:
     found = turns(tries(row(*["ls"] * 50), row("ls")))
     assert found[0] == Bin("1", 1)
     assert found[-1] == Bin("30+", 1)
-    assert turns(tries(row("ls") | {"turn_history": {"actions": []}}))[0] == Bin("0", 1)
+    nothing = row("ls") | {"turn_history": {"actions": []}, "turn_parts": []}
+    assert turns(tries(nothing))[0] == Bin("0", 1)
 
 
 def test_failing_actions_by_their_first_word() -> None:
@@ -246,40 +248,84 @@ def test_rewards_that_were_not_given_are_not_shown() -> None:
     (one,) = tries(row("a", "b", "c", reward=0.5))
     assert [turn.get("reward") for turn in episode(one)["turns"]] == [None, None, 0.5]
     fewer = row("a", "b") | {"turn_history": {"actions": ["a", "b"], "rewards": [0.5]}}
-    (one,) = tries({**fewer, "turn_parts": None})
-    assert [turn.get("reward") for turn in episode(one)["turns"]] == [0.5, None]
+    (one,) = tries({**fewer, "turn_parts": []})
+    assert [turn.get("reward") for turn in episode(one)["turns"]] == [0.5, 0.0]
 
 
 # -- two runs
 
 
-def test_what_became_of_tasks() -> None:
-    def run(*outcomes: str) -> Run:
-        rows = [{**row(), "task_id": f"t{at}", "outcome": o} for at, o in enumerate(outcomes)]
-        return Run.of([each for each in rows if each["outcome"]], "a run")
+def run_of(*outcomes: str, repeats: int = 1) -> Run:
+    """A run of one try for each outcome; of several tries, outcomes follow by task."""
+    found = []
+    for at, outcome in enumerate(outcomes):
+        task, repeat = divmod(at, repeats)
+        if outcome:
+            found.append(row() | {"task_id": f"t{task}", "outcome": outcome, "repeat": repeat + 1})
+    return Run.of(map(from_row, found), "a run")
 
-    spoiled = "infrastructure-error"
-    before = run("solved", "failed", "solved", "solved", "failed", "")
-    after = run("timed-out", "solved", "solved", spoiled, "", "solved")
-    kinds = [each.kind for each in changes(before, after)]
-    assert kinds == ["broke", "mended", "same", "not graded", "only before", "only after"]
+
+def test_what_became_of_tasks() -> None:
+    spoiled, broken = "infrastructure-error", "task-error"
+    before = run_of("solved", "failed", "solved", "solved", "failed", "", "solved")
+    after = run_of("timed-out", "solved", "solved", spoiled, "", "solved", broken)
+    found = changes(before, after)
+    assert [each.kind for each in found] == [
+        *("failed now", "solved now", "same", "not graded"),
+        *("only before", "not graded", "only after"),
+    ]
+    assert found[0].words == "failed now, solved before"
+    assert found[1].words == "solved now, failed before"
     said = verdict(before, after)
     assert said is not None
     assert said.tasks == 3
-    assert verdict(run("solved"), run(spoiled)) is None
+    assert verdict(run_of("solved"), run_of(spoiled)) is None
+
+
+@pytest.mark.parametrize(
+    ("solved_before", "solved_now", "kind", "words"),
+    [
+        (3, 1, "less often", "less often solved, within chance (p 0.52)"),
+        (5, 0, "regressed", "regressed (p 0.0079)"),
+        (0, 2, "more often", "more often solved, within chance (p 0.44)"),
+        (0, 5, "improved", "improved (p 0.0079)"),
+        (2, 2, "same", "same"),
+    ],
+)
+def test_chance_is_not_called_a_change(
+    solved_before: int, solved_now: int, kind: str, words: str
+) -> None:
+    before, after = (
+        run_of(*["solved"] * count, *["failed"] * (5 - count), repeats=5)
+        for count in (solved_before, solved_now)
+    )
+    (change,) = changes(before, after)
+    assert (change.kind, change.words) == (kind, words)
+
+
+def test_the_page_says_which_changes_are_within_chance(tmp_path: Path) -> None:
+    before = run_of("solved", "solved", "solved", "solved", "solved", "solved", repeats=3)
+    after = run_of("solved", "failed", "failed", "solved", "solved", "solved", repeats=3)
+    write(before.tries, tmp_path / "page.html", "Two", other=after.tries)
+    text = (tmp_path / "page.html").read_text("utf-8")
+    assert "Solved less often: 1 task" in text
+    assert "less often solved, within chance (p 0.4)" in text
+    assert "broke" not in text.partition("<style>")[0] + text.partition("</style>")[2]
 
 
 def test_facts_are_what_all_tries_share() -> None:
     rows = [row(agent_arguments={"model": name}, task_id=name) for name in "abcdef"]
     again = {**rows[0], "superseded": True}
-    found = dict(facts(Run.of([again, *rows], "a run")))
+    found = dict(facts(Run.of(map(from_row, [again, *rows]), "a run")))
     assert found["arguments"] == "model=a, model=b, model=c, model=d and 2 more"
     assert found["sandbox"] == "bubblewrap"
     assert found["run again"] == "1 try that the infrastructure had spoiled"
     assert "image" not in found
     assert "feedback" not in found
     rows[0]["turn_parts"] = [{"output": 0.0}, {"output": 1.0}]
-    assert dict(facts(Run.of(rows, "a run")))["feedback"] == "reward after every action"
+    assert (
+        dict(facts(Run.of(map(from_row, rows), "a run")))["feedback"] == "reward after every action"
+    )
 
 
 # -- the file
@@ -343,14 +389,14 @@ def test_rows_of_intercode(tmp_path: Path) -> None:
 def test_a_missing_extra_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'pytest-intercode\[html\]'"):
-        write(page_rows.run(1), tmp_path / "page.html", "A run")
+        write(records(1), tmp_path / "page.html", "A run")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigurationError, match=r"page\.html: the page cannot be written: "):
-        write(page_rows.run(1), tmp_path / "file" / "page.html", "A run")
+    with pytest.raises(ConfigurationError, match=r"page\.html: cannot be written: "):
+        write(records(1), tmp_path / "file" / "page.html", "A run")
     with pytest.raises(ConfigurationError, match="holds no recorded episode, so there is no page"):
         write([], tmp_path / "page.html", "A run")
 
@@ -405,11 +451,11 @@ def test_view_of_two_runs(results: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err == ""
 
 
-def test_view_of_a_torn_file(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_view_of_a_truncated_file(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with results.open("a") as file:
         file.write('{"environment": "ic_ba')
     assert view("run.jsonl") == 0
-    assert "the last line is torn" in capsys.readouterr().err
+    assert "the last line is truncated" in capsys.readouterr().err
 
 
 def test_view_does_not_write_over_the_run(results: Path) -> None:

@@ -16,7 +16,9 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Normaliser, RewardOptions, Task
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.rescoring.rescored import rescore
-from pytest_intercode.results.reading import RecordedRun, read_results
+from pytest_intercode.results.files import read_results
+from pytest_intercode.results.format import from_row, to_row
+from pytest_intercode.results.recorded import RecordedRun
 from pytest_intercode.rewards.bash_strict import BashState, bash_strict_state
 from pytest_intercode.rewards.ctf import FlagDigest
 from pytest_intercode.sandboxes.protocol import Entry
@@ -85,7 +87,7 @@ TASK = Task("t-1", "Find it.", (FLAG,), "ctf", "mine", "mine")
 
 
 def test_the_new_row() -> None:
-    old = wrong()
+    old = to_row(from_row(wrong()))
     new = again(old)
     assert list(new) == [*old, "rescored_from"]
     assert (new["reward"], new["outcome"], new["profile"]) == (0.0, "failed", "strict")
@@ -102,6 +104,13 @@ def test_the_new_row() -> None:
     }
     assert old["reward"] == 1.0  # the caller's rows are left alone
     assert old["turn_history"]["rewards"] == [0.0, 1.0]
+
+
+def test_records_are_taken_as_rows_are() -> None:
+    record = from_row(wrong())
+    done = rescore([record], file="run.jsonl")
+    assert done.rows == rescore([wrong()], file="run.jsonl").rows
+    assert (done.records[0].reward, done.records[0].outcome) == (0.0, "failed")
 
 
 @pytest.mark.parametrize(
@@ -130,9 +139,11 @@ def test_an_error_of_the_agent_keeps_its_reason() -> None:
     assert again(wrong(outcome="agent-error", reason="KeyError: 1"))["reason"] == "KeyError: 1"
 
 
-@pytest.mark.parametrize("more", [{"outcome": "infrastructure-error"}, {"superseded": True}])
+@pytest.mark.parametrize(
+    "more", [{"outcome": "infrastructure-error"}, {"outcome": "task-error"}, {"superseded": True}]
+)
 def test_what_says_nothing_of_the_agent_is_left_alone(more: dict[str, Any]) -> None:
-    spoiled = row(end_state={}, **more)
+    spoiled = to_row(from_row(row(end_state={}, **more)))
     done = rescore([spoiled, row()])
     assert done.rows[0] == spoiled
     assert (done.left, len(done.changes)) == (1, 1)
@@ -201,8 +212,9 @@ def test_two_tasks_of_a_file_with_one_query() -> None:
     other = Task("a-6", "Find it.", ("flag{no}",), "ctf", "a", "a", source="x/ic_ctf.json, row 6")
     mine = replace(other, id="a-7", gold=(FLAG,), source="x/ic_ctf.json, row 7")
     assert again(of_theirs, tasks=[other, mine])["reward"] == 1.0
-    assert RecordedRun([of_theirs]).row_of(other) is None
-    assert RecordedRun([of_theirs]).row_of(mine) is of_theirs
+    record = from_row(of_theirs)
+    assert RecordedRun([record]).record_of(other) is None
+    assert RecordedRun([record]).record_of(mine) is record
 
 
 # -- bash
@@ -233,7 +245,7 @@ def test_recorded_options_count_or_those_of_today() -> None:
         ({"env": "python", "profile": "paper"}, "strict", "python: the strict profile has hidden"),
         ({"env": "bash", "end_state": {"agent": {}}}, "strict", "bash: the recorded end state is "),
         ({"env": "sql", "end_state": {"agent": 3}}, "strict", "sql: the recorded end state is cut"),
-        ({"env": "bash", "end_state": {}}, "strict", "bash: the row holds no end state"),
+        ({"env": "bash", "end_state": {}}, "strict", "bash: the record holds no end state"),
         ({"env": "go"}, "strict", "go: its rewards are not known here"),
     ],
 )
@@ -388,10 +400,10 @@ def test_the_table_and_the_file(folder: Path, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"turn_parts": 3}, "turn_parts is not a list"),
+        ({"turn_parts": 3}, "not a recorded episode: turn_parts is not a list"),
         (
             {"turn_parts": [{"rows": 1.0}, {}], "turn_history": {"actions": ["a", "b"]}},
-            "its rewards are missing",
+            "not a recorded episode: it has turn_parts and no turn_history.rewards",
         ),
     ],
 )
@@ -405,7 +417,7 @@ def test_rows_that_were_run_again_are_not_called_spoiled(
 ) -> None:
     write(folder / "twice.jsonl", row(superseded=True), row())
     assert main(["rescore", "twice.jsonl"]) == 0
-    said = "left as they are: 1, spoiled by the infrastructure or run again"
+    said = "left as they are: 1, not graded or run again"
     assert said in capsys.readouterr().out
 
 
@@ -455,7 +467,7 @@ def test_the_suite_is_found_by_the_node_id(folder: Path) -> None:
         (["my_reward.py"], "my_reward.py:1: not JSON: Expecting value"),
         (["."], ".: cannot be read: it is a folder, a file is needed"),
         (["empty.jsonl"], "empty.jsonl: holds no recorded episode"),
-        (["list.jsonl"], "list.jsonl, row 0: end_state is not an object"),
+        (["list.jsonl"], "list.jsonl, row 0: not a recorded episode: end_state is not an object"),
         (["text.jsonl"], "text.jsonl, row 0: not a recorded episode: reward is not a number"),
         (["loose.jsonl"], "loose.jsonl, row 0: its profile is neither strict nor paper"),
         (["run.jsonl", "--output", "./run.jsonl"], "--output=run.jsonl: this is the run itself; "),
@@ -509,8 +521,11 @@ def test_profile_or_function(folder: Path, capsys: pytest.CaptureFixture[str]) -
     [
         ({"query": 3}, "query is not a string"),
         ({"environment": None}, "environment is not a string"),
-        ({"turn_passed": "no"}, "turn_passed is not a list of true and false"),
-        ({"turn_history": {"actions": [], "thoughts": [1]}}, "turn_history.thoughts is not a "),
+        ({"turn_passed": "no"}, "turn_passed is not a list"),
+        (
+            {"turn_history": {"actions": [], "thoughts": [1]}},
+            r"thoughts\[0\] is not a ",
+        ),
         ({"turn_history": {"actions": [], "rewards": {}}}, "turn_history.rewards is not a list"),
     ],
 )

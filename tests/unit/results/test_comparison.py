@@ -8,10 +8,17 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.results.changes import Parting, changes, parting
-from pytest_intercode.results.comparison import Compared, Run
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.results.comparison import (
+    Compared,
+    Difference,
+    Run,
+    changes,
+    first_difference,
+)
 from pytest_intercode.results.comparison_text import lines
-from pytest_intercode.results.tries import counted
+from pytest_intercode.results.format import from_row
+from pytest_intercode.results.tries import counted_tries
 
 
 def _row(
@@ -35,9 +42,13 @@ def _row(
     }
 
 
+def _counted(rows: Sequence[dict[str, Any]]) -> list[EpisodeRecord]:
+    return counted_tries(map(from_row, rows))
+
+
 def _compared(before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]) -> Compared:
     runs = {"a.jsonl": before, "b.jsonl": after}
-    made = [Run(Path(name), counted(rows)) for name, rows in runs.items()]
+    made = [Run(Path(name), _counted(rows)) for name, rows in runs.items()]
     return Compared(*made, level=0.05, smallest=0.1)
 
 
@@ -69,8 +80,24 @@ _S, _F, _I = "solved", "failed", "infrastructure-error"
     ],
 )
 def test_kinds(before: list[str], after: list[str], kind: str) -> None:
-    found = changes(counted(_repeats("t", *before)), counted(_repeats("t", *after)))
+    found = changes(_counted(_repeats("t", *before)), _counted(_repeats("t", *after)))
     assert [each.kind for each in found] == [kind]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "p"),
+    [
+        ([_S], [_F], None),
+        ([_S], [_S], None),
+        ([_S, _S, _S], [_S, _F, _F], 0.4),
+        ([_S] * 5, [_F] * 5, 2 / 252),
+        ([_S, _I], [_F], None),
+    ],
+)
+def test_how_likely_chance_is(before: list[str], after: list[str], p: float | None) -> None:
+    (change,) = changes(_counted(_repeats("t", *before)), _counted(_repeats("t", *after)))
+    assert change.p == (None if p is None else pytest.approx(p))
+    assert change.by_chance is (p == 0.4)
 
 
 _LS, _CAT = ("ls", "notes"), ("cat notes", "milk")
@@ -79,18 +106,23 @@ _LS, _CAT = ("ls", "notes"), ("cat notes", "milk")
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        ([_LS, _CAT], [_LS, ("rm notes", "")], Parting(2, "action", "cat notes", "rm notes")),
-        ([_LS, _CAT], [("ls", "other"), _CAT], Parting(1, "observation", "notes", "other", "ls")),
-        ([_LS, _CAT], [_LS], Parting(2, "end", "cat notes", None)),
-        ([], [_LS], Parting(1, "end", None, "ls")),
-        ([_LS, _CAT], [_LS, _CAT], Parting(0, "nothing", None, None)),
-        ([("ls", "notes")], [("ls\n", "notes\n")], Parting(0, "nothing", None, None)),
+        ([_LS, _CAT], [_LS, ("rm notes", "")], Difference(2, "action", "cat notes", "rm notes")),
+        (
+            [_LS, _CAT],
+            [("ls", "other"), _CAT],
+            Difference(1, "observation", "notes", "other", "ls"),
+        ),
+        ([_LS, _CAT], [_LS], Difference(2, "end", "cat notes", None)),
+        ([], [_LS], Difference(1, "end", None, "ls")),
+        ([_LS, _CAT], [_LS, _CAT], Difference(0, "nothing", None, None)),
+        ([("ls", "notes")], [("ls\n", "notes\n")], Difference(0, "nothing", None, None)),
     ],
 )
-def test_where_they_part(
-    before: list[tuple[str, str]], after: list[tuple[str, str]], expected: Parting
+def test_where_they_differ_first(
+    before: list[tuple[str, str]], after: list[tuple[str, str]], expected: Difference
 ) -> None:
-    assert parting(_row("t", turns=before), _row("t", turns=after)) == expected
+    old, new = (from_row(_row("t", turns=turns)) for turns in (before, after))
+    assert first_difference(old, new) == expected
 
 
 def test_a_row_without_observations_and_one_of_react() -> None:
@@ -100,14 +132,14 @@ def test_a_row_without_observations_and_one_of_react() -> None:
         "task_id": "t",
         "turn_history": {"actions": ["execute[SELECT 1]"], "thoughts": ["one"]},
     }
-    assert parting(mine, react).what == "nothing"
+    assert first_difference(from_row(mine), from_row(react)).what == "nothing"
 
 
 def test_the_tries_that_are_shown_are_those_that_changed() -> None:
     before = [_row("t", _S, [("same", "")], repeat=1), _row("t", _S, [("good", "")], repeat=2)]
     after = [_row("t", _S, [("same", "")], repeat=1), _row("t", _F, [("bad", "")], repeat=2)]
-    (change,) = changes(counted(before), counted(after))
-    assert change.parting == Parting(1, "action", "good", "bad")
+    (change,) = changes(_counted(before), _counted(after))
+    assert change.difference == Difference(1, "action", "good", "bad")
 
 
 def test_the_text() -> None:
@@ -152,7 +184,7 @@ def test_the_text() -> None:
             "",
             "not graded: 1 (bash/spoiled)",
             "",
-            "left out, as the infrastructure spoiled them: 1 try before, 0 after",
+            "left out, as the task or the infrastructure spoiled them: 1 try before, 0 after",
             "",
             "by        value  tasks    rate before          after  points  reward before  after",
             "env       bash       3  66.7% (21-94)  66.7% (21-94)    +0.0          0.833  0.833",

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.results.format import from_row
 from pytest_intercode.results.summary import groups, summarise
-from pytest_intercode.results.tries import Try, counted
+from pytest_intercode.results.tries import counted_tries, key_of
 from pytest_intercode.statistics.rates import bootstrap_mean, wilson
 
 
@@ -29,8 +31,8 @@ def _row(task: str, outcome: str = "solved", repeat: int = 1, **more: Any) -> di
     }
 
 
-def _tries(*rows: dict[str, Any]) -> list[Try]:
-    return counted(rows)
+def _tries(*rows: dict[str, Any]) -> list[EpisodeRecord]:
+    return counted_tries(map(from_row, rows))
 
 
 def test_one_try_a_task() -> None:
@@ -76,6 +78,11 @@ def test_infrastructure_counts_in_nothing_but_what_was_spent() -> None:
     assert (made.tokens, made.cost) == (30, 1.0)
 
 
+def test_a_task_error_is_not_the_infrastructures() -> None:
+    made = summarise(_tries(_row("a"), _row("b", "task-error"), _row("c", "infrastructure-error")))
+    assert (made.graded, made.spoiled, made.task_errors, made.rate) == (1, 1, 1, 1.0)
+
+
 def test_a_spoiled_try_lowers_k_and_not_the_rate() -> None:
     made = summarise(
         _tries(
@@ -114,10 +121,12 @@ def test_groups() -> None:
     tries = _tries(
         _row("a", tags=["x", "y"]),
         _row("b", tags=["y"], hardness="", environment="ic_sql"),
-        _row("c", tags=[], hardness="hard", dataset=None),
+        _row("c", tags=[], hardness="hard", dataset=""),
     )
     found = {
-        by: {name: [each.key.task for each in those] for name, those in groups(tries, by).items()}
+        by: {
+            name: [key_of(each).task for each in those] for name, those in groups(tries, by).items()
+        }
         for by in ("env", "dataset", "hardness", "tag")
     }
     assert found == {

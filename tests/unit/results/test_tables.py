@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
-from pytest_intercode.results.tables import detailed_table, light, markdown, table
-from pytest_intercode.results.tries import counted
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.results.format import from_row
+from pytest_intercode.results.tables import detailed_table, markdown, table
+from pytest_intercode.results.tries import counted_tries
 
 _numbers = itertools.count()
 
@@ -23,13 +26,17 @@ def _row(
         "outcome": outcome,
         "reward": 1.0 if outcome == "solved" else 0.0,
         "seconds": 1.0,
-        "turn_history": {"valid_action": executed},
+        "turn_history": {"actions": ["ls"] * len(executed), "valid_action": executed},
         **more,
     }
 
 
+def _counted(rows: Iterable[dict[str, Any]]) -> list[EpisodeRecord]:
+    return counted_tries(map(from_row, rows))
+
+
 def _table(*rows: dict[str, Any]) -> list[str]:
-    return table(counted({**row, "task_id": str(at)} for at, row in enumerate(rows)))
+    return table(_counted({**row, "task_id": str(at)} for at, row in enumerate(rows)))
 
 
 def _cells(line: str) -> list[str]:
@@ -93,6 +100,12 @@ def test_infrastructure_never_counts_against_the_agent() -> None:
     assert lines[-1] == "outcomes: 3 infrastructure-error, 1 solved, 1 failed"
 
 
+def test_a_task_error_never_counts_against_the_agent() -> None:
+    lines = _table(_row(), _row(outcome="task-error", executed=[], seconds=99.0))
+    assert _cells(lines[1]) == _cells("bash set - 2 1 100.0% 21-100% 1.000 1.0 0.0% 1.00")
+    assert lines[-1] == "outcomes: 1 solved, 1 task-error"
+
+
 def test_nothing_was_graded() -> None:
     lines = _table(_row(outcome="infrastructure-error", executed=[]))
     assert _cells(lines[1]) == _cells("bash set - 1 0 - - - - - -")
@@ -109,7 +122,7 @@ def test_columns_line_up() -> None:
 
 def test_markdown_is_the_same_table() -> None:
     rows = [_row("a|b", "easy"), _row("a|b", "hard", "failed")]
-    lines = markdown(counted(rows))
+    lines = markdown(_counted(rows))
     assert lines[0].startswith("| env | dataset | hardness | tasks | solved | rate |")
     assert lines[1].startswith("| --- | --- | --- | ---: |")
     assert lines[2].startswith("| bash | a\\|b | easy | 1 | 1 | 100.0% | 21-100% |")
@@ -118,26 +131,27 @@ def test_markdown_is_the_same_table() -> None:
 
 def test_tries_are_told_from_tasks() -> None:
     rows = [{**_row(outcome=each), "task_id": "t", "repeat": n} for n, each in _THREE]
-    assert _cells(table(counted(rows))[0])[3:6] == ["tasks", "tries", "solved"]
-    assert _cells(table(counted(rows))[1])[3:7] == ["1", "3", "2", "66.7%"]
-    assert _cells(detailed_table(counted(rows))[1])[:4] == ["all", "1", "3", "66.7%"]
-    assert _cells(detailed_table(counted(rows))[1])[5:8] == ["66.7%", "100.0%", "0.0%"]
+    assert _cells(table(_counted(rows))[0])[3:6] == ["tasks", "tries", "solved"]
+    assert _cells(table(_counted(rows))[1])[3:7] == ["1", "3", "2", "66.7%"]
+    assert _cells(detailed_table(_counted(rows))[1])[:4] == ["all", "1", "3", "66.7%"]
+    assert _cells(detailed_table(_counted(rows))[1])[5:8] == ["66.7%", "100.0%", "0.0%"]
 
 
 _THREE = ((1, "solved"), (2, "failed"), (3, "solved"))
 
 
-def test_what_is_kept_of_a_row_makes_the_same_tables() -> None:
+def test_records_without_trajectory_make_the_same_tables() -> None:
     rows = [_row("a", tags=["x"], usage={"input_tokens": 3}), _row("b", "hard", "failed")]
-    lights = [light({**row, "end_state": {"agent": "much"}}) for row in rows]
-    assert "end_state" not in lights[0]
-    assert table(counted(lights)) == table(counted(rows))
-    assert detailed_table(counted(lights)) == detailed_table(counted(rows))
+    full = _counted({**row, "end_state": {"agent": "much"}} for row in rows)
+    bare = [record.without_trajectory() for record in full]
+    assert not bare[0].state
+    assert table(bare) == table(full)
+    assert detailed_table(bare) == detailed_table(full)
 
 
 def test_one_try_has_no_pass_at_k() -> None:
     rows = [_row("a", "easy", tags=["x", "y"]), _row("a", "hard", "failed", tags=["x"])]
-    heading, *lines = map(_cells, detailed_table(counted(rows)))
+    heading, *lines = map(_cells, detailed_table(_counted(rows)))
     assert heading[:5] == ["by", "value", "tasks", "tries", "rate"]
     assert not [cell for cell in heading if "pass" in cell]
     assert [line[:2] for line in lines] == [

@@ -1,4 +1,4 @@
-"""Which tries of a run count, and files that end in a torn line."""
+"""Which tries of a run count, and files that end in a truncated line."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.results.reading import read_results
-from pytest_intercode.results.tries import by_task, counted
+from pytest_intercode.results.files import read_results
+from pytest_intercode.results.format import from_row
+from pytest_intercode.results.tries import by_task, counted_tries, key_of
 
 
 def _row(task: str = "t", outcome: str = "solved", **more: Any) -> dict[str, Any]:
@@ -26,6 +28,10 @@ def _row(task: str = "t", outcome: str = "solved", **more: Any) -> dict[str, Any
     }
 
 
+def _counted(rows: list[dict[str, Any]]) -> list[EpisodeRecord]:
+    return counted_tries(map(from_row, rows))
+
+
 # -- tries
 
 
@@ -36,8 +42,8 @@ def test_the_last_row_of_a_try_counts() -> None:
         _row("a", repeat=1),
         _row("a", "failed", repeat=2),
     ]
-    tries = counted(rows)
-    assert [(each.key.task, each.repeat, each.outcome) for each in tries] == [
+    tries = _counted(rows)
+    assert [(key_of(each).task, each.task.repeat, each.outcome) for each in tries] == [
         ("b", 1, "solved"),
         ("a", 1, "solved"),
         ("a", 2, "failed"),
@@ -46,8 +52,8 @@ def test_the_last_row_of_a_try_counts() -> None:
 
 
 def test_tries_are_in_order_of_their_numbers() -> None:
-    tries = counted([_row(repeat=3), _row(repeat=1), _row(repeat=2)])
-    assert [each.repeat for each in next(iter(by_task(tries).values()))] == [1, 2, 3]
+    tries = _counted([_row(repeat=3), _row(repeat=1), _row(repeat=2)])
+    assert [each.task.repeat for each in next(iter(by_task(tries).values()))] == [1, 2, 3]
 
 
 def test_a_test_of_ones_own_is_another_try() -> None:
@@ -56,25 +62,34 @@ def test_a_test_of_ones_own_is_another_try() -> None:
         _row(node_id="intercode/bash::test_solves[t-2]"),
         _row(node_id="test_mine.py::test_mine[t]"),
     ]
-    assert [each.key.task for each in counted(rows)] == ["t", "t (test_mine.py::test_mine)"]
+    assert [key_of(each).task for each in _counted(rows)] == ["t", "t (test_mine.py::test_mine)"]
 
 
 def test_rows_of_intercode() -> None:
     rows = [
-        {"task_id": n, "dataset": "d", "environment": "ic_sql", "summary": {"max_reward": reward}}
+        {
+            "task_id": n,
+            "dataset": "d",
+            "environment": "ic_sql",
+            "turn_history": {"actions": []},
+            "summary": {"max_reward": reward},
+        }
         for n, reward in ((0, 1.0), (1, 0.5), (2, None))
     ]
-    tries = counted(rows)
-    assert [(each.key.suite, each.key.task, each.outcome, each.reward) for each in tries] == [
+    tries = _counted(rows)
+    assert [
+        (key_of(each).suite, key_of(each).task, each.outcome, each.reward) for each in tries
+    ] == [
         ("d", "0", "solved", 1.0),
         ("d", "1", "failed", 0.5),
         ("d", "2", "failed", 0.0),
     ]
     assert all(each.graded for each in tries)
-    assert not counted([_row(outcome="infrastructure-error")])[0].graded
+    assert not _counted([_row(outcome="infrastructure-error")])[0].graded
+    assert not _counted([_row(outcome="task-error")])[0].graded
 
 
-# -- torn lines
+# -- truncated lines
 
 LINE = json.dumps(_row()).encode()
 
@@ -91,14 +106,14 @@ LINE = json.dumps(_row()).encode()
         (LINE + b"\n" + '{"environment": "ü'.encode()[:-1], 1, 2),
     ],
 )
-def test_a_torn_line_is_left_out(
+def test_a_truncated_line_is_left_out(
     tmp_path: Path, content: bytes, rows: int, number: int | None
 ) -> None:
     path = tmp_path / "r.jsonl"
     path.write_bytes(content)
     said: list[str] = []
-    assert len(read_results(path, torn=said.append)) == rows
-    expected = f"{path}:{number}: the last line is torn, as its run was killed; it is left out"
+    assert len(read_results(path, warn=said.append)) == rows
+    expected = f"{path}:{number}: the last line is truncated, as its run was killed; it is left out"
     assert said == ([expected] if number else [])
     if number:
         with pytest.raises(ConfigurationError):
@@ -113,26 +128,26 @@ def test_a_torn_line_is_left_out(
         b"notes\nof mine",
     ],
 )
-def test_what_is_not_torn(tmp_path: Path, content: bytes) -> None:
+def test_what_is_not_truncated(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "r.jsonl"
     path.write_bytes(content)
     said: list[str] = []
     try:
-        read_results(path, torn=said.append)
+        read_results(path, warn=said.append)
     except ConfigurationError as error:
         said.append(str(error).partition("not JSON")[1])
     assert said in ([], ["not JSON"])
 
 
-def test_intercodes_own_file_is_not_torn(tmp_path: Path) -> None:
+def test_intercodes_own_file_is_not_truncated(tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_text(json.dumps({"0": _row(), "1": _row()}, indent=1))
     said: list[str] = []
-    assert len(read_results(path, torn=said.append)) == 2
+    assert len(read_results(path, warn=said.append)) == 2
     assert said == []
 
 
-# -- rows that somebody has edited
+# -- rows that were edited by hand
 
 
 @pytest.mark.parametrize(

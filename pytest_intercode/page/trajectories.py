@@ -1,0 +1,221 @@
+"""What the page's script reads: the index of tasks, and the trajectories, packed in blocks.
+
+Both are JSON with gzip and as base64; the page opens a block when one of its episodes is looked at.
+What is packed can neither end the script element that holds it nor be run: it is letters, digits
+and three signs.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from pytest_intercode.core.record import OUTCOMES, EpisodeRecord
+from pytest_intercode.core.turn import Turn
+from pytest_intercode.core.usage import Usage
+from pytest_intercode.page.endstates import end_state_sections
+from pytest_intercode.page.run import CHANGES, Run, changes
+from pytest_intercode.results.recorded import is_ours
+
+__all__ = ["Blocks", "Place", "episode", "index_of", "packed"]
+
+_SIZE = 192 * 1024  # characters of JSON, from which on a block is full
+_LONGEST_QUERY = 1000
+
+
+# -- the index
+
+
+class _Names:
+    """Numbers names in the order in which they come."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self.numbers = {name: at for at, name in enumerate(names)}
+
+    def number(self, name: str) -> int:
+        return self.numbers.setdefault(name, len(self.numbers))
+
+
+def index_of(runs: Sequence[Run], blocks: Blocks) -> dict[str, Any]:
+    """Return the index, having put every trajectory into ``blocks``.
+
+    Each task is ``[id, env, suite, hardness, [tag...], query, [try...] of each run...]`` and, where
+    there are two runs, its change and that in words; each try is ``[number, outcome, reward, turns,
+    seconds, block, index]``. Envs, suites, hardness, tags, outcomes and changes are numbers into
+    the lists of their names.
+    """
+    outcomes, envs, suites, hardness, tags = (
+        _Names(OUTCOMES),
+        _Names(),
+        _Names(),
+        _Names(),
+        _Names(),
+    )
+    found = [run.tasks() for run in runs]
+    changed = {each.key: each for each in changes(*runs)} if len(runs) == 2 else {}
+    tasks = []
+    for key in dict.fromkeys(key for tries in found for key in tries):
+        task = next(tries[key][0].task for tries in found if key in tries)
+        tasks.append(
+            [
+                key.task,
+                envs.number(key.env),
+                suites.number(key.suite),
+                hardness.number(task.hardness or "-"),
+                [tags.number(tag) for tag in task.tags],
+                task.query[:_LONGEST_QUERY],
+                *([_try(each, outcomes, blocks) for each in tries.get(key, ())] for tries in found),
+                *([CHANGES.index(changed[key].kind), changed[key].words] if changed else []),
+            ]
+        )
+    blocks.close()
+    return {
+        "runs": [run.name for run in runs],
+        "outcomes": [*outcomes.numbers],
+        "envs": [*envs.numbers],
+        "suites": [*suites.numbers],
+        "hardness": [*hardness.numbers],
+        "tags": [*tags.numbers],
+        "changes": [*CHANGES],
+        "tasks": tasks,
+    }
+
+
+def _try(each: EpisodeRecord, outcomes: _Names, blocks: Blocks) -> list[Any]:
+    return [
+        each.task.repeat,
+        outcomes.number(each.outcome),
+        round(each.reward, 4),
+        len(each.turns),
+        each.seconds if is_ours(each) else None,
+        *blocks.add(episode(each)),
+    ]
+
+
+# -- a trajectory
+
+
+def episode(record: EpisodeRecord) -> dict[str, Any]:
+    """Return what the page shows of an episode; what is empty is left out."""
+    last = len(record.turns) - 1
+    return _filled(
+        {
+            "query": record.task.query,
+            "outcome": record.outcome,
+            "reward": record.reward,
+            "parts": record.parts,
+            "reason": record.reason,
+            "detail": record.detail,
+            "log": record.log,
+            "seconds": record.seconds if is_ours(record) else None,
+            "usage": _usage(record.usage),
+            "left": list(record.left_behind),
+            "attempts": list(record.attempts),
+            "node": record.node_id,
+            "image": record.image,
+            "max_turns": record.max_turns or None,
+            "turns": [
+                _turn(turn, graded=not is_ours(record) or at == last)
+                for at, turn in enumerate(record.turns)
+            ],
+            "state": end_state_sections(record),
+        }
+    )
+
+
+def _turn(turn: Turn, *, graded: bool) -> dict[str, Any]:
+    """Return what the page shows of a turn; no reward where the state was not graded."""
+    timed = turn.seconds or turn.agent_seconds
+    return _filled(
+        {
+            "action": turn.action,
+            "observation": turn.observation,
+            "thought": turn.thought,
+            "executed": turn.executed,
+            "reward": turn.reward if graded or turn.reward or turn.parts else None,
+            "seconds": turn.seconds if timed else None,
+            "thinking": turn.agent_seconds if timed else None,
+            "passed": turn.passed or None,
+            "answer": turn.answer,
+            "log": turn.log,
+            "parts": turn.parts,
+            "usage": _usage(turn.usage),
+        }
+    )
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    """Return what was used up, without what was not counted."""
+    return {name: value for name, value in asdict(usage).items() if value}
+
+
+def _filled(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value not in (None, "", [], {})}
+
+
+# -- blocks
+
+
+class Place(NamedTuple):
+    """Where an episode lies: the number of its block, and its number there."""
+
+    block: int
+    at: int
+
+
+class Blocks:
+    """Collects episodes into blocks; ``texts`` holds those that are full, after :meth:`close`."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._open: list[str] = []
+        self._size = 0
+
+    def add(self, episode: dict[str, Any]) -> Place:
+        """Add an episode and say where it will be."""
+        place = Place(len(self.texts), len(self._open))
+        text = _json(episode)
+        self._open.append(text)
+        self._size += len(text)
+        if self._size >= _SIZE:
+            self.close()
+        return place
+
+    def close(self) -> None:
+        """Pack what is not packed yet."""
+        if self._open:
+            self.texts.append(_pack(f"[{','.join(self._open)}]"))
+        self._open, self._size = [], 0
+
+
+def packed(value: Any) -> str:
+    """Return a value as the page reads it."""
+    return _pack(_json(value))
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    except ValueError:  # Python reads and writes NaN, which is no JSON
+        return _json(_finite(value))
+
+
+def _finite(value: Any) -> Any:
+    """Return a value without the numbers that JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return value
+
+
+def _pack(text: str) -> str:
+    # Without the time, so that the same run gives the same page.
+    return base64.b64encode(gzip.compress(text.encode("ascii"), 6, mtime=0)).decode("ascii")
