@@ -60,7 +60,7 @@ def to_row(record: EpisodeRecord) -> dict[str, Any]:
     extra = dict(record.extra)
     more_columns = extra.pop("turn_history", {})
     row = {
-        "environment": f"ic_{task.env}",
+        "environment": f"ic_{task.env}" if task.env else "",
         "dataset": task.dataset,
         "task_id": task.id,
         "query": task.query,

@@ -289,6 +289,25 @@ def test_infrastructure_is_never_a_pass(
     by_rate.stdout.fnmatch_lines([said])
 
 
+def test_a_fault_of_a_task_is_named_and_does_not_count(
+    pytester: pytest.Pytester, run: Run, baseline: Callable[..., str]
+) -> None:
+    option = baseline("OnlyPrints")
+    with (pytester.path / "conftest.py").open("a") as file:
+        file.write(
+            BROKEN.replace("SandboxError", "GoldError").replace('== "writes"', '== "prints"')
+        )
+    by_rate = run("Solver", "--intercode-fail-under=0.1")
+    by_rate.assert_outcomes(passed=2, errors=1)
+    assert _exit(by_rate) is pytest.ExitCode.OK
+    said = "gate: not counted: 1 task has an error of its own (suite/prints)"
+    by_rate.stdout.fnmatch_lines([said, "gate: the rate, 100.0%, reaches 10.0% (2 of 2 solved*"])
+    by_tasks = run("Solver", option)
+    assert _exit(by_tasks) is pytest.ExitCode.TESTS_FAILED  # an item that was solved has an ERROR
+    by_tasks.stdout.fnmatch_lines([said])
+    assert "inconclusive" not in by_tasks.stdout.str()
+
+
 # -- the summary of a job
 
 

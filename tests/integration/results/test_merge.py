@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from pytest_intercode.cli import main
-from pytest_intercode.results.files import read_results
+from pytest_intercode.results.files import read_records
+from pytest_intercode.results.format import from_row
 from tests.conftest import results
 
 
@@ -68,8 +69,8 @@ def test_what_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         "1 row superseded by a later or graded try",
     ]
     assert told.err.splitlines() == [
-        "pytest-intercode: warning: two.jsonl:4: the last line is truncated, as its run was killed; "
-        "it is left out",
+        "pytest-intercode: warning: two.jsonl:4: the last line is truncated, as its run was "
+        "killed; it is left out",
         "pytest-intercode: warning: these are not shards of one run: profile strict in one.jsonl, "
         "paper in two.jsonl",
     ]
@@ -86,7 +87,7 @@ def test_gzip_and_intercodes_own() -> None:
     row = {"task_id": 3, "turn_history": {"actions": []}, "summary": {"max_reward": 1.0}}
     Path("theirs.json.gz").write_bytes(gzip.compress(json.dumps({"0": row}).encode()))
     assert main(["merge", "out.jsonl.gz", "theirs.json.gz"]) == 0
-    assert read_results(Path("out.jsonl.gz")) == [row]
+    assert read_records(Path("out.jsonl.gz")) == [from_row(row)]
 
 
 def test_the_output_is_whole_or_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
