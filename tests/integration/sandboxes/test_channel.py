@@ -397,6 +397,14 @@ def test_timeout_spares_earlier_jobs(sandbox: AttachedSandbox) -> None:
     assert sandbox.settle(SOON) == b"survived\n"
 
 
+def test_timeout_spares_what_earlier_jobs_start_meanwhile(sandbox: AttachedSandbox) -> None:
+    said(sandbox, f"({GO}; sleep 1000) &")
+    started = "until grep -qs 1000 /proc/[0-9]*/cmdline; do sleep 0.02; done"
+    assert sandbox.run(f"touch /tmp/go; {started}; sleep 999", 2.0).ended == "timeout"
+    sleeping = "cat /proc/[0-9]*/comm | grep -cx sleep"  # the job's, and not the action's
+    assert sandbox.admin(sleeping, SOON) == (0, b"1\n")
+
+
 def test_bomb_of_an_earlier_action(launch: Launch) -> None:
     sandbox = launch(limits=Limits(pids=128))
     said(sandbox, "x=kept")

@@ -305,7 +305,7 @@ def test_a_start_that_fails_is_told_to_one_who_waits(threads: ThreadPoolExecutor
     pool.close()
 
 
-def test_a_start_ahead_that_fails_is_told_to_nobody_and_tried_again_when_asked_for() -> None:
+def test_an_early_start_that_fails_is_no_error_and_tried_again_when_asked_for() -> None:
     machine = Machine(starters=1)
     machine.problems = [SandboxError("not told")]
     pool = Pool(machine)
@@ -324,7 +324,7 @@ def test_a_start_ahead_that_fails_is_told_to_nobody_and_tried_again_when_asked_f
     pool.close()
 
 
-def test_close_tells_who_waits_at_once_and_ends_what_is_on_its_way() -> None:
+def test_close_fails_orders_at_once_and_ends_starts() -> None:
     machine = Machine(starters=2)
     pool = Pool(machine)
     pool.expect([C, C])
@@ -380,7 +380,7 @@ def test_a_cancelled_order_gives_its_sandbox_to_the_next() -> None:
     assert machine.left == machine.boxes[:1]
 
 
-def test_what_nobody_wants_any_more_is_given_back() -> None:
+def test_what_is_expected_no_more_is_closed() -> None:
     machine = Machine(starters=1)
     pool = Pool(machine)
     order = pool.order(A)
@@ -390,7 +390,7 @@ def test_what_nobody_wants_any_more_is_given_back() -> None:
     pool.close()
 
 
-def test_ctrl_c_while_waiting_takes_the_order_back() -> None:
+def test_ctrl_c_while_waiting_cancels_the_order() -> None:
     machine = Machine(starters=1)
     pool = Pool(machine)
     machine.hold()
@@ -435,7 +435,7 @@ def test_a_pool_that_waits_for_a_slot_closes(tmp_path: Path) -> None:
     others.give_back(slot)
 
 
-def test_slots_whose_folder_is_gone_are_told(tmp_path: Path) -> None:
+def test_slots_whose_folder_is_gone_are_an_error(tmp_path: Path) -> None:
     slots = Slots(tmp_path / "slots", 1)
     pool = Pool(Machine(), slots=slots)
     pool.acquire(A).close()
