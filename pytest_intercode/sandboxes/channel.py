@@ -316,23 +316,26 @@ class Channel:
         marker = secrets.token_hex(16).encode()
         self._send(b"M " + marker)
         window = bytearray()
+        found = False
         limit = time.monotonic() + _PATIENCE + 25
         while time.monotonic() < limit:
             for chunk in self._transport.receive(1.0):
                 if chunk.stream == "answers":
                     self._take_answers(chunk.data)
                     continue
+                if found:  # a background job has printed it since
+                    self._pending += chunk.data
+                    continue
                 window += chunk.data
                 at = window.find(marker)
                 if at >= 0:
                     output.add(bytes(window[:at]))
                     self._pending += window[at + len(marker) :]
-                    window.clear()
-                    limit = 0.0
+                    found = True
                 elif len(window) > len(marker):
                     output.add(bytes(window[: -len(marker)]))
                     del window[: -len(marker)]
-            if limit == 0.0:
+            if found:
                 return
         raise SandboxError("the sandbox does not answer")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pytest_intercode.sandboxes.channel import keeper_script, quote
+from pytest_intercode.sandboxes.channel import Channel, Chunk, keeper_script, quote
 from pytest_intercode.sandboxes.output import Output
 
 
@@ -100,3 +100,32 @@ def test_keeper_is_sent_without_its_comments() -> None:
 def test_keeper_is_bash() -> None:
     done = subprocess.run(["bash", "-n"], input=keeper_script(), capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+class Wire:
+    """A transport that answers a marker with what was printed before it and after it."""
+
+    def __init__(self, before: bytes, after: list[bytes]) -> None:
+        self._printed, self._after = [before], after
+
+    def send(self, data: bytes) -> None:
+        self._printed += [data.split()[1], *self._after]
+
+    def receive(self, timeout: float) -> list[Chunk]:
+        return [Chunk("output", data) for data in self._printed]
+
+    def written(self) -> None:
+        return None
+
+
+@given(st.binary(max_size=80), st.lists(st.binary(max_size=80), max_size=3))
+@example(b"", [b"xargs: compress: No such file or directory\n"])
+def test_output_that_comes_later_belongs_to_the_next_action(
+    before: bytes, after: list[bytes]
+) -> None:
+    channel = object.__new__(Channel)
+    channel._transport = Wire(before, after)  # type: ignore[assignment]
+    channel._pending = bytearray()
+    output = Output(1000)
+    channel._read_rest(output)
+    assert (output.kept(), bytes(channel._pending)) == (before, b"".join(after))
