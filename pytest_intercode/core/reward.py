@@ -13,7 +13,7 @@ class Reward:
     """A reward and what it is made of.
 
     Attributes:
-        value: in [0, 1]; 1.0 means solved.
+        value: 1.0 means solved. In [0, 1], but for ``paper`` SQL, which goes down to -1.
         parts: named numbers that explain the value.
         reason: the first thing that is wrong, for people; empty when solved. It may quote the
             agent's own state, never gold's.

@@ -1,7 +1,7 @@
 """The environment of reinforcement learning: reset, step, submit, reward; Gymnasium's semantics.
 
 An environment runs one episode at a time. It owns the episode's sandboxes, counts its turns and
-records them; it knows nothing of agents, pytest or Docker.
+records them. It calls no agent, and imports neither pytest nor a backend of sandboxes.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ class Environment(abc.ABC):
 
         Args:
             action: what it sent.
-            observation: what it is told.
+            observation: what it is shown instead.
 
         Raises:
             BudgetExhausted: the episode is over.
@@ -358,7 +358,7 @@ class Environment(abc.ABC):
         self._latest = None
         self._acting = True
         try:
-            if self._over:  # called off since somebody looked
+            if self._over:  # called off meanwhile
                 raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
             observation = execute(action)
         finally:
@@ -389,7 +389,7 @@ class Environment(abc.ABC):
         )
 
     def _submit(self, action: str, answer: str | None) -> StepResult:
-        """End the episode with a submission; whoever lets an answer be wrong takes a turn."""
+        """End the episode with a submission; ctf takes a turn for a wrong answer instead."""
         self.turns.append(Turn(action, "", True))
         began = time.monotonic()
         self._over = "submitted"

@@ -1,6 +1,6 @@
-"""Gold at work: its own sandbox, its own thread, at the same time as the agent.
+"""Gold runs in its own sandbox and its own thread, at the same time as the agent.
 
-Its sandbox comes after those that agents wait for, until grading waits for gold.
+Agents' sandboxes are started before gold's, until grading waits for gold.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class GoldRun:
             raise SandboxError("the gold's sandbox did not answer") from None
 
     def abandon(self) -> None:
-        """Let it end at once, without waiting for that; whoever waits for the result is told."""
+        """Let it end at once, without waiting for that; :meth:`result` raises then."""
         self._stopped.set()
         self._order.cancel()  # unless gold has its sandbox already
         sandbox = self._sandbox

@@ -1,13 +1,13 @@
 """What environments share whose actions are source for a program that reads, runs and remembers.
 
 An environment for another language derives from this one. It names the program and says how what
-the hidden tests print is compared with what they print after gold; the rest is here.
+the hidden tests print is compared with what they print after gold; everything else is here.
 
 The program is a child of the sandbox's shell, which feeds it. It has four descriptors: on 4 come
 actions, each ended by a NUL byte; after each one it writes a line to 3, the status (0 where the
 action went well); 0 is empty; 1 and 2 are the agent's. It ends when 4 does. When it dies, or is
-killed as an action does not end, a new one that knows nothing takes its place, and the agent is
-told.
+killed as an action does not end, a new one without its state takes its place, and the observation
+says so.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = ["InterpreterEnvironment"]
 
-# Run by the shell ahead of the first action. The program's output is the action's own, in true
+# Run by the shell before the first action. The program's output is the action's own, in true
 # order and limited as any; a coprocess's would go to the shell.
 _START = (
     "exec {{__out}}>&1; "
@@ -153,11 +153,11 @@ class InterpreterEnvironment(ShellEnvironment):
                     f"{text_of(execution)[-200:]!r}"
                 )
             printed.append(text_of(execution))
-        told = printed[len(task.gold) :] if task.tests else printed[-1:]
-        if not all(told):
+        compared = printed[len(task.gold) :] if task.tests else printed[-1:]
+        if not all(compared):
             what = "a test prints nothing after gold" if task.tests else "gold prints nothing"
             raise GoldError(f"{where}: {what}, so nothing can be compared")
-        return told
+        return compared
 
     def _run(self, action: str) -> Execution:
         assert self._interpreter is not None

@@ -1,6 +1,6 @@
 """What environments share whose actions are lines for a shell: a sandbox and how to set it up.
 
-Actions run exactly as they are written. How an episode is graded is a subclass's own affair.
+Actions run exactly as they are written. A subclass says how an episode is graded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pytest_intercode.suites.loader import bundled_folder
 __all__ = ["NAMES_LOST", "ShellEnvironment", "set_up", "text_of"]
 
 NAMES_LOST = "a new interpreter has none of the names from before"
-"""What an agent is told where its interpreter is another one."""
+"""What an observation says where the interpreter was replaced."""
 
 _SETUP_TIMEOUT = 120.0
 # Setup runs in a shell that reads its text from a pipe and prints into a file that is emptied, so
@@ -70,7 +70,7 @@ def set_up(sandbox: Sandbox, task: Task, now: float) -> None:
 class ShellEnvironment(Environment):
     """A shell as it is: an action is what a person would type."""
 
-    _reader = "shell"  # what reads the actions, as the agent is told
+    _reader = "shell"  # what reads the actions, as observations call it
     _stopped = " and was stopped"  # what became of an action that timed out
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -151,15 +151,15 @@ class ShellEnvironment(Environment):
         if fault:
             return Observation(f"[not run: an action cannot hold {fault}]\n", executed=False)
         self._last = execution = self._run(action)
-        text = text_of(execution) + _bracketed(execution, self._told(execution))
+        text = text_of(execution) + _bracketed(execution, self._notice(execution))
         return Observation(text, executed=execution.status == 0, status=execution.status)
 
     def _run(self, action: str) -> Execution:
         """Run one action in the agent's sandbox."""
         return self.sandbox.run(action, self.action_timeout)
 
-    def _told(self, execution: Execution) -> str:
-        """Return what the agent is told of an action that was stopped, or of a new program."""
+    def _notice(self, execution: Execution) -> str:
+        """Return what an observation says of an action that was stopped, or of a new program."""
         left = self._what_is_left(execution)
         if execution.ended == "timeout":
             return f"timed out after {self.action_timeout:g} s{self._stopped}; {left}"

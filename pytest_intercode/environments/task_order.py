@@ -1,4 +1,4 @@
-"""In which order an environment takes its tasks, when nobody names one: shuffled, by a seed.
+"""The order in which an environment takes its tasks where none is named: shuffled, by a seed.
 
 Pure: it draws from a generator of its own and never from Python's global one.
 """

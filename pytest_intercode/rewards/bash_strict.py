@@ -10,8 +10,8 @@ both sides. Else it is the mean of the parts that count, below 1:
 * ``files``: effects that are the same on both sides, as a share of all effects;
 * ``output``: lines that both outputs hold, as a share of all lines of either (as multisets).
 
-Whoever does nothing shares no effect and no line with gold, and so gets 0 wherever gold prints or
-changes something.
+An agent that does nothing shares no effect and no line with gold, and so gets 0
+wherever gold prints or changes something.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _numbers(text: str) -> str:
 def _reason(
     agent: BashState, effects: Sequence[str], equal: set[str], parts: Mapping[str, float]
 ) -> str:
-    """Say what is wrong by the agent's own deeds; gold's are not told."""
+    """Say what is wrong with the agent's changes and output, and nothing of gold's."""
     wrong = [path for path in effects if path not in equal]
     said = []
     if wrong:

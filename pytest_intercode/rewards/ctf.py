@@ -1,7 +1,7 @@
-"""The reward for ctf: 1.0 to whoever submitted the flag, else 0.
+"""The reward for ctf: 1.0 if the flag was submitted, else 0.
 
-Flags are compared by their digests. An end state can so be recorded, published and graded again
-under either profile, and whoever reads it learns no flag that nobody has found.
+Flags are compared by their digests. So an end state can be recorded, published and graded again
+under either profile, and gives away no flag that was not found.
 """
 
 from __future__ import annotations

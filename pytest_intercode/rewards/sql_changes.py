@@ -6,7 +6,8 @@ view, an index, a trigger, a constraint. Rows count as multisets, columns in any
 its rows.
 
 The value is 1.0 only when both sides made the same changes. Else it is the share of changes that
-both made, of those that either made, below 1; whoever changes nothing that gold changes gets 0.
+both made, of those that either made, below 1; it is 0 where the agent changes nothing
+that gold changes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Rows are compared as multisets of typed rows; the names of columns never count. The order counts
 where gold orders its rows, or where the task says so, and only between rows that gold's ORDER BY
-tells apart: gold is a sequence of *runs*, each of rows that are tied. Where gold's LIMIT cuts a
+distinguishes: gold is a sequence of *runs*, each of rows that are tied. Where gold's LIMIT cuts a
 run, any of its rows are right.
 
 The value is 1.0 only when the answer is right. Else it is below 1: the share of rows that both have
@@ -36,7 +36,7 @@ _KEPT_SIZE = 256 * 1024
 
 @dataclass(frozen=True)
 class Run:
-    """Rows of gold that its order does not tell apart.
+    """Rows of gold that its order does not distinguish.
 
     Attributes:
         rows: those that gold's result has.
@@ -161,7 +161,7 @@ def _partial(rows: Sequence[Row], gold: Rows) -> Reward:
 
 
 def _in_order(rows: Sequence[Row], gold: Rows, chosen: Counter[Row]) -> float:
-    """Return the share of pairs that are in gold's order, of those that it tells apart."""
+    """Return the share of pairs that are in gold's order, of those that it distinguishes."""
     places: dict[Row, deque[int]] = defaultdict(deque)
     for number, run in enumerate(gold.runs):
         for row in {*run.rows, *run.others} if run.others else run.rows:

@@ -76,7 +76,7 @@ class PaperPythonEnvironment(PaperEnvironment, PythonEnvironment):
         return Observation(str(text), executed=bool(executed))
 
     def _turn(self, action: str, execute: Callable[[str], Observation]) -> StepResult:
-        """In Try Again, an agent whose tests erred is told that alone."""
+        """In Try Again, show nothing but ``TRY_AGAIN`` where a test raised."""
         before = self._results
         observation, *rest = super()._turn(action, execute)
         graded = bool(self._results) and self._results is not before
