@@ -25,9 +25,8 @@ async function showTask() {
   if (!task) {
     if (chosen.open) tell(`This page has no task ${plain(chosen.open)}.`);
     if (dialog.open) {
-      view.closing = true;
+      view.closing = true; // until the event that this makes, which comes later
       dialog.close();
-      view.closing = false;
       at("scroller").focus({ preventScroll: true });
     }
     return;
@@ -216,7 +215,9 @@ function startTrajectory() {
     closeTask();
   });
   dialog.addEventListener("close", () => {
-    if (!view.closing && chosen.open) closeTask(); // by the browser, as by a gesture
+    const ours = view.closing;
+    view.closing = false;
+    if (!ours && chosen.open) closeTask(); // by the browser, as by a gesture
   });
   dialog.addEventListener("click", (event) => {
     if (event.target === dialog) closeTask(); // beside it
