@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from pytest_intercode.agents.chat.templates import FOLDER, PLACEHOLDERS
+from pytest_intercode.core.text import counted
 from pytest_intercode.errors import ConfigurationError, suggestion
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -46,6 +47,6 @@ def run(options: argparse.Namespace) -> int:
             (folder / f"{name}.txt").write_bytes((FOLDER / f"{name}.txt").read_bytes())
     except OSError as error:
         raise ConfigurationError(f"{folder}: {error.strerror or error}") from None
-    print(f"{len(names)} template{'s' * (len(names) != 1)} in {folder}; keep those that you change")
+    print(f"{counted(len(names), 'template')} in {folder}; keep those that you change")
     print(f"use them: --intercode-agent-arg prompts={folder}")
     return 0

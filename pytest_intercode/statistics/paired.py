@@ -41,7 +41,7 @@ class Verdict:
         tasks: how many tasks both runs have.
         lost: on how many of them the newer run succeeds less often.
         won: on how many it succeeds more often.
-        needed: with too few samples, how many tasks would tell; else None.
+        needed: with too few samples, how many tasks would be enough; else None.
         method: the test, in words.
         level: the p-value up to which a difference is significant.
         smallest: the drop that was asked about.
@@ -66,20 +66,20 @@ class Verdict:
             return "too few samples: no task has a graded try in both runs"
         low, high = self.interval
         tasks = "1 common task" if self.tasks == 1 else f"{self.tasks} common tasks"
-        told = (
+        numbers = (
             f"{_points(self.difference)} points ({100 * (1 - self.level):.4g}% interval "
             f"{_points(low)} to {_points(high)}) over {tasks}, {self.lost} worse and "
             f"{self.won} better, p {_p(self.p)}, {self.method}"
         )
         asked = f"a drop of {100 * self.smallest:.4g} points"
         if self.kind == "no difference":
-            return f"no difference: {asked} is excluded; {told}"
+            return f"no difference: {asked} is excluded; {numbers}"
         if self.kind == "too few samples":
             return (
                 f"too few samples: {asked} is not excluded; about {self.needed} tasks are needed; "
-                f"{told}"
+                f"{numbers}"
             )
-        return f"{self.kind}: {told}"
+        return f"{self.kind}: {numbers}"
 
 
 def mcnemar_exact(lost: int, won: int) -> float:
@@ -216,7 +216,7 @@ def _interval(changes: Sequence[float], level: float) -> tuple[Interval, float]:
 
 
 def _needed(tasks: int, difference: float, spread: float, level: float, smallest: float) -> int:
-    """Return how many tasks would tell, if changes go on varying as they do.
+    """Return how many tasks would be enough, if changes keep their standard deviation.
 
     So many that a drop of ``smallest`` is found in 80 % of runs, and that the difference that was
     seen, if it stays, is either significant or excludes such a drop.

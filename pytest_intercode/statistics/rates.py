@@ -65,7 +65,7 @@ def wilson(successes: float, tries: float, level: float = 0.95) -> Interval:
 
 
 def effective_tries(groups: Sequence[Sequence[bool]]) -> float:
-    """Return how many independent tries would tell the rate as precisely as these.
+    """Return how many independent tries would estimate the rate as precisely as these.
 
     It is the number of tries divided by the design effect (Kish 1965): the variance of the rate
     with tasks as clusters, over its variance if all tries were independent. It lies between the

@@ -91,7 +91,7 @@ def suite_file(env: str) -> Path:
 
 
 def bundled_tasks(env: str, asked: str) -> tuple[Task, ...]:
-    """Return the tasks of the bundled suite of an environment, ours or an added one.
+    """Return the tasks of the bundled suite of an environment, built in or added.
 
     Args:
         env: the environment.

@@ -1,4 +1,4 @@
-"""The digest of a task: it tells results of a task from those of what the task was before.
+"""The digest of a task, by which results of a task that has changed since are recognised.
 
 Reads the files that a task names. Computed when a record is written or a run is resumed, never when
 tasks are collected.

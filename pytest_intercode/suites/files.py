@@ -83,7 +83,7 @@ def _copy(archive: Archive, out: tarfile.TarFile, now: float) -> None:
 
 
 def _copy_folder(archive: Archive, out: tarfile.TarFile, now: float) -> None:
-    """Add what is in a folder, in the order of its names; the folder itself stands for ``at``."""
+    """Add what is in a folder, in the order of its names; the folder itself becomes ``at``."""
     keep = archive.keep_times_before
     try:
         for path in paths_below(archive.path):

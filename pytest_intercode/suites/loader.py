@@ -165,8 +165,8 @@ def _from_source(
     tasks = []
     read = read_apps if source.format == "apps" else read_rows
     for index, (place, row) in enumerate(read(path)):
-        ours = {"dataset": dataset, "index": index}
-        places = {**ours, **row, **ours}  # ours win, and are named first in messages
+        own_places = {"dataset": dataset, "index": index}
+        places = {**own_places, **row, **own_places}  # they win, and come first in messages
         fields = {name: row.get(theirs) for name, theirs in source.fields.items()}
         fields = {**{name: row[name] for name in own if name in row}, **fields}
         identity = fields.pop("id", None)

@@ -1,8 +1,8 @@
-"""Splits one expression of a hidden test: what the agent's side works out, and what is left.
+"""Splits one expression of a hidden test: what the agent's side evaluates, and what the judge does.
 
-The agent's side is a *chain*: a name that only the agent's side knows, with all calls, attributes
-and subscripts that hang on it, as ``f([3, 1])[0]`` in ``f([3, 1])[0] == 1``. In the rest,
-``__value__(N)`` stands for the chain's value. Nothing here runs code.
+The agent's side evaluates *chains*: a name that only it knows, with all calls, attributes and
+subscripts that follow, as ``f([3, 1])[0]`` in ``f([3, 1])[0] == 1``. In the judge's expression,
+``__value__(N)`` replaces the chain. Nothing here runs code.
 """
 
 from __future__ import annotations
@@ -109,15 +109,15 @@ class Chains:
         """Return an expression in which every chain is replaced.
 
         Raises:
-            TestError: agent's side and judge's side cannot be told apart.
+            TestError: the expression cannot be split between the agent's side and the judge.
         """
-        rest = self._visit(expression)
+        remainder = self._visit(expression)
         if self._lambdas:
             raise TestError(
                 "a lambda that calls the agent's code is only possible in a comparison's side "
                 "that compares nothing itself"
             )
-        return rest
+        return remainder
 
     def _number(self) -> int:
         return self.first + len(self.steps)
@@ -131,7 +131,7 @@ class Chains:
         if isinstance(node, _COMPREHENSIONS) and self._uses_unknown(node):
             return self._comprehension(node)
         if isinstance(node, _SCOPES):
-            return node  # what it binds is known to nobody, and not the agent's
+            return node  # it uses nothing of the agent's
         if isinstance(node, ast.Compare):
             left = self._side(node.left)
             return ast.Compare(left, node.ops, [self._side(side) for side in node.comparators])
@@ -175,15 +175,15 @@ class Chains:
         """Take the chains out of a side of a comparison, and note it as a whole."""
         before = len(self.steps)
         lambdas = set(self._lambdas)
-        rest = self._visit(operand)
+        remainder = self._visit(operand)
         numbers = [int(step[1]) for step in self.steps[before:] if step[0] == "value"]
-        if not numbers or self._bound or _is_value(rest) or has_comparison(operand):
-            return rest
+        if not numbers or self._bound or _is_value(remainder) or has_comparison(operand):
+            return remainder
         number = self._number()
-        self.steps.append(("side", number, ast.unparse(rest), *numbers))
+        self.steps.append(("side", number, ast.unparse(remainder), *numbers))
         self.sources.append(operand)
         self._lambdas = lambdas
-        later = ast.Lambda(ast.arguments([], [], None, [], [], None, []), rest)
+        later = ast.Lambda(ast.arguments([], [], None, [], [], None, []), remainder)
         return _call("__side__", number, later)
 
     def _comprehension(self, node: ast.expr) -> ast.expr:
@@ -199,8 +199,8 @@ class Chains:
         first = node.generators[0]
         generators = copy.deepcopy(node.generators)
         first.iter = self._visit(first.iter)
-        rest = [first.ifs, *([g.iter, g.ifs] for g in node.generators[1:])]
-        clauses = ast.List([*_flat(rest)], ast.Load())
+        remainder = [first.ifs, *([g.iter, g.ifs] for g in node.generators[1:])]
+        clauses = ast.List([*_flat(remainder)], ast.Load())
         if self._uses_unknown_besides(clauses, bound):
             raise TestError(
                 "the clauses of a comprehension that compares call the agent's code: put its "

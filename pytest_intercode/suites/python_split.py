@@ -1,14 +1,14 @@
 """Splits a hidden test between the agent's side, which calls, and the judge, which compares.
 
 The judge never runs the agent's code, and the agent's side never sees what is expected. Of an
-``assert`` the agent's side works out the chains (see ``python_expressions.py``) and the judge the
-rest. Every other statement is run where it is needed: on the agent's side if the agent's code comes
-into it, or if it makes what the agent's code is given; by the judge if what is expected depends on
-it. Nothing here runs code.
+``assert`` the agent's side evaluates the chains (see ``python_expressions.py``) and the judge the
+remainder. Every other statement is run where it is needed: on the agent's side if it uses the
+agent's code or makes its arguments; by the judge if what is expected depends on it. Nothing here
+runs code.
 
 A list that a test gives to the agent's code and then compares by itself (``f(x)``, then
-``assert x == [...]``) is looked at as the agent's code left it; beside a call of the agent's code
-(``assert f(x) == sorted(x)``) it is what the test made it.
+``assert x == [...]``) is compared as the agent's code left it; beside a call of the agent's code
+(``assert f(x) == sorted(x)``) it has the value that the test gave it.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class _Statement:
     node: ast.stmt
     is_setup: bool
     names: Names
-    ours: bool = False  # the judge can run it
+    judged: bool = False  # the judge can run it
     known: frozenset[str] = frozenset()  # what the judge knows before it
     steps: list[Step] = field(default_factory=list)
-    rest: ast.stmt | None = None  # what the judge runs
+    remainder: ast.stmt | None = None  # what the judge runs
     loaded: set[str] = field(default_factory=set)  # what the agent's side loads
 
     @property
@@ -81,13 +81,13 @@ class _Statement:
         return set(self.names.bound) | set(self.names.loaded - _BUILTINS)
 
 
-def split_test(setup: str, code: str, mine: Iterable[str], entry: str) -> Split:
+def split_test(setup: str, code: str, gold_names: Iterable[str], entry: str) -> Split:
     """Split a test.
 
     Args:
         setup: code that is run before it.
         code: the test.
-        mine: names that gold defines at top level, whatever they are to Python.
+        gold_names: names that gold defines at top level, whatever they are to Python.
         entry: the name of what is submitted.
 
     Raises:
@@ -108,22 +108,24 @@ def split_test(setup: str, code: str, mine: Iterable[str], entry: str) -> Split:
                 _check_asserts(node)
             statements.append(_Statement(node, is_setup, names_in(node)))
     _classify(statements, known)
-    _check_names(statements, {root, *mine})
-    touched: set[str] = set()
+    _check_names(statements, {root, *gold_names})
+    changeable: set[str] = set()
     while True:
         count = 0
         for statement in statements:
-            count = _take_apart(statement, touched, count)
+            count = _split_statement(statement, changeable, count)
         needed = _needed(statements, lambda each: each.loaded)
         more = _mutable(statements, needed)
-        if more <= touched:
+        if more <= changeable:
             break
-        touched |= more
+        changeable |= more
     if not any(each.steps for each in statements):
         raise TestError("it calls nothing of the agent's")
-    wanted = _needed(statements, lambda each: names_in(each.rest).loaded if each.rest else set())
-    judged = [_judged(each, wanted) for each in statements]
-    source = ast.unparse(ast.Module([node for node in judged if node is not None], []))
+    wanted = _needed(
+        statements, lambda each: names_in(each.remainder).loaded if each.remainder else set()
+    )
+    run_by_judge = [_judge_runs(each, wanted) for each in statements]
+    source = ast.unparse(ast.Module([node for node in run_by_judge if node is not None], []))
     return Split(tuple(_steps(statements, needed)), source, raises)
 
 
@@ -188,18 +190,18 @@ def _check_asserts(statement: ast.stmt) -> None:
 
 
 def _classify(statements: list[_Statement], known: frozenset[str]) -> None:
-    """Find out what the judge can run by itself, and what it then knows."""
+    """Set what the judge can run by itself, and which names it then knows."""
     for statement in statements:
         node, names = statement.node, statement.names
         statement.known = known
         if isinstance(node, ast.Assert):
             continue
         if isinstance(node, _IMPORTS):
-            statement.ours = _is_standard(node)
+            statement.judged = _is_standard(node)
         else:
             own = names.bound if isinstance(node, _DEFINITIONS) else frozenset()
-            statement.ours = names.loaded - own <= known
-        if statement.ours:
+            statement.judged = names.loaded - own <= known
+        if statement.judged:
             known |= names.bound
         elif isinstance(node, ast.Assign):
             known -= statement.affects
@@ -215,13 +217,13 @@ def _is_standard(node: ast.Import | ast.ImportFrom) -> bool:
     return all(module.partition(".")[0] in sys.stdlib_module_names for module in modules)
 
 
-def _check_names(statements: list[_Statement], mine: set[str]) -> None:
+def _check_names(statements: list[_Statement], gold_names: set[str]) -> None:
     """Refuse names that nothing defines: the agent could define them as it likes."""
-    there = set(_BUILTINS) | mine | {"__raises__"}
+    there = set(_BUILTINS) | gold_names | {"__raises__"}
     imported: set[str] = set()
     for statement in statements:
         there |= statement.names.bound
-        if isinstance(statement.node, _IMPORTS) and not statement.ours:
+        if isinstance(statement.node, _IMPORTS) and not statement.judged:
             imported |= statement.names.bound
         for name in sorted(statement.names.loaded - there):
             raise TestError(
@@ -238,22 +240,22 @@ def _check_names(statements: list[_Statement], mine: set[str]) -> None:
             )
 
 
-def _take_apart(statement: _Statement, touched: set[str], first: int) -> int:
-    """Work out a statement's steps and rest; return the number behind the last step's."""
+def _split_statement(statement: _Statement, changeable: set[str], first: int) -> int:
+    """Set a statement's steps and remainder; return the number for the next step."""
     node, known = statement.node, statement.known
-    statement.steps, statement.rest, statement.loaded = [], None, set()
+    statement.steps, statement.remainder, statement.loaded = [], None, set()
     if isinstance(node, ast.Assert):
         chains = Chains(lambda name: name not in known, first)
-        rest = chains.take(node.test)
-        if not chains.steps and touched:
-            chains = Chains(lambda name: name not in known or name in touched, first)
-            rest = chains.take(node.test)
+        remainder = chains.take(node.test)
+        if not chains.steps and changeable:
+            chains = Chains(lambda name: name not in known or name in changeable, first)
+            remainder = chains.take(node.test)
         statement.steps = chains.steps
-        statement.rest = ast.Assert(rest)
+        statement.remainder = ast.Assert(remainder)
         for source in chains.sources:
             statement.loaded |= names_in(source).loaded
         return first + len(chains.steps)
-    if not statement.ours:
+    if not statement.judged:
         kind = "setup" if statement.is_setup else "run"
         statement.steps = [(kind, first, ast.unparse(node))]
         statement.loaded = set(statement.names.loaded)
@@ -270,7 +272,7 @@ def _needed(statements: list[_Statement], loads: Callable[[_Statement], Iterable
     while size != len(needed):
         size = len(needed)
         for statement in statements:
-            if statement.ours and statement.affects & needed:
+            if statement.judged and statement.affects & needed:
                 needed |= statement.names.loaded
     return needed
 
@@ -280,7 +282,7 @@ def _mutable(statements: list[_Statement], needed: set[str]) -> set[str]:
     found: set[str] = set()
     for statement in statements:
         node = statement.node
-        if not statement.ours or isinstance(node, _DEFINITIONS):
+        if not statement.judged or isinstance(node, _DEFINITIONS):
             continue
         value = node.value if isinstance(node, (ast.Assign, ast.AnnAssign)) else node
         for inner in ast.walk(value or node):
@@ -291,15 +293,15 @@ def _mutable(statements: list[_Statement], needed: set[str]) -> set[str]:
     return found & needed
 
 
-def _judged(statement: _Statement, wanted: set[str]) -> ast.stmt | None:
-    if statement.rest is not None:
-        return statement.rest
-    return statement.node if statement.ours and statement.affects & wanted else None
+def _judge_runs(statement: _Statement, wanted: set[str]) -> ast.stmt | None:
+    if statement.remainder is not None:
+        return statement.remainder
+    return statement.node if statement.judged and statement.affects & wanted else None
 
 
 def _steps(statements: list[_Statement], needed: set[str]) -> Iterator[Step]:
     for statement in statements:
         yield from statement.steps
-        if statement.ours and statement.affects & needed:
+        if statement.judged and statement.affects & needed:
             kind = "setup" if statement.is_setup else "run"
             yield (kind, -1, ast.unparse(statement.node))

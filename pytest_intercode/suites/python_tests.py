@@ -18,9 +18,9 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def check_tests(tasks: Iterable[Task]) -> None:
-    """Check that python tasks have tests that can be graded, and that no others of ours have any.
+    """Check that python tasks have tests that can be graded, and that bash, sql and ctf have none.
 
-    What they mean to an environment that somebody added is its own affair.
+    Environments that others added may use tests as they like.
 
     Raises:
         SuiteError: a task has none, or one of them does not parse or cannot be split.
@@ -48,14 +48,14 @@ def splits(task: Task) -> Iterator[Split | ProgramTest | CallTest]:
     Raises:
         SuiteError: one of them does not parse or cannot be split.
     """
-    mine = frozenset(_defined_by(task.gold))
+    defined = frozenset(_defined_by(task.gold))
     entry = entry_of(task)
     for number, test in enumerate(task.tests, start=1):
         if not isinstance(test, CodeTest):
             yield test
             continue
         try:
-            yield _split(task.test_setup, test.code, mine, entry)
+            yield _split(task.test_setup, test.code, defined, entry)
         except TestError as error:
             raise SuiteError(
                 f"{task.source}: task {task.id!r}: tests: test {number}: {error}"
@@ -77,22 +77,22 @@ def entry_of(task: Task) -> str:
 
 
 @lru_cache(4096)
-def _split(setup: str, code: str, mine: frozenset[str], entry: str) -> Split:
+def _split(setup: str, code: str, defined: frozenset[str], entry: str) -> Split:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "\d" in a test is a warning of the compiler
-        return split_test(setup, code, mine, entry)
+        return split_test(setup, code, defined, entry)
 
 
 @lru_cache(4096)
 def _entry(gold: tuple[str, ...], codes: tuple[str, ...]) -> str:
-    mine = _defined_by(gold)
+    defined = _defined_by(gold)
     for code in codes:
         tree = parsed(code)
         calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree else ()
         for called in calls:
-            if isinstance(called, ast.Name) and called.id in mine:
+            if isinstance(called, ast.Name) and called.id in defined:
                 return called.id
-    return mine[-1] if mine else ""
+    return defined[-1] if defined else ""
 
 
 @lru_cache(4096)

@@ -3,7 +3,7 @@
 An environment is added by ``pytest_intercode.register_environment`` or by an entry point of an
 installed package. Only names and what belongs to a name are known here, so that suites can be
 checked by them; ``environments/registry.py`` knows the classes. Entry points are looked for when a
-name is none of ours, and loaded when their own is asked for.
+name is not built in, and loaded when their name is used.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _watching: list[Callable[[str], None]] = []
 
 
 def add_environment(added: type[Any]) -> None:
-    """Make a class with a ``name`` and a ``suite`` known, in place of what had the name."""
+    """Register a class with a ``name`` and a ``suite``; it replaces an earlier one of that name."""
     _added[added.name] = added
-    for tell in _watching:
-        tell(added.name)
+    for call in _watching:
+        call(added.name)
 
 
-def watch_environments(tell: Callable[[str], None]) -> None:
-    """Have a callable told the name of every environment, now and as they are added."""
-    _watching.append(tell)
+def watch_environments(call: Callable[[str], None]) -> None:
+    """Call a function with the name of every environment, now and as they are added."""
+    _watching.append(call)
     for name in environment_names():
-        tell(name)
+        call(name)
 
 
 def added_environment(name: str) -> type[Any] | None:
@@ -73,7 +73,7 @@ def is_environment(name: str) -> bool:
 
 
 def environment_names() -> tuple[str, ...]:
-    """Return all names: ours, then the added ones."""
+    """Return all names: the built-in ones, then the added ones."""
     return tuple(dict.fromkeys((*ENVIRONMENTS, *sorted({*_added, *_entry_points()}))))
 
 
