@@ -380,10 +380,10 @@ def _parent(folder: Path) -> int:
         return 0
 
 
-def test_fifty_leave_no_file_no_thread_and_no_zombie(start: Start) -> None:
+def test_many_leave_no_file_no_thread_and_no_zombie(start: Start) -> None:
     start("true").close()
     before = _held()
-    for number in range(50):
+    for number in range(20):
         program = start("sh", "-c", "echo hello; (sleep 100 &); read line")
         assert program.stdout.readline() == b"hello\n"
         if number % 2:
