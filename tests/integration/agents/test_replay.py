@@ -146,7 +146,7 @@ def test_an_answer_comes_back_with_its_white_space(
             "*missing.jsonl:2: not JSON: * (the last line is truncated: its run was killed; *)",
         ),
         ("[" * 100_000, "*missing.jsonl: not JSON: nested too deeply"),
-        ('{"a": {"b": 1}}', "*missing.jsonl, row 0: not a recorded episode: *actions"),
+        ('{"a": {"b": 1}}', "*missing.jsonl, row 0: not a recorded episode: it has no task_id"),
     ],
 )
 def test_what_cannot_be_replayed(
