@@ -84,7 +84,7 @@ function makeFilters(index) {
       const count = make("span.count");
       const chip = make("button.chip", { type: "button", "data-kind": kind, "data-value": value, "aria-pressed": "false" },
         kind === "outcome" ? badge(value) : make("span", { class: `change ${value.replace(" ", "-")}` }, value), " ", count);
-      chip.classList.add(value.replace(" ", "-"));
+      chip.classList.add(value.split(/\s+/).join("-"));
       chip.addEventListener("click", () => {
         const now = chosen[kind];
         choose({ [kind]: now.includes(value) ? now.filter((each) => each !== value) : [...now, value] });
