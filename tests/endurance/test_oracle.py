@@ -12,7 +12,6 @@ import pytest
 from pytest_intercode.core.task import ENVIRONMENTS, Task
 from pytest_intercode.results.files import read_results
 from pytest_intercode.suites.loader import bundled_folder, load_suite
-from tests.support.bundled import lacking
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600), pytest.mark.usefixtures("bubblewrap")]
 
@@ -30,9 +29,12 @@ def check(folder: Path, tasks: list[Task], *options: str) -> None:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     rows = read_results(folder / "r.jsonl")
     solved = Counter(row["task_id"] for row in rows if row["outcome"] == "solved")
-    out = lacking(tasks, "bubblewrap")
-    expected = [task.id for task in tasks if not (task.xfail or task.skip or task.id in out)]
-    assert expected, done.stdout + done.stderr
+    played = {row["task_id"] for row in rows}
+    # What is not played is skipped: this machine lacks its programs, or its suite says so.
+    skipped = f"{TIMES * (len(tasks) - len(played))} skipped"
+    assert len(played) > len(tasks) / 2, done.stdout[-3000:] + done.stderr[-3000:]
+    assert len(played) == len(tasks) or skipped in done.stdout, done.stdout[-3000:]
+    expected = [task.id for task in tasks if not task.xfail and task.id in played]
     reasons = {row["task_id"]: row["reason"] for row in rows if row["outcome"] != "solved"}
     failing = {
         name: f"{solved[name]} of {TIMES} solved: {reasons.get(name, 'it was not played')}"
