@@ -97,12 +97,14 @@ def play(
         TaskError: gold did not run to its end.
         InfrastructureError: no sandbox could be had.
     """
-    actions = answer.actions
+    seen: list[Observation] = []
 
     def act(_: TaskView, env: AgentEnvironment) -> None:
+        seen.clear()  # of an attempt that the sandbox spoiled
         time.sleep(pause)
-        for action in actions:
-            _observation, _reward, terminated, truncated, _info = env.step(action)
+        for action in answer.actions:
+            observation, _reward, terminated, truncated, _info = env.step(action)
+            seen.append(observation)
             if terminated or truncated:
                 return
         env.submit(answer.submitted)
@@ -113,13 +115,12 @@ def play(
         environment = rollout.make_environment()
         rollout.prepare(environment)
         record = rollout.run(Agent("loop", run=act), environment)
-        played = record.turns[: len(actions)]
         return Played(
             Reward(record.reward, record.parts, record.reason),
-            tuple(Observation(turn.observation, executed=bool(turn.executed)) for turn in played),
+            tuple(seen),
             record.state,
             environment.over,
-            max((turn.seconds for turn in played), default=0.0),
+            max((turn.seconds for turn in record.turns[: len(seen)]), default=0.0),
         )
     finally:
         rollout.close()
