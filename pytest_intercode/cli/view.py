@@ -84,7 +84,7 @@ def _stem(results: Path) -> str:
 
 
 def _names(first: Path, last: Path) -> tuple[str, str]:
-    """Return what two runs are called: their files' names, as far as these tell them apart."""
+    """Return what two runs are called: their files' names, as far as these differ."""
     names = _stem(first), _stem(last)
     if names[0] == names[1] and first.absolute() != last.absolute():
         names = (

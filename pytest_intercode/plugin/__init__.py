@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "intercode(env, suite, dataset, hardness, tags, ids): on an item, its task; on a test "
         "function that takes an intercode fixture, the tasks that it is run with.",
     )
-    if not hasattr(config, "workerinput"):  # a worker's reports are told to its controller
+    if not hasattr(config, "workerinput"):  # a worker's reports go to its controller
         config.pluginmanager.register(_Listener(config), "intercode-listener")
     asked = given(config) or any("intercode/" in arg or _is_suite(arg) for arg in config.args)
     if not asked:

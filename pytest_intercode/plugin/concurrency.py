@@ -258,10 +258,8 @@ class ConcurrentExecution:
                 self._reporter.take_unreported(self._unreported, ended)
             else:
                 lines = [to_line(record) for record in self._unreported]
-                vars(self._config)["workeroutput"]["intercode_ahead"] = {
-                    "lines": lines,
-                    "ended": ended,
-                }
+                unreported = {"lines": lines, "ended": ended}
+                vars(self._config)["workeroutput"]["intercode_unreported"] = unreported
 
     def pytest_unconfigure(self) -> None:
         """Leave the process as it was; until now an agent that cannot be ended may have printed."""

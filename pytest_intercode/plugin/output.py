@@ -2,8 +2,8 @@
 
 The streams are pytest's to change, phase by phase, so it is their ``write`` that is replaced, on
 the streams that there are: what a rollout's threads write goes to its own store, everything else
-where it always went. Only writes past Python (a child's, on file descriptor 1) cannot be told from
-others, and are captured with the item whose turn it is.
+where it always went. Only writes past Python (a child's, on file descriptor 1) cannot be
+assigned, and are captured with the item whose turn it is.
 """
 
 from __future__ import annotations

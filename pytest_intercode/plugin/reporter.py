@@ -215,9 +215,9 @@ class Reporter:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Take the concurrent episodes that an xdist worker has not reported."""
-        ahead = getattr(node, "workeroutput", {}).get("intercode_ahead")
-        if ahead:
-            self.take_unreported(map(from_line, ahead["lines"]), ahead["ended"])
+        left = getattr(node, "workeroutput", {}).get("intercode_unreported")
+        if left:
+            self.take_unreported(map(from_line, left["lines"]), left["ended"])
 
     def pytest_unconfigure(self) -> None:
         """Close the file."""

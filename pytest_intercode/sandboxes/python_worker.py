@@ -2,7 +2,7 @@
 
 Its text is sent into the sandbox and run there (see ``python_channel.py``); on the host nothing of
 it runs. It is the agent's own interpreter, so nothing here can be hidden from the agent: code that
-writes to the descriptor of answers by itself deceives its own agent, and nobody else. Grading does
+writes to the descriptor of answers by itself deceives only its own agent. Grading does
 not trust this process.
 
 An action is compiled and run as in a REPL: what is defined stays, and where the last statement is

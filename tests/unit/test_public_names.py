@@ -51,7 +51,7 @@ def test_public_names(name: str) -> None:
 # -- signatures
 
 # Arguments that only the plugin gives; users call these without them.
-_INTERNAL = {"Cancellation", "Halt", "Ledger", "Row", "RunBudget"}
+_INTERNAL = {"Cancellation", "Ledger", "RunBudget"}
 
 # Users hand these on as they are, so that what their own signatures mention is not needed.
 _OPAQUE = {"Agent", "SandboxProvider"}

@@ -38,6 +38,7 @@ def _row(
         "profile": "strict",
         "agent": "mine",
         "agent_arguments": {},
+        "format_version": 2,
         **more,
     }
 
@@ -255,6 +256,11 @@ def test_warnings() -> None:
         "the task itself (gold, files or limits) is another in 1 task (bash/c)",
     ]
     assert _compared(before, before).warnings() == []
+
+
+def test_digests_of_the_first_format_are_not_compared() -> None:
+    old = [_row("a", task_digest="1", format_version=1)]
+    assert _compared(old, [_row("a", task_digest="2")]).warnings() == []
 
 
 def test_nothing_in_common() -> None:
