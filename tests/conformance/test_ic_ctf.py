@@ -24,8 +24,8 @@ NETWORK = {
     *("62", "66", "73", "87", "88", "89", "95"),
 }
 
-# One task in five, always the same; all of it takes a minute.
-EVERY = every(5)
+# One task in eight, always the same; all of it takes a minute.
+EVERY = every(8)
 
 # Runs what is marked as in need of a network without one.
 OFFLINE = f"""\

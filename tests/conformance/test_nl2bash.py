@@ -22,10 +22,10 @@ from tests.support.thinning import ALL, thinned
 
 PARTS = (1, 2, 3, 4)
 STRICT, PAPER = ("oracle", "idle"), ("gpt-4", "gold", "noop")
-# Some parts, and of gold every tenth task but for part 4. All of it takes minutes, most of them
-# waiting.
+# Some parts, and of gold every tenth task, of part 4 every other. All of it takes minutes, most of
+# them waiting.
 PARTS_OF = {"oracle": PARTS, "idle": (4,), "gpt-4": (4,), "gold": (4,), "noop": (4,)}
-EVERY = {1: 10, 2: 10, 3: 10, 4: 1}
+EVERY = {1: 10, 2: 10, 3: 10, 4: 2}
 if ALL:
     PARTS_OF = dict.fromkeys(PARTS_OF, PARTS)
     EVERY = dict.fromkeys(PARTS, 1)
@@ -76,6 +76,8 @@ def runs(
             options += ["--intercode-profile=paper", "--intercode-feedback=reward"]
             options += ["--intercode-network"]
         folder = tmp_path_factory.mktemp(f"{kind}{part}")
+        if kind in STRICT:  # in paper, what was played before decides about files' times
+            options += ["--intercode-concurrency=3"]
         if kind == "oracle":
             options += thinned(folder, EVERY[part])
         return job, run(folder, data, part, *options)
@@ -159,9 +161,9 @@ def test_strict_oracle(runs: Runs) -> None:
 
 
 def test_strict_noop(runs: Runs) -> None:
-    """Whoever does nothing gets nothing where gold prints or changes something."""
+    """Doing nothing earns nothing where gold prints or changes something."""
     for part in PARTS_OF["idle"]:
-        assert len(runs["idle", part]) == len(runs["oracle", part])
+        assert len(runs["idle", part]) >= SIZES[part] - 1  # a gold that never ends has no grade
         for row in runs["idle", part].values():
             gold = row["end_state"].get("gold", {})
             if gold.get("output") or gold.get("touched"):

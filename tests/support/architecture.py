@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import sys
 import textwrap
+from functools import cache
 from html import escape
 from pathlib import Path
 
@@ -77,6 +78,7 @@ def ours(name: str) -> str | None:
     return None
 
 
+@cache
 def graph() -> dict[str, set[str]]:
     """Return the modules of ours that each module imports, wherever the import stands."""
     return {

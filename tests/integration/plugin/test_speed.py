@@ -27,7 +27,7 @@ def collect(name: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def test_collection_takes_at_most_twice_as_long_as_that_of_empty_tests(
+def test_collection_takes_not_much_longer_than_that_of_empty_tests(
     pytester: pytest.Pytester,
 ) -> None:
     rows = (
@@ -54,4 +54,5 @@ def test_collection_takes_at_most_twice_as_long_as_that_of_empty_tests(
     for _ in range(ROUNDS):
         ours.append(collect("suite.yaml"))
         empty.append(collect("test_empty.py"))
-    assert min(ours) <= 2 * min(empty), (ours, empty)
+    # benchmarks/ hold it to twice as long, on a machine that does nothing else.
+    assert min(ours) <= 3 * min(empty), (ours, empty)
