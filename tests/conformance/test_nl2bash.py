@@ -22,10 +22,10 @@ from tests.support.thinning import ALL, thinned
 
 PARTS = (1, 2, 3, 4)
 STRICT, PAPER = ("oracle", "idle"), ("gpt-4", "gold", "noop")
-# Some parts, and of gold every tenth task, of part 4 every other. All of it takes minutes, most of
-# them waiting.
+# Some parts, and of gold every fifteenth task, of part 4 every third. All of it takes minutes,
+# most of them waiting.
 PARTS_OF = {"oracle": PARTS, "idle": (4,), "gpt-4": (4,), "gold": (4,), "noop": (4,)}
-EVERY = {1: 10, 2: 10, 3: 10, 4: 2}
+EVERY = {1: 15, 2: 15, 3: 15, 4: 3}
 if ALL:
     PARTS_OF = dict.fromkeys(PARTS_OF, PARTS)
     EVERY = dict.fromkeys(PARTS, 1)

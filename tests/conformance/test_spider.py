@@ -79,7 +79,7 @@ def test_paper(
     kind: str, agent: str, tmp_path: Path, data: Path, reference: Path, recordings: Path
 ) -> None:
     """Rewards after every step, and success, are those of InterCode's own code."""
-    one_in = every(5)
+    one_in = every(10)
     play = f"--intercode-agent={agent.format(recordings=recordings)}"
     made = run(tmp_path, data, play, *PAPER, *thinned(tmp_path, one_in))
     theirs = references(reference, kind)
@@ -101,4 +101,4 @@ def test_paper(
     said = f"{equal_steps}/{steps} steps, {equal_episodes}/{len(theirs)} episodes equal"
     print(said)
     assert equal_steps >= 0.995 * steps, said
-    assert equal_episodes >= 0.995 * len(theirs), said
+    assert equal_episodes >= len(theirs) - max(1, 0.005 * len(theirs)), said

@@ -35,6 +35,12 @@ FORMS = {
     "MCP over HTTP": f"mcp:{sys.executable} {AGENTS}/client.py {{task_id}} {{config_http}}",
 }
 
+EVERY_DAY = (
+    "loop class",
+    "command",
+    "MCP over HTTP",
+)  # the others, which share their code, are slow
+
 
 class Recorder:
     """An environment that runs nothing, and remembers what it was asked to run."""
@@ -119,7 +125,10 @@ def expected(play: Any) -> dict[tuple[str, str], Row]:
     return rows
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "form",
+    [pytest.param(form, marks=() if form in EVERY_DAY else pytest.mark.slow) for form in FORMS],
+)
 def test_the_same_rewards(play: Any, expected: dict[tuple[str, str], Row], form: str) -> None:
     limit = LIMIT_OF_MCP if "MCP" in form else LIMIT
     played = play(FORMS[form], limit)

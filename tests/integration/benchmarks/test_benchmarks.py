@@ -20,6 +20,7 @@ def benchmarks(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_quick_run_prints_its_table_and_writes_it_and_the_plot(
     bubblewrap: object, tmp_path: Path
 ) -> None:

@@ -162,7 +162,7 @@ def script(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", [pytest.param("fork", marks=pytest.mark.slow), "spawn"])
 @pytest.mark.parametrize("then", ["closed", "a worker killed", "killed"])
 def test_workers(docker_api: docker.APIClient, script: Path, context: str, then: str) -> None:
     """Each process has sandboxes of its own, and they end with it, and with no other."""

@@ -27,6 +27,7 @@ def collect(name: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+@pytest.mark.slow
 def test_collection_takes_not_much_longer_than_that_of_empty_tests(
     pytester: pytest.Pytester,
 ) -> None:
