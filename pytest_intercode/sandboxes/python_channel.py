@@ -29,6 +29,8 @@ _BEGINNING = (
     "{{'__builtins__': {{**vars(__builtins__)}}, '__name__': 'worker'}})"
 )
 
+_ROOM = 2.0  # seconds in which the killed processes of a bomb go
+
 
 class InterpreterLost(SandboxError):
     """An action left the sandbox in a state in which no interpreter starts any more."""
@@ -80,9 +82,19 @@ class PythonChannel(Channel):
                 if self._answered(nonce, output, seconds):
                     # Once more, for what it started between the signal and its end.
                     self._send(f"I {nonce}".encode())
+                    self._wait_for_room()
                     return False
         self._kill()
         return True
+
+    def _wait_for_room(self) -> None:
+        """Wait until the killed processes of a bomb are gone; Python, unlike bash, forks just once.
+
+        What an earlier action has left is not killed, so the wait has a limit.
+        """
+        limit = time.monotonic() + _ROOM
+        while self._has_bomb() and time.monotonic() < limit:
+            time.sleep(0.01)
 
     def _answered(self, nonce: str, output: Output | None, seconds: float) -> bool:
         """Wait for the answer to an action; False if there is none, or the interpreter died."""

@@ -100,5 +100,5 @@ def test_paper(
         equal_episodes += solved == (max(reward for _, reward in expected) >= 1.0)
     said = f"{equal_steps}/{steps} steps, {equal_episodes}/{len(theirs)} episodes equal"
     print(said)
-    assert equal_steps >= 0.995 * steps, said
+    assert equal_steps >= steps - max(1, 0.005 * steps), said
     assert equal_episodes >= len(theirs) - max(1, 0.005 * len(theirs)), said

@@ -73,6 +73,7 @@ def open_in_dialog(browser: Browser, *keys: str) -> None:
 # -- ten thousand episodes
 
 
+@pytest.mark.slow
 def test_ten_thousand_episodes_are_light(browser: Browser, large: Path) -> None:
     browser.open(large)
     assert browser.evaluate(COUNT) == "10,000 tasks"
