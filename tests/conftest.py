@@ -149,6 +149,16 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let no test wait for ever; those that may take longer have a mark that says so.
+
+    pytest loads this file for scripts/demo, too, where pytest-timeout is not installed.
+    """
+    for item in items if config.pluginmanager.hasplugin("timeout") else ():
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(300))
+
+
 @pytest.fixture(autouse=True)
 def _no_data(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """The data folder of whoever runs the tests is not to be found by them."""

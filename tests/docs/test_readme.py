@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,6 +52,19 @@ def test_the_examples_work(pytester: pytest.Pytester) -> None:
     )
     result.assert_outcomes(passed=2)
     result.stdout.fnmatch_lines(["notes.yaml::test_solves?count-notes? PASSED*"])
+
+
+def test_the_demo_needs_no_plugin_of_the_tests() -> None:
+    command = [sys.executable, "-m", "pytest", "-p", "pytest_intercode.plugin", "--co", "-q"]
+    done = subprocess.run(
+        [*command, "--intercode-env=bash", "-p", "no:cacheprovider"],
+        cwd=ROOT,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 # -- scripts/demo: what it brings up, and what it then runs
