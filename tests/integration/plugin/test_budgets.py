@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -203,8 +204,11 @@ def test_workers_draw_on_one_budget(spend: Any, pytester: pytest.Pytester) -> No
     )
     rows = results(Path("r.jsonl"))
     assert sum(row["usage"]["input_tokens"] for row in rows) in (100, 110)
-    assert {row["outcome"] for row in rows[:9]} == {"solved"}
-    assert "out-of-budget" in {row["outcome"] for row in rows}
+    # Each worker may be between its spending and its step when the tokens end; either may be first.
+    outcomes = Counter(row["outcome"] for row in rows)
+    assert set(outcomes) == {"solved", "out-of-budget"}
+    assert outcomes["solved"] in (8, 9, 10)
+    assert outcomes["out-of-budget"] in (1, 2)
     assert result.ret != 0
     result.stdout.fnmatch_lines(["*the run's 100 tokens are used up*"])
 
