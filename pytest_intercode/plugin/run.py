@@ -30,7 +30,7 @@ from pytest_intercode.errors import (
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.xdist import SharedBudget, Workers
 from pytest_intercode.results.comparison import Baseline
-from pytest_intercode.rollouts.rollout import Services
+from pytest_intercode.rollouts.rollout import Services, default_environment
 from pytest_intercode.rollouts.spec import RolloutSpec, SandboxSettings
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -175,13 +175,7 @@ class Run:
     @pytest.hookimpl(trylast=True)
     def pytest_intercode_make_environment(self, task: Task) -> Environment:
         """Make the environment that the task names, where no other plugin makes one."""
-        settings = self.settings
-        return environment_class(task.env, settings.profile)(
-            self.provider,
-            feedback=self.feedback,
-            max_turns=settings.max_turns,
-            action_timeout=settings.action_timeout,
-        )
+        return default_environment(self.spec(task, node_id=""), self.provider)
 
     def _stage(
         self, environment: Environment

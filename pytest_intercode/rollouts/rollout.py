@@ -26,7 +26,7 @@ from pytest_intercode.rollouts.turn_loop import Cancellation, run_episode
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.digest import digest
 
-__all__ = ["Rollout", "Services", "failure_record", "sandbox_of"]
+__all__ = ["Rollout", "Services", "default_environment", "failure_record", "sandbox_of"]
 
 Result = TypeVar("Result")
 
@@ -108,7 +108,11 @@ class Rollout:
             RolloutCancelled: it was cancelled.
         """
         self._cancellation.check()
-        made = (self._services.make_environment or self._default_environment)(self.spec)
+        services = self._services
+        if services.make_environment is not None:
+            made = services.make_environment(self.spec)
+        else:
+            made = default_environment(self.spec, services.sandboxes)
         self._environments.append(made)
         return made
 
@@ -171,14 +175,6 @@ class Rollout:
         while self._environments:
             self._environments.pop().close()
 
-    def _default_environment(self, spec: RolloutSpec) -> Environment:
-        return environment_class(spec.task.env, spec.profile)(
-            self._services.sandboxes,
-            feedback=spec.feedback,
-            max_turns=spec.max_turns,
-            action_timeout=spec.action_timeout,
-        )
-
     def _reset(self, environment: Environment) -> None:
         with self._cancellation.reaching(environment.cancel):
             environment.reset(task=self.spec.task)
@@ -192,6 +188,24 @@ class Rollout:
                 raise
             self._attempts.append(str(error))
         return attempt(True)
+
+
+def default_environment(spec: RolloutSpec, sandboxes: SandboxProvider) -> Environment:
+    """Return the environment that a rollout's task names, not reset yet.
+
+    Args:
+        spec: the rollout.
+        sandboxes: where its sandboxes come from.
+
+    Raises:
+        ConfigurationError: no environment has this name.
+    """
+    return environment_class(spec.task.env, spec.profile)(
+        sandboxes,
+        feedback=spec.feedback,
+        max_turns=spec.max_turns,
+        action_timeout=spec.action_timeout,
+    )
 
 
 def sandbox_of(environment: Environment, task: Task, provider: SandboxProvider) -> tuple[str, str]:
