@@ -82,19 +82,24 @@ class PythonChannel(Channel):
                 if self._answered(nonce, output, seconds):
                     # Once more, for what it started between the signal and its end.
                     self._send(f"I {nonce}".encode())
-                    self._wait_for_room()
-                    return False
+                    if self._has_room():
+                        return False
+                    break
         self._kill()
         return True
 
-    def _wait_for_room(self) -> None:
+    def _has_room(self) -> bool:
         """Wait until the killed processes of a bomb are gone; Python, unlike bash, forks just once.
 
-        What an earlier action has left is not killed, so the wait has a limit.
+        Some stay: what an earlier action left is not killed, and the interpreter itself has to
+        wait for its children, which it does not.
         """
         limit = time.monotonic() + _ROOM
-        while self._has_bomb() and time.monotonic() < limit:
+        while self._has_bomb():
+            if time.monotonic() > limit:
+                return False
             time.sleep(0.01)
+        return True
 
     def _answered(self, nonce: str, output: Output | None, seconds: float) -> bool:
         """Wait for the answer to an action; False if there is none, or the interpreter died."""
