@@ -142,11 +142,12 @@ ADDOPTS = "-p no:hypothesispytest -p no:rerunfailures"
 def pytest_configure() -> None:
     """Let Ctrl-C reach the processes that tests start, also where all of it is in the background.
 
-    A shell that is not interactive has what it starts in the background ignore SIGINT, and a
-    process inherits that. A handler is not inherited: it becomes the default.
+    A shell that is not interactive has what it starts in the background ignore SIGINT and SIGQUIT,
+    and a process inherits that. A handler is not inherited: it becomes the default.
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
