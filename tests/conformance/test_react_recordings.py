@@ -26,8 +26,8 @@ from tests.support.chat_server import ChatServer, Request
 from tests.support.thinning import every
 
 _LEAST = 0.99
-# The parser reads all of them in CI; through client and server go every fourth episode of SQL's.
-_EVERY = every(4)
+# The parser reads all of them in CI; through client and server goes every eighth episode of SQL's.
+_EVERY = every(8)
 _END = "\n"
 _ENVS = {"ic_bash": "bash", "ic_sql": "sql"}
 

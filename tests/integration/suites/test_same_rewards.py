@@ -30,13 +30,10 @@ from tests.integration.suites.test_bundled_sql import mistaken
 from tests.support.bundled import lacking
 from tests.support.thinning import ALL
 
-# Backend, concurrency, processes of xdist: each value of one meets each of another in four runs.
-PAIRS = [("docker", 1, 0), ("docker", 32, 2), ("bubblewrap", 1, 2), ("bubblewrap", 32, 0)]
-RUNS = PAIRS
-EVERY = 8  # every eighth task; all of them, and all eight runs, on demand
-if ALL:
-    RUNS = list(itertools.product(("docker", "bubblewrap"), (1, 32), (0, 2)))
-    EVERY = 1
+# Backend, concurrency, processes of xdist. Every eighth task in one of the runs; on demand, all in
+# all of them.
+RUNS = list(itertools.product(("docker", "bubblewrap"), (1, 32), (0, 2)))
+EVERY = 1 if ALL else 8
 SUITES = {
     env: load_suite(bundled_folder("tasks") / f"{env}.yaml").tasks[::EVERY]
     for env in ("bash", "python", "ctf", "sql")
@@ -170,18 +167,25 @@ def test_rewards_of_all_sizes_occur(reference: Rewards) -> None:
     assert sum(reward == 0 for _, reward, _ in reference.values()) >= len(reference) / 5
 
 
-@pytest.mark.parametrize(("backend", "concurrency", "processes"), RUNS[1:])
+@pytest.mark.parametrize(
+    ("backend", "concurrency", "processes"),
+    [
+        pytest.param(*run, marks=() if run == ("docker", 32, 2) else pytest.mark.slow)
+        for run in RUNS[1:]
+    ],
+)
 @pytest.mark.usefixtures("bubblewrap")
 def test_rewards_are_the_same(
     play: Play,
     reference: Rewards,
-    trees: Path,
+    request: pytest.FixtureRequest,
     backend: str,
     concurrency: int,
     processes: int,
 ) -> None:
     options = [f"--intercode-sandbox={backend}", f"--intercode-concurrency={concurrency}"]
-    options += [f"--intercode-rootfs={trees}"] if backend == "bubblewrap" else []
+    if backend == "bubblewrap":
+        options += [f"--intercode-rootfs={request.getfixturevalue('trees')}"]
     options += ["-n", str(processes)] if processes else []
     assert differing(reference, play(*options)) == {}
 
@@ -190,7 +194,8 @@ def test_rewards_are_the_same_with_the_machines_own_programs(
     play: Play, reference: Rewards, bubblewrap: Bubblewrap
 ) -> None:
     """As far as they are here; for the tasks of ctf, few machines have all."""
-    mine = play("--intercode-sandbox=bubblewrap", env="bash,python,sql")
+    options = ("--intercode-sandbox=bubblewrap", "--intercode-concurrency=4")
+    mine = play(*options, env="bash,python,sql")
     missing = {f"bash/{name}" for name in lacking(SUITES["bash"], "bubblewrap")}
     wanted = {
         name: values
