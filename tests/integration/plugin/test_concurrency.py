@@ -270,7 +270,10 @@ def test_ctrl_c_ends_at_once_and_keeps_what_was_over(pytester: pytest.Pytester) 
 
 
 @pytest.mark.usefixtures("suite")
-@pytest.mark.parametrize("dist", ["load", "worksteal", "loadfile"])
+@pytest.mark.parametrize(
+    "dist",
+    ["load", *(pytest.param(name, marks=pytest.mark.slow) for name in ("worksteal", "loadfile"))],
+)
 def test_with_xdist_the_workers_share_it_out(pytester: pytest.Pytester, dist: str) -> None:
     Path("suite.yaml").write_text(tasks(24))
     pytester.makepyfile(counting=COUNTING)

@@ -523,7 +523,9 @@ class Counted(Solver):
 
 
 @pytest.mark.usefixtures("needs_sandboxes")
-@pytest.mark.parametrize("options", [[], ["--intercode-concurrency=2"], ["-n1"]])
+@pytest.mark.parametrize(
+    "options", [[], ["--intercode-concurrency=2"], pytest.param(["-n1"], marks=pytest.mark.slow)]
+)
 def test_a_gold_that_never_ends_is_the_tasks_fault(
     pytester: pytest.Pytester, small_suite: Path, options: list[str]
 ) -> None:

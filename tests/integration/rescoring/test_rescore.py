@@ -139,7 +139,7 @@ def test_sql(play: Any, profile: str, other: str, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.usefixtures("needs_sandboxes")
-@pytest.mark.parametrize("profile", ["strict", "paper"])
+@pytest.mark.parametrize("profile", ["strict", pytest.param("paper", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("env", "limit"), [("bash", 5), ("python", 3), ("ctf", 5)])
 def test_sandboxes(
     play: Any, env: str, limit: int, profile: str, capsys: pytest.CaptureFixture[str]
