@@ -18,8 +18,8 @@ from typing import BinaryIO
 from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.task import Limits
 from pytest_intercode.errors import SandboxError
+from pytest_intercode.sandboxes import seccomp
 from pytest_intercode.sandboxes.attached import CAPABILITIES, KEEPER_CAPABILITY, SHM_SIZE
-from pytest_intercode.sandboxes.bubblewrap import seccomp
 from pytest_intercode.sandboxes.bubblewrap.cgroups import ControlGroup, ControlGroups, remove_all
 from pytest_intercode.sandboxes.bubblewrap.hosttree import shared, skeleton
 from pytest_intercode.sandboxes.bubblewrap.process import NOBODY, StarterProcess

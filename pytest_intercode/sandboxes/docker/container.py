@@ -23,6 +23,7 @@ from pytest_intercode.sandboxes.attached import (
 from pytest_intercode.sandboxes.channel import ChannelClosed, Chunk
 from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.protocol import SandboxSpec
+from pytest_intercode.sandboxes.seccomp import profile
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -55,7 +56,7 @@ def host_config(api: APIClient, spec: SandboxSpec) -> dict[str, Any]:
         log_config=LogConfig(type="none"),  # a flood would fill the host's disk
         cap_drop=["ALL"],
         cap_add=[*CAPABILITIES, *([KEEPER_CAPABILITY] if spec.guarded else [])],
-        security_opt=["no-new-privileges"],
+        security_opt=["no-new-privileges", f"seccomp={profile()}"],
         pids_limit=limits.pids,
         mem_limit=limits.memory,
         memswap_limit=limits.memory,
