@@ -51,6 +51,8 @@ class Environment(abc.ABC):
         profile: the profile that it runs under.
         suite: the suite that is run where only the environment is named.
         dockerfile: the image of tasks that name none; by default ours.
+        in_order: whether an episode depends on those before it, so that a run takes them one at a
+            time and in order, whatever its concurrency.
         turns: the turns of the episode so far.
         task: the task of the episode; None before the first reset.
         first: the observation that the last reset returned.
@@ -62,6 +64,7 @@ class Environment(abc.ABC):
     profile: Profile = "strict"
     suite: Path | None = None
     dockerfile: Path | None = None
+    in_order: bool = False
 
     def __init__(
         self,

@@ -15,11 +15,13 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.environments.registry import environment_class
+from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.plugin.resume import resumed_of
-from pytest_intercode.plugin.run import task_of
+from pytest_intercode.plugin.run import run_of, task_of
 from pytest_intercode.plugin.xdist import is_worker, queued
 
-__all__ = ["ItemOrder"]
+__all__ = ["ItemOrder", "in_order"]
 
 _OUR_FIXTURES = "pytest_intercode.plugin.fixtures"
 _OUR_ARGUMENTS = frozenset(("intercode_episode", "intercode_task"))
@@ -101,6 +103,17 @@ class ItemOrder:
         return itertools.islice(self._items, self._cursor, None)
 
 
+def in_order(item: pytest.Item) -> bool:
+    """Whether the episode of an item depends on those of the items before it."""
+    task = task_of(item)
+    if task is None:
+        return False
+    try:
+        return environment_class(task.env, run_of(item.config).settings.profile).in_order
+    except ConfigurationError:  # the item itself says what is wrong
+        return False
+
+
 def _concurrency_group(item: pytest.Item) -> Hashable | None:
     """Return what items have in common that may run concurrently; None for one that runs inline."""
     if _GROUP not in item.stash:  # asked for every item whenever a rollout begins
@@ -111,6 +124,8 @@ def _concurrency_group(item: pytest.Item) -> Hashable | None:
 def _find_group(item: pytest.Item) -> Hashable | None:
     task = task_of(item)
     if task is None or not isinstance(item, pytest.Function) or not _unconditional(item):
+        return None
+    if in_order(item):
         return None
     resumed = resumed_of(item.config)
     if resumed is not None and resumed.record_of(item) is not None:

@@ -13,20 +13,25 @@ from typing import Any
 import pytest
 
 from pytest_intercode.agents.protocol import AgentFactory
+from pytest_intercode.core.task import ENVIRONMENTS
+from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.plugin.collection import BundledFirst, BundledSuites
 from pytest_intercode.plugin.concurrency import ConcurrentExecution
 from pytest_intercode.plugin.execution import set_execution
 from pytest_intercode.plugin.gate import Gate
+from pytest_intercode.plugin.order import in_order
 from pytest_intercode.plugin.reporter import reporter_of
 from pytest_intercode.plugin.resume import Resumed, resumed_of
 from pytest_intercode.plugin.run import Run, run_of
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.terminal import check_terminal
-from pytest_intercode.plugin.xdist import is_worker, make_scheduler
+from pytest_intercode.plugin.xdist import is_worker, make_ordered_scheduler, make_scheduler
 from pytest_intercode.results.files import read_records
 
 __all__ = ["Startup", "start"]
+
+_IN_ORDER = "bash episodes of the paper profile depend on those before them: they"
 
 _NODE = re.compile(
     r"(?:\.\./)*intercode/(?P<env>[a-z][a-z0-9_]*)(?:::(?P<name>\w+)(?:\[(?P<id>.+)\])?)?$"
@@ -105,14 +110,39 @@ class Startup:
         resumed = resumed_of(run.config)
         if resumed is not None:
             words.append(f"resuming {resumed.count} episodes of {settings.results}")
-        return [f"intercode: {', '.join(words)}, sandbox {run.provider.choice}"]
+        lines = [f"intercode: {', '.join(words)}, sandbox {run.provider.choice}"]
+        dist = getattr(run.config.option, "dist", "no")
+        if dist != "no" and self._suites_in_order():
+            where = "run in one worker, in order"
+            if dist != "load":
+                where = (
+                    f"need one worker to have InterCode's rewards, which --dist={dist} may not give"
+                )
+            lines.append(f"intercode: {_IN_ORDER} {where}")
+        return lines
+
+    def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
+        """Say where ``--intercode-concurrency`` does not hold."""
+        if self._run.settings.concurrency > 1 and any(map(in_order, items)):
+            return [f"intercode: {_IN_ORDER} run one at a time, in order"]
+        return []
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
-        """Give workers that run concurrently as much as they can run."""
-        if self._run.settings.concurrency > 1 and config.getvalue("dist") == "load":
+        """Keep what depends on its order in one worker; give the others as much as they can run."""
+        if config.getvalue("dist") != "load":
+            return None
+        if self._suites_in_order():
+            return make_ordered_scheduler(config, log, self._suites_in_order())
+        if self._run.settings.concurrency > 1:
             return make_scheduler(config, log, self._run.settings.concurrency)
         return None
+
+    def _suites_in_order(self) -> list[str]:
+        """Return the node ids of the bundled suites whose episodes depend on their order."""
+        profile = self._run.settings.profile
+        ordered = [env for env in ENVIRONMENTS if environment_class(env, profile).in_order]
+        return [f"intercode/{env}" for env in self._run.tasks.bundled() if env in ordered]
 
 
 def _check(run: Run) -> None:

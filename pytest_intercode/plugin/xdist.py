@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,14 @@ import pytest
 from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.rollouts.budgets import RunBudget
 
-__all__ = ["SharedBudget", "Workers", "is_worker", "make_scheduler", "queued"]
+__all__ = [
+    "SharedBudget",
+    "Workers",
+    "is_worker",
+    "make_ordered_scheduler",
+    "make_scheduler",
+    "queued",
+]
 
 
 def is_worker(config: pytest.Config) -> bool:
@@ -147,3 +155,25 @@ def make_scheduler(config: pytest.Config, log: Any, concurrency: int) -> Any:
             super().check_schedule(node, duration)
 
     return ConcurrentScheduling(config, log)
+
+
+def make_ordered_scheduler(config: pytest.Config, log: Any, suites: Iterable[str]) -> Any:
+    """Return xdist's scheduler of groups, made to keep each of these suites in one worker.
+
+    There its items are run in their order. Others are shared out one by one.
+
+    Args:
+        config: pytest's.
+        log: xdist's.
+        suites: the node ids of the suites.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    ordered = frozenset(suites)
+
+    class OrderedScheduling(LoadScopeScheduling):  # type: ignore[misc]  # it is not annotated
+        def _split_scope(self, nodeid: str) -> str:
+            suite = nodeid.partition("::")[0]
+            return suite if suite in ordered else nodeid
+
+    return OrderedScheduling(config, log)

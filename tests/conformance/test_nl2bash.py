@@ -22,14 +22,16 @@ from tests.support.thinning import ALL, thinned
 
 PARTS = (1, 2, 3, 4)
 STRICT, PAPER = ("oracle", "idle"), ("gpt-4", "gold", "noop")
-# Some parts, and of gold every fifteenth task, of part 4 every third. All of it takes minutes,
-# most of them waiting.
-PARTS_OF = {"oracle": PARTS, "idle": (4,), "gpt-4": (4,), "gold": (4,), "noop": (4,)}
-EVERY = {1: 15, 2: 15, 3: 15, 4: 3}
+# Some parts; of strict's golds one task in so many, and of the paper profile the first few, as
+# rewards depend on what was played before. All of it takes minutes, most of them waiting.
+PARTS_OF = {"oracle": PARTS, "idle": (4,), "gpt-4": (3,), "gold": (2,), "noop": ()}
+EVERY = {1: 20, 2: 20, 3: 20, 4: 9}
+FIRST = {"gpt-4": 6, "gold": 6, "idle": 9}
+SIZES = {1: 60, 2: 53, 3: 60, 4: 27}
 if ALL:
     PARTS_OF = dict.fromkeys(PARTS_OF, PARTS)
     EVERY = dict.fromkeys(PARTS, 1)
-SIZES = {1: 60, 2: 53, 3: 60, 4: 27}
+    FIRST = {}
 
 NOOP = "def run(task, env):\n    env.step('true')\n"
 
@@ -61,7 +63,7 @@ def runs(
 ) -> Runs:
     """Run everything once, in the order that takes the least time.
 
-    Recorded part 1 is 100 s of waiting for commands that never end, so the rest goes on beside it.
+    Recorded part 1 is 100 s of waiting for commands that never end, so other runs go on beside it.
     Part 2 of the paper profile comes last and by itself: one of its tasks prints the container's
     address, and two digits there change a reward.
     """
@@ -72,7 +74,7 @@ def runs(
         if kind == "gpt-4":
             options = [f"--intercode-agent=replay:{recordings}/bash_fs{part}_gpt-4.json.gz"]
         if kind in PAPER:
-            # The reference was recorded on containers with a network.
+            # The references were made on containers with a network.
             options += ["--intercode-profile=paper", "--intercode-feedback=reward"]
             options += ["--intercode-network"]
         folder = tmp_path_factory.mktemp(f"{kind}{part}")
@@ -80,6 +82,8 @@ def runs(
             options += ["--intercode-concurrency=3"]
         if kind == "oracle":
             options += thinned(folder, EVERY[part])
+        if kind in FIRST:
+            options += [f"--intercode-limit={FIRST[kind]}"]
         return job, run(folder, data, part, *options)
 
     beside = [(kind, part) for kind in (*STRICT, *PAPER) for part in PARTS_OF[kind]]
@@ -96,12 +100,11 @@ NOT_THE_SAME_TWICE = {
 }
 
 
-# What prints or counts something of the moment or the machine: the time, the calendar, times of
-# files, an address, the load, processes, all files there are. On most of them, InterCode's own code
-# does not agree with itself. docs/conformance.md has a line for each that was seen to differ.
+# What prints or counts something of the moment or the machine. docs/conformance.md has a line for
+# each that was seen to differ.
 READ_THE_MOMENT = {
     *("fs1-00030", "fs1-00045", "fs1-00055", "fs2-00036", "fs2-00037", "fs2-00042", "fs2-00048"),
-    *("fs2-00052", "fs3-00010", "fs3-00016", "fs3-00022", "fs3-00033", "fs4-00002", "fs4-00005"),
+    *("fs2-00052", "fs3-00016", "fs3-00022", "fs3-00033", "fs3-00044", "fs4-00002", "fs4-00005"),
     *("fs4-00021", "fs4-00025"),
 }
 
@@ -119,6 +122,8 @@ class Agreement:
     def add(self, ours: dict[str, dict[str, Any]], theirs: Iterable[dict[str, Any]]) -> None:
         for row in theirs:
             name = f"fs{row['fs']}-{row['task_id']:05d}"
+            if not ALL and f"nl2bash-{name}" not in ours:
+                continue
             history = ours[f"nl2bash-{name}"]["turn_history"]
             expected = [(step["action"], step.get("reward", 0.0)) for step in row["steps"]]
             rewards = [float(reward) for reward in history["rewards"]]
@@ -163,24 +168,25 @@ def test_strict_oracle(runs: Runs) -> None:
 def test_strict_noop(runs: Runs) -> None:
     """Doing nothing earns nothing where gold prints or changes something."""
     for part in PARTS_OF["idle"]:
-        assert len(runs["idle", part]) >= SIZES[part] - 1  # a gold that never ends has no grade
+        # A gold that never ends has no grade.
+        assert len(runs["idle", part]) >= FIRST.get("idle", SIZES[part]) - 1
         for row in runs["idle", part].values():
             gold = row["end_state"].get("gold", {})
             if gold.get("output") or gold.get("touched"):
                 assert row["reward"] == 0.0, row["task_id"]
 
 
-@pytest.mark.parametrize("kind", PAPER)
+@pytest.mark.parametrize("kind", [kind for kind in PAPER if PARTS_OF[kind]])
 def test_paper(kind: str, runs: Runs, reference: Path) -> None:
     """Rewards after every step, and success, are those of InterCode's own code."""
     agreement = Agreement()
     for part in PARTS_OF[kind]:
-        file = reference / f"bash_fs{part}_{kind}.jsonl.gz"
+        file = reference / "exact" / f"bash_fs{part}_{kind}.jsonl.gz"
         with gzip.open(file, "rt", encoding="utf-8") as lines:
             agreement.add(runs[kind, part], map(json.loads, lines))
     print(agreement)
-    assert agreement.episodes == sum(SIZES[part] for part in PARTS_OF[kind])
+    assert agreement.episodes == sum(FIRST.get(kind, SIZES[part]) for part in PARTS_OF[kind])
     assert agreement.different.keys() <= READ_THE_MOMENT, str(agreement)
-    if ALL:  # of all, 97.5 % of steps and 98 % of episodes agree in most runs
-        assert agreement.equal_steps >= 0.97 * agreement.steps, str(agreement)
-        assert agreement.equal_episodes >= 0.97 * agreement.episodes, str(agreement)
+    if ALL:
+        assert agreement.equal_steps >= 0.98 * agreement.steps, str(agreement)
+        assert agreement.equal_episodes >= 0.98 * agreement.episodes, str(agreement)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.suites.catalogue import bundled_tasks
 from tests.conftest import PRETEND, results
 from tests.integration.plugin.test_concurrency import COUNTING, suite, tasks  # noqa: F401 - a fixture
 
@@ -50,6 +51,35 @@ def pytest_intercode_make_agent(config, task):
 """
     )
     assert most_at_a_time(pytester, "suite.yaml") == at_a_time
+
+
+def test_what_depends_on_its_order_is_run_in_order(pytester: pytest.Pytester) -> None:
+    """Bash of the paper profile: what InterCode's git leaves of an episode is there in the next."""
+    pytester.makeconftest(PRETEND)
+    pytester.makepyfile(counting=COUNTING)
+    result = pytester.runpytest(
+        *("--intercode-env=bash", "--intercode-limit=4", "--intercode-profile=paper", "-rN"),
+        *("--intercode-agent=counting:agent", "--intercode-concurrency=3", "--tb=no"),
+    )
+    assert (pytester.path / "most").read_text() == "1"
+    result.stdout.fnmatch_lines(
+        "intercode: bash episodes of the paper profile depend on those before them: they run one "
+        "at a time, in order"
+    )
+
+
+def test_what_depends_on_its_order_is_run_by_one_worker(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(PRETEND)
+    pytester.makepyfile(counting=COUNTING)
+    result = pytester.runpytest(
+        *("--intercode-env=bash", "--intercode-limit=8", "--intercode-profile=paper", "-n2"),
+        *("--intercode-agent=counting:agent", "--intercode-results=r.jsonl", "--tb=no", "-rN"),
+    )
+    assert [path.read_text() for path in pytester.path.glob("most*")] == ["1"]
+    tasks = [row["task_id"] for row in results(pytester.path / "r.jsonl")]
+    assert len(tasks) == 8
+    assert tasks == [task.id for task in bundled_tasks("bash", "")[:8]]
+    result.stdout.fnmatch_lines("*depend on those before them: they run in one worker, in order")
 
 
 @pytest.mark.usefixtures("suite")
