@@ -29,6 +29,17 @@ def is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
+class _Controller:
+    """Whether the process that started this worker still lives, to remove what it has made."""
+
+    def __init__(self) -> None:
+        self._parent = os.getppid()
+
+    @property
+    def is_gone(self) -> bool:
+        return os.getppid() != self._parent
+
+
 class Workers:
     """What the processes of a run share, the controller's and the workers' alike; also a plugin.
 
@@ -47,6 +58,7 @@ class Workers:
         self.slots = Path(folder) if folder else None
         self._number = int("".join(filter(str.isdigit, str(given.get("workerid", "")))) or 0)
         self._made: str | None = None
+        self._controller = _Controller()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -69,6 +81,14 @@ class Workers:
         if self._made is not None:
             shutil.rmtree(self._made, ignore_errors=True)
 
+    def pytest_sessionfinish(self) -> None:
+        """Remove the folder in a worker whose controller was killed.
+
+        Not when it is unconfigured: xdist's worker fails before, as nobody hears it.
+        """
+        if self.slots is not None and self._controller.is_gone:
+            shutil.rmtree(self.slots, ignore_errors=True)
+
 
 class SharedBudget:
     """What is left of the run's budget, one for all of its processes; also a pytest plugin.
@@ -86,6 +106,8 @@ class SharedBudget:
         given = getattr(config, "workerinput", {}).get("intercode_budget")
         began, path = given or (None, "")
         self.budget = RunBudget(limits, began=began, path=Path(path) if path else None)
+        self._given = Path(path) if path else None
+        self._controller = _Controller()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -109,6 +131,11 @@ class SharedBudget:
         """Remove the workers' file."""
         if self._file is not None:
             self._file.unlink(missing_ok=True)
+
+    def pytest_sessionfinish(self) -> None:
+        """Remove the file in a worker whose controller was killed; see :class:`Workers`."""
+        if self._given is not None and self._controller.is_gone:
+            self._given.unlink(missing_ok=True)
 
 
 def queued(

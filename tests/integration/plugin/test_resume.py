@@ -17,6 +17,7 @@ from tests.conftest import PRETEND, results
 AGENT = "--intercode-agent=agents.py:Counting"
 RESULTS = "--intercode-results=r.jsonl"
 RESUME = "--intercode-resume"
+BUDGET = "--intercode-run-max-tokens=1000000"
 COUNTING = '''
 import pathlib
 
@@ -191,7 +192,7 @@ def test_with_a_baseline(pytester: pytest.Pytester, played: Path) -> None:
     assert _taken(played) == []
 
 
-@pytest.mark.parametrize("options", [(), ("--intercode-concurrency=2",)])
+@pytest.mark.parametrize("options", [("--intercode-concurrency=2",), ("-n2", BUDGET)])
 def test_a_killed_run_loses_what_was_running(
     pytester: pytest.Pytester, options: tuple[str, ...]
 ) -> None:
@@ -210,6 +211,8 @@ def test_a_killed_run_loses_what_was_running(
     command += [RESULTS, *options]
     path = pytester.path / "r.jsonl"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    temporary = pytester.mkdir("temporary")
+    environment["TMPDIR"] = str(temporary)
     with subprocess.Popen(
         command, cwd=pytester.path, env=environment, stdout=subprocess.DEVNULL
     ) as running:
@@ -220,6 +223,9 @@ def test_a_killed_run_loses_what_was_running(
         running.send_signal(signal.SIGKILL)
     earned = path.read_bytes().count(b"\n")
     assert 5 <= earned < 40
+    while ours := list(temporary.glob("pytest-intercode*")):
+        assert time.monotonic() < deadline, ours
+        time.sleep(0.02)
     result = pytester.runpytest_subprocess(*command[3:], RESUME)
     result.assert_outcomes(failed=40)
     assert len({row["task_id"] for row in results(path)}) == 40
