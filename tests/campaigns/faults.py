@@ -347,14 +347,14 @@ class Laboratory:
         for name, size in (("results", "1m"), ("tmp", "64m")):
             (folder / name).mkdir()
             if os.geteuid() == 0:
-                command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder / name]
-                subprocess.run(command, check=True)
+                options = ["-t", "tmpfs", "-o", f"size={size}", "tmpfs"]
+                subprocess.run(["mount", *options, str(folder / name)], check=True)
                 mounted.append(folder / name)
         try:
             yield folder
         finally:
             for each in mounted:
-                subprocess.run(["umount", "--lazy", each], check=True)
+                subprocess.run(["umount", "--lazy", str(each)], check=True)
             shutil.rmtree(folder, ignore_errors=True)
 
 
