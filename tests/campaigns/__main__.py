@@ -1,15 +1,24 @@
-"""The command of the campaigns: plays one whole, prints its figures, and can publish them."""
+"""The command of the campaigns: runs one whole, prints its figures, and can publish them."""
 
 from __future__ import annotations
 
 import argparse
-import collections
 import random
+import re
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
+from pytest_intercode.core.task import ENVIRONMENTS
+from pytest_intercode.statistics.rates import wilson
+from pytest_intercode.suites.catalogue import bundled_tasks
+from tests.campaigns import endurance as long_run
 from tests.campaigns.faults import FAULTS, FEW_DESCRIPTORS, Disturbed, Laboratory, Setting, disturb
+from tests.campaigns.verdicts import Verdicts, busy, play
+
+PAGE = Path(__file__).parents[2] / "docs/reliability.md"
 
 SETTINGS = [
     Setting(backend, concurrency, workers)
@@ -19,42 +28,120 @@ SETTINGS = [
 ]
 
 
-def faults(count: int, seed: int) -> list[str]:
-    """Make so many faults, chosen by a seed; return the figures as lines."""
-    chance = random.Random(seed)
+def faults(folder: Path, arguments: argparse.Namespace) -> list[str]:
+    """Make ``--count`` faults, chosen by ``--seed``."""
+    chance = random.Random(arguments.seed)
+    laboratory = Laboratory(folder, chance)
+    lasts = {setting: laboratory.measure(setting) for setting in SETTINGS}
     done: list[Disturbed] = []
-    names = [*FAULTS, FEW_DESCRIPTORS]
-    with tempfile.TemporaryDirectory(prefix="campaign-") as folder:
-        laboratory = Laboratory(Path(folder), chance)
-        lasts = {setting: laboratory.measure(setting) for setting in SETTINGS}
-        while len(done) < count:
-            setting, name = chance.choice(SETTINGS), chance.choice(names)
-            began = time.monotonic()
-            made = disturb(laboratory, setting, name, chance.uniform(0.1, 0.95) * lasts[setting])
-            if made is None:
-                continue
-            done.append(made)
-            said = "; ".join(made.problems) or f"held, {made.spoiled} spoiled"
-            seconds = time.monotonic() - began
-            print(
-                f"{len(done)}/{count} {made.fault} at {made.after:.2f} s: {said} ({seconds:.0f} s)",
-                flush=True,
-            )
-    kinds = collections.Counter(made.fault.partition(" (")[0] for made in done)
-    broke = collections.Counter(made.fault.partition(" (")[0] for made in done if made.problems)
-    lines = ["| fault | made | did not hold |", "| --- | --- | --- |"]
-    lines += [f"| {name} | {kinds[name]} | {broke[name]} |" for name in sorted(kinds)]
-    return [*lines, "", f"{len(done)} faults (seed {seed}), {sum(broke.values())} did not hold."]
+    while len(done) < arguments.count:
+        setting, name = chance.choice(SETTINGS), chance.choice([*FAULTS, FEW_DESCRIPTORS])
+        began = time.monotonic()
+        made = disturb(laboratory, setting, name, chance.uniform(0.1, 0.95) * lasts[setting])
+        if made is None:
+            continue
+        done.append(made)
+        said = "; ".join(made.problems) or f"held, {made.spoiled} spoiled"
+        said = f"{made.fault} at {made.after:.2f} s: {said} ({time.monotonic() - began:.0f} s)"
+        print(f"{len(done)}/{arguments.count} {said}", flush=True)
+    kinds, broke, spoiled = Counter[str](), Counter[str](), Counter[str]()
+    for made in done:
+        kind = made.fault.partition(" (")[0]
+        kinds[kind] += 1
+        broke[kind] += bool(made.problems)
+        spoiled[kind] += made.spoiled
+    lines = [
+        "| fault | made | did not hold | episodes to be run again |",
+        "| --- | --- | --- | --- |",
+        *(f"| {n} | {kinds[n]} | {broke[n]} | {spoiled[n]} |" for n in sorted(kinds)),
+    ]
+    return [*lines, "", f"{len(done)} faults, seed {arguments.seed}: {broke.total()} did not hold."]
+
+
+def verdicts(folder: Path, arguments: argparse.Namespace) -> list[str]:
+    """Play all bundled suites ``--count`` times beside eight busy loops, on both backends."""
+    xfail = {task.id for env in ENVIRONMENTS for task in bundled_tasks(env, "") if task.xfail}
+    lines = [
+        "| backend | agent | episodes | false verdicts | infrastructure errors |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    whole = Verdicts()
+    with busy(8):
+        for backend in ("bubblewrap", "docker"):
+            for agent in ("oracle", "idle"):
+                found = Verdicts()
+                place = folder / f"{backend}-{agent}"
+                place.mkdir()
+                found.add(agent, play(place, agent, arguments.count, backend), xfail)
+                false = len(found.false_failures) + len(found.false_passes)
+                lines.append(
+                    f"| {backend} | {agent} | {found.episodes} | {false} "
+                    f"| {len(found.infrastructure)} |"
+                )
+                print(*lines[-1:], *found.wrong, sep="\n", flush=True)
+                whole.episodes += found.episodes
+                whole.infrastructure += found.wrong
+    low, high = wilson(len(whole.wrong), whole.episodes)
+    return [
+        *lines,
+        "",
+        f"{len(whole.wrong)} of {whole.episodes} episodes, "
+        f"95 % interval {100 * low:.3f} to {100 * high:.3f} %.",
+    ]
+
+
+def endurance(folder: Path, arguments: argparse.Namespace) -> list[str]:
+    """Run ``--count`` episodes at concurrency 16 on bubblewrap, and 3 for 20 of them on Docker."""
+    lines = [
+        "| backend | episodes | seconds | KB an episode | descriptors, each | threads, each |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for backend, count in (("bubblewrap", arguments.count), ("docker", arguments.count * 3 // 20)):
+        place = folder / backend
+        place.mkdir()
+        began = time.monotonic()
+        held = long_run.run(place, backend, count, concurrency=16)
+        seconds = time.monotonic() - began
+        slopes = [long_run.slope(held, key) for key in ("kilobytes", "descriptors", "threads")]
+        said = " | ".join(f"{s.value:.4f} ({s.low:.4f} to {s.high:.4f})" for s in slopes)
+        lines.append(f"| {backend} | {count} | {seconds:.0f} | {said} |")
+        print(lines[-1], flush=True)
+    return lines
+
+
+CAMPAIGNS: dict[str, tuple[Callable[[Path, argparse.Namespace], list[str]], int]] = {
+    "faults": (faults, 200),
+    "verdicts": (verdicts, 20),
+    "endurance": (endurance, 20_000),
+}
+
+
+def publish(name: str, lines: list[str]) -> None:
+    """Put figures between the marks of a campaign in docs/reliability.md."""
+    text = PAGE.read_text(encoding="utf-8")
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    if not pattern.search(text):
+        raise SystemExit(f"{PAGE} has no place for {name}")
+    whole = "\n".join([begin, *lines, "", end])
+    PAGE.write_text(pattern.sub(lambda _: whole, text), encoding="utf-8")
 
 
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns", description=__doc__)
-    parser.add_argument("campaign", choices=["faults"])
-    parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("campaign", choices=CAMPAIGNS)
+    parser.add_argument("--count", type=int, help="faults, tries of each task, or episodes")
+    parser.add_argument("--seed", type=int, default=1, help="of the faults")
+    parser.add_argument("--publish", action="store_true", help=f"write into {PAGE.name}")
     arguments = parser.parse_args()
-    print("\n".join(faults(arguments.count, arguments.seed)))
+    campaign, count = CAMPAIGNS[arguments.campaign]
+    arguments.count = arguments.count or count
+    with tempfile.TemporaryDirectory(prefix="campaign-") as folder:
+        lines = campaign(Path(folder), arguments)
+    print("\n".join(lines))
+    if arguments.publish:
+        publish(arguments.campaign, lines)
 
 
 if __name__ == "__main__":

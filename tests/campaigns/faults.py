@@ -432,7 +432,10 @@ def disturb(laboratory: Laboratory, setting: Setting, name: str, after: float) -
         scene = Scene(setting, folder, process, proxy, laboratory.random)
         time.sleep(after)
         pids = scene.pids
-        done = name == FEW_DESCRIPTORS or (process.poll() is None and FAULTS[name](scene))
+        done = name == FEW_DESCRIPTORS
+        while not done and process.poll() is None:
+            done = FAULTS[name](scene)  # what it is of may come later
+            time.sleep(0 if done else 0.05)
         pids |= scene.pids
         problem = _finish(process)
         if not done:
@@ -479,7 +482,7 @@ def _left(folder: Path, pids: set[int], mounted: set[str]) -> list[str]:
     while True:
         left = [f"process {pid}" for pid in processes_with(str(folder))]
         left += [f"container {name}" for name in _containers(pids)]
-        left += [f"mount {line}" for line in mounts() - mounted]
+        left += [f"mount {line}" for line in mounts() - mounted if str(folder) in line]
         # pytest's own folder of temporary files stays, as it does without us.
         left += [f"file {f.name}" for f in (folder / "tmp").iterdir() if "pytest-of" not in f.name]
         left += [

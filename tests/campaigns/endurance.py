@@ -1,0 +1,114 @@
+"""Endurance: long runs, and what their process holds as they go on.
+
+A long run leaves nothing behind, and costs at its end what it cost at its beginning.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+
+from tests.conftest import PIDS
+
+__all__ = ["EVERY", "Slope", "run", "slope"]
+
+EVERY = 50
+"""Episodes between two looks at what the process holds."""
+
+# Counts what the process holds after every fiftieth episode. Memory is what is Python's own and
+# the allocator's; a collection first, or garbage would be counted.
+METER = (
+    PIDS
+    + f"EVERY = {EVERY}"
+    + """
+import gc, json, threading
+from pathlib import Path
+
+episodes = 0
+
+
+def pytest_intercode_log_episode():
+    global episodes
+    episodes += 1
+    if episodes % EVERY:
+        return
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    held = {
+        "descriptors": len(os.listdir("/proc/self/fd")),
+        "threads": threading.active_count(),
+        "kilobytes": pages * os.sysconf("SC_PAGE_SIZE") // 1024,
+    }
+    with open("held.jsonl", "a") as file:
+        print(json.dumps(held), file=file)
+"""
+)
+
+
+def run(folder: Path, backend: str, episodes: int, concurrency: int = 8) -> list[dict[str, int]]:
+    """Run so many episodes; return what was held after every fifty.
+
+    Args:
+        folder: an empty folder to run in.
+        backend: what ``--intercode-sandbox`` has to be.
+        episodes: how many.
+        concurrency: how many at a time.
+
+    Raises:
+        RuntimeError: one of them did not pass.
+    """
+    (folder / "conftest.py").write_text(METER)
+    rows = ({"query": f"Write {n}.", "gold": f"echo {n} > f"} for n in range(episodes))
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "suite.yaml").write_text("env: bash\nrows: {path: rows.jsonl}\n")
+    (folder / "tmp").mkdir()
+    command = [
+        *(sys.executable, "-m", "pytest", "suite.yaml", "--intercode-agent=oracle", "-q"),
+        *(f"--intercode-sandbox={backend}", f"--intercode-concurrency={concurrency}"),
+        *("-p", "no:cacheprovider"),
+    ]
+    variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(folder / "tmp")}
+    done = subprocess.run(
+        command, cwd=folder, env=variables, capture_output=True, text=True, check=False
+    )
+    if f"{episodes} passed" not in done.stdout:
+        raise RuntimeError(done.stdout[-3000:] + done.stderr[-3000:])
+    return [json.loads(line) for line in (folder / "held.jsonl").read_text().splitlines()]
+
+
+@dataclass(frozen=True)
+class Slope:
+    """How much something grows with each episode.
+
+    Attributes:
+        value: the slope of the line of least squares.
+        low: the lower end of its 95 % interval.
+        high: the upper end.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+def slope(held: list[dict[str, int]], key: str) -> Slope:
+    """Return how something grows, by ordinary least squares over all looks but the first fifth.
+
+    Args:
+        held: what :func:`run` returned.
+        key: ``descriptors``, ``threads`` or ``kilobytes``.
+    """
+    values = [(at * EVERY, each[key]) for at, each in enumerate(held, 1)][len(held) // 5 :]
+    xs, ys = [float(x) for x, _ in values], [float(y) for _, y in values]
+    line = statistics.linear_regression(xs, ys)
+    rest = [y - line.slope * x - line.intercept for x, y in zip(xs, ys, strict=True)]
+    mean = statistics.fmean(xs)
+    spread = sum((x - mean) ** 2 for x in xs)
+    error = sqrt(sum(r * r for r in rest) / (len(xs) - 2) / spread)
+    return Slope(line.slope, line.slope - 1.96 * error, line.slope + 1.96 * error)

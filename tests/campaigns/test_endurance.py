@@ -1,0 +1,54 @@
+"""A long run leaves nothing behind, and costs at its end what it cost at its beginning."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import docker
+import pytest
+
+from tests.campaigns.endurance import run
+from tests.conftest import pids_of, wait_until_gone
+from tests.support.backends import mounts, processes_with
+
+pytestmark = pytest.mark.timeout(3600)
+
+LENGTHS = [200, pytest.param(1000, marks=pytest.mark.slow)]
+
+
+def check(folder: Path, held: list[dict[str, int]]) -> None:
+    """Compare the last fifty with the first ones, and look for what is left."""
+    first, last = held[min(1, len(held) - 1)], held[-1]
+    # Eight episodes are in the middle of something whenever this is counted.
+    assert last["descriptors"] <= first["descriptors"] + 8 * 8, held
+    assert last["threads"] <= first["threads"] + 8 * 3, held
+    # what a run keeps of an episode for its report, and for the table
+    grown = last["kilobytes"] - first["kilobytes"]
+    assert grown <= 20 * 50 * len(held) + 8 * 1024, held
+    assert not list((folder / "tmp").iterdir())
+    [process] = pids_of(folder)
+    assert not Path(f"/proc/{process}").exists()
+
+
+@pytest.mark.usefixtures("bubblewrap")
+@pytest.mark.parametrize("episodes", LENGTHS)
+def test_many_episodes_leave_nothing_behind(episodes: int, tmp_path: Path) -> None:
+    held = run(tmp_path, "bubblewrap", episodes)
+    assert len(held) == episodes // 50
+    check(tmp_path, held)
+    assert not [line for line in mounts() if str(tmp_path) in line]
+    deadline = time.monotonic() + 10
+    while (left := processes_with(str(tmp_path))) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left
+    [process] = pids_of(tmp_path)
+    groups = [p for p in Path("/sys/fs/cgroup").rglob("*intercode*") if str(process) in p.name]
+    assert not groups
+
+
+@pytest.mark.slow
+def test_containers_of_a_long_run_are_gone(tmp_path: Path, docker_api: docker.APIClient) -> None:
+    held = run(tmp_path, "docker", 1000)
+    check(tmp_path, held)
+    assert wait_until_gone(docker_api, pids_of(tmp_path)) == []
