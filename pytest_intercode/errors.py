@@ -15,8 +15,10 @@
     │   ├── EngineUnavailable    no Docker daemon, or no permission on its socket
     │   ├── ImageError           an image that cannot be built or found
     │   ├── SandboxError         a sandbox that did not start, or died
+    │   │   └── CommandFailed    a command of ours in it that does not end, or floods
     │   └── FetchError           data that could not be fetched
     ├── AgentError               the agent's fault: it raised, or its action is no string
+    ├── UngradableState          what was left is more than grading reads: the fault of who left it
     ├── RolloutCancelled         a rollout was cancelled: its result is not wanted any more
     └── BudgetExhausted          raised at the agent by ``env.step`` when its turns are used up
 
@@ -32,6 +34,7 @@ __all__ = [
     "AgentError",
     "AgentLoadError",
     "BudgetExhausted",
+    "CommandFailed",
     "ConfigurationError",
     "EngineUnavailable",
     "FetchError",
@@ -46,6 +49,7 @@ __all__ = [
     "SandboxError",
     "SuiteError",
     "TaskError",
+    "UngradableState",
 ]
 
 
@@ -101,12 +105,23 @@ class SandboxError(InfrastructureError):
     """A sandbox could not be started, or ended while it was in use."""
 
 
+class CommandFailed(SandboxError):
+    """A command of ours in a sandbox did not end in its time, or printed more than it may."""
+
+
 class FetchError(InfrastructureError):
     """A file could not be fetched, or is not what it should be; nothing of it was kept."""
 
 
 class AgentError(IntercodeError):
     """The agent raised, or returned something that is not an action."""
+
+
+class UngradableState(IntercodeError):
+    """What an agent, gold or setup left is more than grading reads; the message names the limit.
+
+    Environments turn it into a reward of 0, or into a :class:`TaskError` where the task did it.
+    """
 
 
 class BudgetExhausted(IntercodeError):

@@ -26,6 +26,8 @@ from pytest_intercode.sandboxes.stock import Order
 
 __all__ = ["Environment"]
 
+_PATIENCE = 0.2  # seconds for an interrupted action to end
+
 # What these methods were called before the first release; such a method would never be called.
 _RENAMED = {
     "_start": "start",
@@ -145,7 +147,10 @@ class Environment(abc.ABC):
     # -- what an environment may define
 
     def abandon(self) -> None:  # noqa: B027 - most have nothing to do
-        """Let what grading may be waiting for end at once; called from another thread."""
+        """Let what grading reads or waits for end at once; called from another thread.
+
+        What is graded then raises, and the episode can only be closed.
+        """
 
     def submission(self, action: str) -> str | None:
         """Return the answer if the action is a submission, else None."""
@@ -345,9 +350,13 @@ class Environment(abc.ABC):
             return
         self._over = self._over or "closed"
         self.interrupt()
-        self.abandon()
-        with self._lock:
+        if not self._lock.acquire(timeout=_PATIENCE):  # another thread is grading
+            self.abandon()
+            self._lock.acquire()
+        try:
             self.stop()
+        finally:
+            self._lock.release()
 
     def amend_turn(self, at: int = -1, **fields: Any) -> None:
         """Put on a turn that was taken what became known later, by the names of its fields."""

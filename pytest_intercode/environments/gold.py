@@ -90,8 +90,8 @@ class GoldRun:
         self._stopped.set()
         self._order.cancel()  # unless gold has its sandbox already
         sandbox = self._sandbox
-        if not self._future.done() and sandbox is not None:
-            sandbox.interrupt()
+        if sandbox is not None:
+            sandbox.close()
 
     def stop(self) -> None:
         """End the sandbox, at once if gold is still at work."""

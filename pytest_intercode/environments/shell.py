@@ -105,13 +105,6 @@ class ShellEnvironment(Environment):
         if sandbox is not None:
             sandbox.interrupt()
 
-    def cancel(self, reason: str) -> None:
-        """End the episode from another thread, with its sandbox."""
-        super().cancel(reason)
-        sandbox = self._sandbox
-        if sandbox is not None:
-            sandbox.close()
-
     @property
     def sandbox(self) -> Sandbox:
         """The agent's sandbox.
@@ -176,10 +169,12 @@ class ShellEnvironment(Environment):
         return "a new shell has the directory, variables and functions from before this command"
 
     def abandon(self) -> None:
-        """Let gold end at once."""
-        gold = self._gold
+        """Let gold end at once, and whatever reads or waits for the agent's sandbox."""
+        gold, sandbox = self._gold, self._sandbox
         if gold is not None:
             gold.abandon()
+        if sandbox is not None:
+            sandbox.close()
 
     def stop(self) -> None:
         """End the agent's sandbox, and gold's."""

@@ -75,7 +75,7 @@ def is_cut(state: Mapping[str, Any]) -> bool:
     """Whether a recorded end state is less than there was."""
     sides = [state.get(side) or {} for side in ("agent", "gold")]
     return (
-        any(state.get(mark) for mark in ("digested", "ranked", "counted", "cut"))
+        any(state.get(mark) for mark in ("digested", "ranked", "counted", "cut", "ungradable"))
         or any(side.get("digest") for side in sides)
         or any(
             isinstance(each, Mapping) and "sha256" in each

@@ -17,7 +17,7 @@ from pytest_intercode.core.turn import Turn
 from pytest_intercode.errors import IntercodeError
 from pytest_intercode.results.recorded import is_ours
 from pytest_intercode.rewards.bash_paper import bash_paper_reward_again
-from pytest_intercode.rewards.bash_strict import bash_strict_reward_again
+from pytest_intercode.rewards.bash_strict import bash_strict_reward_again, ungradable_reward
 from pytest_intercode.rewards.ctf import FlagDigest, ctf_paper_reward, ctf_strict_reward
 from pytest_intercode.rewards.python import python_paper_reward_again, python_strict_reward
 from pytest_intercode.rewards.recording import options_again
@@ -150,6 +150,8 @@ def _bash(
     options: RewardOptions | None,
 ) -> Reward:
     _same("bash", played, profile)
+    if "ungradable" in state:
+        return ungradable_reward(state["ungradable"])
     if profile == "strict":
         return bash_strict_reward_again(state, options)
     if state["cut"]:

@@ -35,9 +35,12 @@ __all__ = [
     "bash_strict_reward_again",
     "bash_strict_state",
     "normalise",
+    "ungradable_reward",
+    "ungradable_state",
 ]
 
 _KEPT_PATHS = 2000
+_KEPT_NAMES = 1024**2  # characters of paths
 
 _MOST_BELOW_ONE = 0.99
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?(?![\w.])")
@@ -209,19 +212,20 @@ def _reason(
 def bash_strict_state(
     agent: BashState, gold: BashState, options: RewardOptions, workdir: str = "/"
 ) -> dict[str, Any]:
-    """Return both sides as builtins; where very many paths were touched, how many count."""
-    paths = len(agent.touched | gold.touched)
+    """Return both sides as builtins; where paths are many or long, how many count."""
+    paths = agent.touched | gold.touched
+    few = len(paths) <= _KEPT_PATHS and sum(map(len, paths)) <= _KEPT_NAMES
     state: dict[str, Any] = {
         side: {
             "output": each.output,
             "digest": each.digest,
-            **(_entries(each) if paths <= _KEPT_PATHS else {}),
+            **(_entries(each) if few else {}),
         }
         for side, each in (("agent", agent), ("gold", gold))
     }
     state["options"] = options_state(options)
     state["workdir"] = workdir
-    if paths > _KEPT_PATHS:
+    if not few:
         effects = _effects(agent, gold, options, workdir)
         equal = _equal(effects, agent, gold)
         state["counted"] = asdict(_Count(len(effects), len(equal), any(effects.values())))
@@ -258,6 +262,16 @@ def bash_strict_reward_again(
         raise KeyError("entries")
     options = options or options_again(state["options"])
     return bash_strict_reward(agent, gold, options, state["workdir"])
+
+
+def ungradable_reward(why: str) -> Reward:
+    """Return the reward of an end state that is more than grading reads: none."""
+    return Reward(0.0, {"files": 0.0}, f"what was left cannot be graded: {why}")
+
+
+def ungradable_state(why: str) -> dict[str, Any]:
+    """Return the record of such an end state."""
+    return {"ungradable": why}
 
 
 _MANY = "the end state is not gold's; very many paths were touched"

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from pytest_intercode.errors import SandboxError
-from pytest_intercode.sandboxes.channel import Channel, ChannelClosed, Transport
+from pytest_intercode.sandboxes.channel import MOST_SAID, Channel, ChannelClosed, Transport
 from pytest_intercode.sandboxes.listing import ListingProbe
-from pytest_intercode.sandboxes.overlay import OUTSIDE, OverlayProbe, Unreadable
-from pytest_intercode.sandboxes.protocol import Changes, Entry, Execution, SandboxSpec
+from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
+from pytest_intercode.sandboxes.protocol import OUTSIDE, Changes, Entry, Execution, SandboxSpec
 from pytest_intercode.sandboxes.python_channel import PythonChannel
+from pytest_intercode.sandboxes.reading import SETUP_LIMITS, GradingLimits, Reading
 
 __all__ = ["CAPABILITIES", "KEEPER_CAPABILITY", "SHM_SIZE", "AttachedSandbox"]
 
@@ -34,6 +35,8 @@ def _explained(method: Method) -> Method:
             return method(self, *args, **kwargs)
         except ChannelClosed as closed:
             raise SandboxError(f"sandbox {self.name} ended while in use: {closed}") from closed
+        except OSError as error:  # its files went away with it
+            raise SandboxError(f"sandbox {self.name} cannot be read: {error}") from error
 
     return call  # type: ignore[return-value]
 
@@ -44,7 +47,12 @@ class AttachedSandbox:
     Attributes:
         name: a short name for messages.
         probe: reads what changed on disk; made at the first mark.
+        grading: how much is read of it at most, each time that it is graded.
+        outside: what of its files is no part of its disk.
     """
+
+    grading = GradingLimits()
+    outside = OUTSIDE
 
     def __init__(self, name: str, streams: Transport, spec: SandboxSpec) -> None:
         self.name = name
@@ -57,6 +65,7 @@ class AttachedSandbox:
             offline=not spec.limits.network,
         )
         self.probe: ListingProbe | OverlayProbe | None = None
+        self._ended = False
 
     @_explained
     def run(self, action: str, timeout: float) -> Execution:
@@ -64,9 +73,9 @@ class AttachedSandbox:
         return self._channel.run(action, timeout)
 
     @_explained
-    def admin(self, command: str, timeout: float) -> tuple[int, bytes]:
+    def admin(self, command: str, timeout: float, most: int = MOST_SAID) -> tuple[int, bytes]:
         """Run a command of ours outside the shell."""
-        return self._channel.admin(command, timeout)
+        return self._channel.admin(command, timeout, most)
 
     @_explained
     def settle(self, timeout: float) -> bytes:
@@ -81,19 +90,19 @@ class AttachedSandbox:
     @_explained
     def mark(self) -> None:
         """Remember the state of the file system."""
-        self._made_probe().mark()
+        self._made_probe().mark(self._reading(SETUP_LIMITS))
 
     @_explained
     def changes(self) -> Changes:
         """Return what changed on disk since the mark."""
         if self.probe is None:
             raise SandboxError(f"sandbox {self.name} was never marked")
-        return self.probe.changes()
+        return self.probe.changes(self._reading(self.grading))
 
     @_explained
     def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]:
         """Return what stands at the given paths."""
-        return self._made_probe().entries(paths)
+        return self._made_probe().entries(paths, self._reading(self.grading))
 
     def interrupt(self) -> None:
         """End a running action from another thread."""
@@ -101,6 +110,7 @@ class AttachedSandbox:
 
     def close(self) -> None:
         """End the sandbox and everything in it."""
+        self._ended = True
         with contextlib.suppress(OSError):
             self._channel.close()
 
@@ -117,5 +127,8 @@ class AttachedSandbox:
             try:
                 self.probe = self.layers()
             except Unreadable:
-                self.probe = ListingProbe(self.admin, OUTSIDE)
+                self.probe = ListingProbe(self.admin, self.outside)
         return self.probe
+
+    def _reading(self, limits: GradingLimits) -> Reading:
+        return Reading(limits, lambda: self._ended)

@@ -24,7 +24,7 @@ from functools import cache
 from importlib import resources
 from typing import Literal, NamedTuple, Protocol
 
-from pytest_intercode.errors import SandboxError
+from pytest_intercode.errors import CommandFailed, SandboxError
 from pytest_intercode.sandboxes.output import Output, as_bash_c
 from pytest_intercode.sandboxes.protocol import Execution
 
@@ -32,6 +32,9 @@ __all__ = ["Channel", "ChannelClosed", "Transport"]
 
 FLOOD = 64 * 1024**2
 """Bytes of output after which an action is stopped, whatever its time."""
+
+MOST_SAID = 256 * 1024**2
+"""Bytes that a command of ours may print; it may be a program of the agent's that answers."""
 
 STATE = "/dev/shm/.intercode"
 """Where the shell notes its state after each action, for its successor."""
@@ -341,26 +344,50 @@ class Channel:
 
     # -- commands of ours
 
-    def admin(self, command: str, timeout: float) -> tuple[int, bytes]:
-        """Run a command outside the shell; its output travels with the answers."""
+    def admin(self, command: str, timeout: float, most: int = MOST_SAID) -> tuple[int, bytes]:
+        """Run a command outside the shell; its output travels with the answers.
+
+        Args:
+            command: the command, in bash.
+            timeout: seconds that it has.
+            most: bytes that it may print.
+
+        Returns:
+            Its status and what it printed.
+
+        Raises:
+            CommandFailed: it did not end, or printed more. It was killed, and the shell, which
+                could not be told from it, was replaced.
+        """
         with self._lock:
             nonce = secrets.token_hex(8)
             code = quote(command.encode("utf-8", "surrogateescape"))
             self._answers.clear()
             self._send(b"X %b %b" % (nonce.encode(), code))
-            whole = re.compile(rb"X %b\n(.*)\nX %b (\d+)\n" % ((nonce.encode(),) * 2), re.DOTALL)
+            begin, end = b"X %b\n" % nonce.encode(), b"\nX %b " % nonce.encode()
+            answers, seen = self._answers, 0  # bytes in which the end was looked for
             limit = time.monotonic() + timeout
-            while time.monotonic() < limit:
-                self._pump(min(1.0, limit - time.monotonic()))
-                if not self._answers.endswith(b"\n"):
+            while (left := limit - time.monotonic()) > 0 and len(answers) <= most:
+                self._pump(min(1.0, left))
+                at = answers.find(end, max(0, seen - len(end)))
+                if at < 0:
+                    seen = len(answers)
                     continue
-                found = whole.search(self._answers)
-                if found:
-                    output, status = bytes(found[1]), int(found[2])
-                    del found  # a match keeps the buffer from shrinking
-                    self._answers.clear()
-                    return status, output
-            raise SandboxError(f"did not finish within {timeout:g} s: {command[:200]}")
+                seen = at
+                status, ended, _ = answers[at + len(end) :].partition(b"\n")
+                start = answers.find(begin, 0, at + 1)
+                if ended and start >= 0:
+                    output = bytes(answers[start + len(begin) : at])
+                    answers.clear()
+                    return int(status), output
+            said = f"did not finish within {timeout:g} s"
+            if len(answers) > most:
+                said = f"printed more than {most} bytes"
+            answers.clear()
+            self._kill()
+            self._status, self._flags = 0, ""
+            self._start_shell()
+            raise CommandFailed(f"{said}: {command[:200]}")
 
     def settle(self, timeout: float) -> bytes:
         """Wait until nothing runs besides the keeper and the shell; return what was printed since.
@@ -419,7 +446,8 @@ class Channel:
         while (end := self._answers.find(b"\n")) >= 0:
             line = self._answers[:end].decode("utf-8", "surrogateescape")
             del self._answers[: end + 1]
-            words = line.split(" ", 4)
+            # A command of ours that was killed may have left a line unfinished before it.
+            words = line[max(0, line.find(f" {nonce}") - 1) :].split(" ", 4)
             if len(words) > 2 and words[1] == nonce:
                 if words[0] == "P" and words[2] == "alive":
                     continue

@@ -2,28 +2,36 @@
 
 For every backend whose files cannot be read from the host. A listing of a small Debian system
 takes about 100 ms. An agent that replaces ``find`` or ``sha256sum`` in its own sandbox can
-falsify its own listing here; where the host can read the layers, it does.
+falsify its own listing here; where the host can read the layers, it does. What these programs do
+and how much they print is the agent's doing, so a failure of theirs is the agent's.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, Protocol
 
-from pytest_intercode.errors import SandboxError
-from pytest_intercode.sandboxes.protocol import DEPTH, Changes, Entry
+from pytest_intercode.errors import CommandFailed, UngradableState
+from pytest_intercode.sandboxes.protocol import OUTSIDE, Changes, Entry
+from pytest_intercode.sandboxes.reading import SETUP_LIMITS, Reading
 
-__all__ = ["ListingProbe"]
+__all__ = ["Admin", "ListingProbe"]
 
 _FORMAT = r"%y\0%m\0%U\0%G\0%s\0%T@\0%C@\0%i\0%p\0%l\0"
 _FIELDS = 10
 _CONTENT_AT_MARK = 8 * 1024**2
-_TIMEOUT = 60.0
 _COMMAND_LINE = 100_000  # bytes; Linux takes 128 KiB in one argument
+_LONGEST_PATH = 4095  # bytes that the system takes as one path
+_ABOUT_ENTRY = 200  # bytes of a line of a listing, at most, besides its names
 
-Admin = Callable[[str, float], tuple[int, bytes]]
+
+class Admin(Protocol):
+    """Runs a command in the sandbox; see ``Channel.admin``."""
+
+    def __call__(self, command: str, timeout: float, most: int = ...) -> tuple[int, bytes]:
+        """Return its status and its output."""
 
 
 class _Listed(NamedTuple):
@@ -48,31 +56,37 @@ class ListingProbe:
         outside: paths that the backend itself mounts or writes.
     """
 
-    def __init__(self, admin: Admin, outside: Iterable[str]) -> None:
+    def __init__(self, admin: Admin, outside: Iterable[str] = OUTSIDE) -> None:
         self._admin = admin
         self._outside = frozenset(outside)
         self._base: dict[str, _Listed] = {}
+        self._names = 0  # characters of the base's paths
         self._digests: dict[str, str] = {}
 
-    def mark(self) -> None:
+    def mark(self, reading: Reading | None = None) -> None:
         """List everything; take digests of what was written since the sandbox started."""
-        self._base = self._list()
-        _, started = self._admin("stat -c %Z /proc/1", _TIMEOUT)
+        reading = reading or Reading(SETUP_LIMITS)
+        self._base = self._list(reading)
+        self._names = sum(map(len, self._base))
+        _, started = self._admin("stat -c %Z /proc/1", reading.seconds_left)
         since = float(started.decode().strip() or 0) - 1
-        fresh = [
-            path
+        fresh = {
+            path: listed
             for path, listed in self._base.items()
             if listed.type == "f"
             and float(listed.stamp[2]) >= since
             and int(listed.stamp[0]) <= _CONTENT_AT_MARK
-        ]
-        self._digests = self._sums(fresh)
+        }
+        self._digests = self._sums(fresh, reading)
 
-    def changes(self) -> Changes:
+    def changes(self, reading: Reading | None = None) -> Changes:
         """List again and compare."""
-        now = self._list()
-        touched = [p for p, listed in now.items() if self._base.get(p) != listed]
-        sums = self._sums(p for p in touched if now[p].type == "f")
+        reading = reading or Reading()
+        reading.spare(len(self._base), self._names)
+        now = self._list(reading)
+        # What was written just before the mark is read again, as times need not show a change.
+        touched = [p for p, new in now.items() if self._base.get(p) != new or p in self._digests]
+        sums = self._sums({p: now[p] for p in touched if now[p].type == "f"}, reading)
         entries: dict[str, Entry | None] = {}
         before: dict[str, Entry | None] = {}
         for path in touched:
@@ -93,56 +107,79 @@ class ListingProbe:
                     before[path] = old.entry(self._digests.get(path, ""))
         return Changes(entries, before)
 
-    def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]:
+    def entries(
+        self, paths: Iterable[str], reading: Reading | None = None
+    ) -> dict[str, Entry | None]:
         """List the given paths alone."""
+        reading = reading or Reading()
         wanted = list(paths)
         # Their folders are looked at as well: what lies behind a link is not at the path.
-        folders = {above for path in wanted for above in _above(path)}
+        every = set(wanted)
+        for path in wanted:
+            reading.check()
+            every.update(_above(path))
+        reading.spare(len(every), sum(map(len, every)))
         found: dict[str, _Listed] = {}
-        for some in _batches({*wanted, *folders}):
-            found |= self._parse(f"find {_words(some)} -maxdepth 0 -printf '{_FORMAT}'")
-        real = [
-            path
+        for some in _batches(every):
+            found |= self._parse(f"find {_words(some)} -maxdepth 0 -printf '{_FORMAT}'", reading)
+        real = {
+            path: found[path]
             for path in wanted
             if path in found and all(_is_folder(found, above) for above in _above(path))
-        ]
-        sums = self._sums(path for path in real if found[path].type == "f")
+        }
+        sums = self._sums({p: listed for p, listed in real.items() if listed.type == "f"}, reading)
         entries: dict[str, Entry | None] = dict.fromkeys(wanted)
         return entries | {path: found[path].entry(sums.get(path, "")) for path in real}
 
-    def _list(self) -> dict[str, _Listed]:
+    def _list(self, reading: Reading) -> dict[str, _Listed]:
         skipped = " -o ".join(f"-path {shlex.quote(path)}" for path in sorted(self._outside))
         return self._parse(
-            f"find / -mindepth 1 -maxdepth {DEPTH} -xdev"
-            f" \\( {skipped} \\) -prune -o -printf '{_FORMAT}'"
+            f"find / -mindepth 1 -xdev \\( {skipped} \\) -prune -o -printf '{_FORMAT}'", reading
         )
 
-    def _parse(self, command: str) -> dict[str, _Listed]:
+    def _parse(self, command: str, reading: Reading) -> dict[str, _Listed]:
         # What vanishes meanwhile is a complaint of find's, and no entry.
         script = f"LC_ALL=C exec bash -c {shlex.quote(command)} 2>/dev/null"
-        status, output = self._admin(script, _TIMEOUT)
+        status, output = self._ask(script, reading, reading.listing_left(_ABOUT_ENTRY))
         fields = output.decode("utf-8", "surrogateescape").split("\0")
-        if status not in (0, 1) or len(fields) % _FIELDS != 1:
-            raise SandboxError(f"the files could not be listed (status {status})")
+        if status not in (0, 1) or len(fields) % _FIELDS != 1 or fields[-1]:
+            raise UngradableState(f"the files could not be listed (find ended with {status})")
         listed: dict[str, _Listed] = {}
         for at in range(0, len(fields) - 1, _FIELDS):
             kind, mode, uid, gid, size, written, changed, inode, path, link = fields[
                 at : at + _FIELDS
             ]
+            reading.entry(len(path) + len(link))
             # A folder's size and times change with what is in it, which is listed itself.
             stamp = () if kind == "d" else (size, written, changed, inode)
-            listed[path] = _Listed(kind, int(mode, 8), int(uid), int(gid), stamp, link)
+            try:
+                listed[path] = _Listed(kind, int(mode, 8), int(uid), int(gid), stamp, link)
+                int(size)
+            except ValueError:
+                raise UngradableState("find prints something else than a listing") from None
         return listed
 
-    def _sums(self, paths: Iterable[str]) -> dict[str, str]:
+    def _sums(self, files: Mapping[str, _Listed], reading: Reading) -> dict[str, str]:
         sums: dict[str, str] = {}
-        for some in _batches(paths):
-            _, output = self._admin(f"sha256sum -z -- {_words(some)} 2>/dev/null", _TIMEOUT)
+        for path, listed in files.items():
+            if len(os.fsencode(path)) > _LONGEST_PATH:
+                raise UngradableState(f"a file's path has more than {_LONGEST_PATH} bytes")
+            reading.content(int(listed.stamp[0]))
+        for some in _batches(files):
+            command = f"sha256sum -z -- {_words(some)} 2>/dev/null"
+            _, output = self._ask(command, reading, 2 * _COMMAND_LINE + _ABOUT_ENTRY * len(some))
             for line in output.decode("utf-8", "surrogateescape").split("\0"):
                 digest, _, path = line.partition("  ")
                 if path:
                     sums[path] = digest
         return sums
+
+    def _ask(self, command: str, reading: Reading, most: int) -> tuple[int, bytes]:
+        try:
+            return self._admin(command, reading.seconds_left, most)
+        except CommandFailed as failed:
+            reading.check()
+            raise UngradableState(f"the files could not be listed: {failed}") from None
 
 
 def _above(path: str) -> Iterator[str]:

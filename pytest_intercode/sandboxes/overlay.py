@@ -12,28 +12,28 @@ what the layers below hold under it.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_intercode.sandboxes.protocol import DEPTH, Changes, Entry
+from pytest_intercode.sandboxes.protocol import OUTSIDE, Changes, Entry
+from pytest_intercode.sandboxes.reading import SETUP_LIMITS, Reading, digest_of
 
-__all__ = ["OUTSIDE", "OverlayProbe", "Unreadable"]
-
-OUTSIDE = frozenset({"/proc", "/sys", "/dev", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf"})
-"""What the engine mounts or writes; never an effect of an action."""
+__all__ = ["OverlayProbe", "Unreadable"]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # What comes of an entry that is taken away, or becomes of another type, after it was looked at.
 _REPLACED = (
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP),
-    *(errno.EINVAL, errno.ENXIO, errno.EAGAIN),
+    *(errno.EINVAL, errno.ENXIO, errno.EAGAIN, errno.ESTALE, errno.ESPIPE),
 )
+_OPEN = 32  # folders above the present one that a walk keeps open
+_TICKS = 5  # the clock CLOCK_REALTIME_COARSE
 _FEATURES = ("redirect_dir", "metacopy")
 
 
@@ -46,8 +46,9 @@ class _Seen:
     """One entry of the upper folder."""
 
     entry: Entry | None  # None for a whiteout
-    stamp: tuple[int, ...]  # equal stamps mean an unchanged entry
+    stamp: tuple[int, ...]  # unequal stamps mean a changed entry
     opaque: bool = False  # a folder that hides the layers below
+    sure: bool = True  # and equal stamps mean an unchanged one
 
 
 class OverlayProbe:
@@ -57,12 +58,25 @@ class OverlayProbe:
         upper: the overlay's upper folder, which holds all that was written since the start.
         lower: the layers below, topmost first.
         merged: the mount that shows the container's whole root.
+        mounted: files of the engine's that it mounts over some of the container's, by their paths
+            in the container.
+        timely: writing to a file through memory that is shared with it changes the file's times.
+            It does not where the upper folder is in memory itself.
 
     Raises:
         Unreadable: the folders may not be read, or the kernel's overlay uses redirects.
     """
 
-    def __init__(self, upper: str, lower: Sequence[str], merged: str) -> None:
+    def __init__(
+        self,
+        upper: str,
+        lower: Sequence[str],
+        merged: str,
+        *,
+        mounted: Mapping[str, str] | None = None,
+        outside: Iterable[str] = OUTSIDE,
+        timely: bool = True,
+    ) -> None:
         if os.geteuid() != 0:
             raise Unreadable("only root may read the layers")
         for folder in (upper, merged, *lower):
@@ -73,83 +87,78 @@ class OverlayProbe:
             if setting.exists() and setting.read_text().strip() not in ("N", "off", "0"):
                 raise Unreadable(f"the kernel's overlay uses {feature}")
         self._upper, self._lower, self._merged = upper, tuple(lower), merged
+        self._mounted = dict(mounted or {})
+        self._outside = frozenset(outside)
+        self._timely = timely
         self._base: dict[str, _Seen] = {}
+        self._names = 0  # characters of the base's paths
 
-    def mark(self) -> None:
+    def mark(self, reading: Reading | None = None) -> None:
         """Remember the upper folder as it is."""
-        self._base = self._walk({})
+        self._base = self._walk({}, reading or Reading(SETUP_LIMITS))
+        self._names = sum(map(len, self._base))
 
-    def changes(self) -> Changes:
+    def changes(self, reading: Reading | None = None) -> Changes:
         """Compare the container with how it was at the mark."""
-        now = self._walk(self._base)
+        reading = reading or Reading()
+        reading.spare(len(self._base), self._names)
+        now = self._walk(self._base, reading)
         touched: dict[str, Entry | None] = {}
         for path, seen in now.items():
             old = self._base.get(path)
-            if old is None or old.stamp != seen.stamp:
+            if old is None or old.stamp != seen.stamp or old.entry != seen.entry:
                 touched[path] = seen.entry
             if seen.opaque and not (old and old.opaque):
-                touched.update(dict.fromkeys(self._hidden(path, now)))
+                touched.update(dict.fromkeys(self._hidden(path, now, reading)))
         for path in self._base:
             if path not in now:
                 touched[path] = None
         entries: dict[str, Entry | None] = {}
         before: dict[str, Entry | None] = {}
+        fresh: set[str] = set()  # paths below which nothing was
         for path, entry in touched.items():
-            old_entry = self._before(path)
+            above = os.path.dirname(path)
+            if above in fresh and path not in self._base:
+                old_entry = None
+            else:
+                old_entry = self._before(path, reading)
+            if not _is_folder(old_entry):
+                fresh.add(path)
             if entry == old_entry:
                 continue
-            above = os.path.dirname(path)
             if entry is None and above in touched and not _is_folder(touched[above]):
                 continue  # it went with the folder that it was in
             entries[path] = entry
             before[path] = old_entry
         return Changes(entries, before)
 
-    def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]:
+    def entries(
+        self, paths: Iterable[str], reading: Reading | None = None
+    ) -> dict[str, Entry | None]:
         """Read the entries that stand at ``paths`` now."""
-        return {path: _find(self._merged, path)[0] for path in paths}
+        reading = reading or Reading()
+        return {path: self._now(path, reading) for path in paths}
+
+    def _now(self, path: str, reading: Reading) -> Entry | None:
+        reading.check()
+        if path in self._mounted:
+            return _beside(self._mounted[path], reading)
+        return _find(self._merged, path, reading)[0]
 
     # -- the upper folder
 
-    def _walk(self, known: dict[str, _Seen]) -> dict[str, _Seen]:
-        found: dict[str, _Seen] = {}
-        with _folder(self._upper) as top:
-            self._walk_folder(top, "", known, found)
-        return found
-
-    def _walk_folder(
-        self, folder: int, path: str, known: dict[str, _Seen], found: dict[str, _Seen]
-    ) -> None:
-        for name in os.listdir(folder):
-            child = f"{path}/{name}"
-            if child in OUTSIDE:
-                continue
-            try:
-                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                stamp = _stamp(status)
-                old = known.get(child)
-                if old is not None and old.stamp == stamp and not stat.S_ISDIR(status.st_mode):
-                    found[child] = old
-                    continue
-                if _is_whiteout(status):
-                    found[child] = _Seen(None, stamp)
-                    continue
-                if not stat.S_ISDIR(status.st_mode):
-                    found[child] = _Seen(_entry(folder, name, status), stamp)
-                    continue
-                with _folder(name, folder) as inner:
-                    found[child] = _Seen(_entry(folder, name, status), stamp, _is_opaque(inner))
-                    if child.count("/") < DEPTH:
-                        self._walk_folder(inner, child, known, found)
-            except OSError as error:
-                if error.errno not in _REPLACED:
-                    raise
-                continue  # a process in the container changes it now
+    def _walk(self, known: dict[str, _Seen], reading: Reading) -> dict[str, _Seen]:
+        with _Way(self._upper) as way:
+            walk = _Walk(way, self._outside | self._mounted.keys(), self._timely, known, reading)
+            for path, place in self._mounted.items():
+                walk.look_beside(path, place)
+            return walk.found()
 
     # -- the layers below
 
-    def _before(self, path: str) -> Entry | None:
+    def _before(self, path: str, reading: Reading) -> Entry | None:
         """Return the entry that stood at ``path`` at the mark."""
+        reading.check()
         if path in self._base:
             return self._base[path].entry
         above = os.path.dirname(path)
@@ -159,12 +168,12 @@ class OverlayProbe:
                 return None
             above = os.path.dirname(above)
         for layer in self._lower:
-            entry, final = _find(layer, path)
+            entry, final = _find(layer, path, reading)
             if entry is not None or final:
                 return entry
         return None
 
-    def _hidden(self, path: str, now: dict[str, _Seen]) -> Iterator[str]:
+    def _hidden(self, path: str, now: dict[str, _Seen], reading: Reading) -> Iterator[str]:
         """Name what lay below the folder ``path`` at the mark and is hidden by its new self."""
         names: set[str] = set()
         for layer in self._lower:
@@ -175,12 +184,13 @@ class OverlayProbe:
                 continue
         for name in sorted(names):
             child = f"{path}/{name}"
-            if self._before(child) is None:
+            reading.entry(len(child))
+            if self._before(child, reading) is None:
                 continue
             if child not in now:
                 yield child
             elif _is_folder(now[child].entry):
-                yield from self._hidden(child, now)
+                yield from self._hidden(child, now, reading)
 
 
 def _stamp(status: os.stat_result) -> tuple[int, ...]:
@@ -228,26 +238,197 @@ def _descend(top: int, path: str) -> Iterator[int]:
         os.close(current)
 
 
-def _entry(folder: int, name: str, status: os.stat_result) -> Entry:
+class _Way:
+    """The way from a folder down to one below it, step by step and through no link.
+
+    A few of the folders in between stay open, and no more, however deep it goes: the others are
+    opened once more, from the top.
+    """
+
+    def __init__(self, top: str) -> None:
+        self._top = os.open(top, _FOLDER)
+        self._parts: list[str] = []
+        self._folders: list[int | None] = []  # None for one that was closed again
+
+    def here(self) -> int:
+        """Return the folder that the way leads to."""
+        if not self._folders:
+            return self._top
+        last = self._folders[-1]
+        return self._opened_again() if last is None else last
+
+    def enter(self, name: str) -> int:
+        """Go on to a folder in the present one, and return it."""
+        inner = os.open(name, _FOLDER, dir_fd=self.here())
+        self._parts.append(name)
+        self._folders.append(inner)
+        self._close(len(self._folders) - 1 - _OPEN)
+        return inner
+
+    def leave(self) -> None:
+        """Go back to the folder above; does nothing at the top."""
+        if self._folders:
+            self._close(len(self._folders) - 1)
+            self._folders.pop()
+            self._parts.pop()
+
+    def names(self, path: str, reading: Reading) -> Iterator[str]:
+        """Return the names in the present folder, whose path is ``path``."""
+        found = os.listdir(self.here())  # noqa: PTH208
+        reading.entry((len(path) + 1) * len(found) + sum(map(len, found)), len(found))
+        return iter(found)
+
+    def _opened_again(self) -> int:
+        current = self._top
+        for at, part in enumerate(self._parts):
+            folder = self._folders[at]
+            if folder is None:
+                folder = self._folders[at] = os.open(part, _FOLDER, dir_fd=current)
+            current = folder
+            self._close(at - _OPEN)
+        return current
+
+    def _close(self, at: int) -> None:
+        folder = self._folders[at] if at >= 0 else None
+        if folder is not None:
+            self._folders[at] = None
+            os.close(folder)
+
+    def __enter__(self) -> _Way:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for at in range(len(self._folders)):
+            self._close(at)
+        os.close(self._top)
+
+
+class _Walk:
+    """One walk through an upper folder.
+
+    Args:
+        way: where it is.
+        skipped: paths that are left out.
+        timely: see :class:`OverlayProbe`.
+        known: what an earlier walk found.
+        reading: what is read counts here.
+    """
+
+    def __init__(
+        self,
+        way: _Way,
+        skipped: Set[str],
+        timely: bool,
+        known: Mapping[str, _Seen],
+        reading: Reading,
+    ) -> None:
+        self._way = way
+        self._skipped = skipped
+        self._timely = timely
+        self._known = known
+        self._reading = reading
+        # By the clock that files get their times from: a change at a later tick shows in them.
+        self._tick = time.clock_gettime_ns(_TICKS)
+        self._found: dict[str, _Seen] = {}
+
+    def found(self) -> dict[str, _Seen]:
+        """Return every entry by its path; a folder comes before what is in it."""
+        frames = [("", self._way.names("", self._reading))]
+        while frames:
+            path, names = frames[-1]
+            try:
+                inner = self._look(path, names)
+                if inner:
+                    frames.append((inner, iter(())))
+                    frames[-1] = inner, self._way.names(inner, self._reading)
+                    continue
+            except OSError as error:
+                if error.errno not in _REPLACED:
+                    raise
+            frames.pop()
+            self._way.leave()
+        return self._found
+
+    def look_beside(self, path: str, place: str) -> None:
+        """Look at a file that stands at ``path``, and that the engine keeps elsewhere."""
+        status = os.lstat(place)
+        stamp = _stamp(status)
+        old = self._known.get(path)
+        if old is None or old.stamp != stamp or not old.sure:
+            sure = self._timely and status.st_ctime_ns < self._tick
+            old = _Seen(_beside(place, self._reading), stamp, sure=sure)
+        self._found[path] = old
+
+    def _look(self, path: str, names: Iterator[str]) -> str:
+        """Look at what is left of the present folder, up to the next folder, and enter that.
+
+        Returns:
+            Its path, or nothing when there is no further one.
+        """
+        folder = self._way.here()
+        for name in names:
+            child = f"{path}/{name}"
+            if child in self._skipped:
+                continue
+            try:
+                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                stamp = _stamp(status)
+                old = self._known.get(child)
+                same = old is not None and old.stamp == stamp and old.sure
+                if stat.S_ISDIR(status.st_mode):
+                    inner = self._way.enter(name)
+                    self._found[child] = (
+                        old if old and same else _Seen(_plain(status), stamp, _is_opaque(inner))
+                    )
+                    return child
+                self._found[child] = (
+                    old if old and same else self._seen(folder, name, status, stamp)
+                )
+            except OSError as error:
+                if error.errno not in _REPLACED:
+                    raise
+                continue  # a process in the container changes it now
+        return ""
+
+    def _seen(
+        self, folder: int, name: str, status: os.stat_result, stamp: tuple[int, ...]
+    ) -> _Seen:
+        if _is_whiteout(status):
+            return _Seen(None, stamp)
+        sure = status.st_ctime_ns < self._tick and (
+            self._timely or not stat.S_ISREG(status.st_mode) or status.st_size == 0
+        )
+        return _Seen(_entry(folder, name, status, self._reading), stamp, sure=sure)
+
+
+def _plain(status: os.stat_result, content: str = "") -> Entry:
     kind = stat.filemode(status.st_mode)[0].replace("-", "f")
-    content = ""
-    if kind == "l":
-        content = os.readlink(name, dir_fd=folder)
-    elif kind == "f":
-        descriptor = os.open(name, _FILE, dir_fd=folder)
-        try:
-            digest = hashlib.sha256()
-            while block := os.read(descriptor, 1 << 20):
-                digest.update(block)
-            content = digest.hexdigest()
-        finally:
-            os.close(descriptor)
-    elif kind in "bc":
-        content = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
     return Entry(kind, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, content)
 
 
-def _find(layer: str, path: str) -> tuple[Entry | None, bool]:
+def _entry(folder: int, name: str, status: os.stat_result, reading: Reading) -> Entry:
+    content = ""
+    if stat.S_ISLNK(status.st_mode):
+        content = os.readlink(name, dir_fd=folder)
+        reading.link(len(content))
+    elif stat.S_ISREG(status.st_mode):
+        descriptor = os.open(name, _FILE, dir_fd=folder)
+        try:
+            content = digest_of(descriptor, status.st_size, reading)
+        finally:
+            os.close(descriptor)
+    elif stat.S_ISBLK(status.st_mode) or stat.S_ISCHR(status.st_mode):
+        content = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+    return _plain(status, content)
+
+
+def _beside(place: str, reading: Reading) -> Entry:
+    """Read a file that the engine mounts over one of the container's."""
+    with _folder(os.path.dirname(place)) as folder:
+        return _entry(folder, Path(place).name, os.lstat(place), reading)
+
+
+def _find(layer: str, path: str, reading: Reading) -> tuple[Entry | None, bool]:
     """Look ``path`` up in one layer.
 
     Returns:
@@ -268,7 +449,7 @@ def _find(layer: str, path: str) -> tuple[Entry | None, bool]:
         status = os.stat(parts[-1], dir_fd=current, follow_symlinks=False)
         if _is_whiteout(status):
             return None, True
-        return _entry(current, parts[-1], status), True
+        return _entry(current, parts[-1], status, reading), True
     except OSError as error:
         if error.errno not in _REPLACED:
             raise

@@ -8,11 +8,19 @@ from typing import Literal, Protocol
 
 from pytest_intercode.core.task import Limits
 
-__all__ = ["DEPTH", "HOST", "Changes", "Entry", "Execution", "Launcher", "Sandbox", "SandboxSpec"]
+__all__ = [
+    "HOST",
+    "OUTSIDE",
+    "Changes",
+    "Entry",
+    "Execution",
+    "Launcher",
+    "Sandbox",
+    "SandboxSpec",
+]
 
-DEPTH = 200
-"""How many folders deep changes are looked for; only an attack on the search nests deeper."""
-
+OUTSIDE = frozenset({"/proc", "/sys", "/dev"})
+"""Folders that are no part of the disk, with /dev/shm among them; nothing there is graded."""
 
 HOST = "host"
 """The image of a sandbox that sees this machine's own programs; there is none, then."""
@@ -86,7 +94,8 @@ class Entry:
         mode: permission bits.
         uid: the owner.
         gid: the group.
-        content: SHA-256 of a file's bytes in hexadecimal, a link's target, or empty.
+        content: a digest of a file's bytes in hexadecimal (SHA-256, see ``reading.py``), a link's
+            target, or empty.
     """
 
     type: str
@@ -132,7 +141,11 @@ class Sandbox(Protocol):
         """Unpack a tar archive at ``/``, with its owners, modes and times."""
 
     def mark(self) -> None:
-        """Remember the state of the file system; :meth:`changes` is relative to it."""
+        """Remember the state of the file system; :meth:`changes` is relative to it.
+
+        This and the next two raise :class:`~pytest_intercode.errors.UngradableState` where there is
+        more than is read (``reading.py``). :meth:`close` ends them from another thread.
+        """
 
     def changes(self) -> Changes:
         """Return what changed on disk since :meth:`mark`."""

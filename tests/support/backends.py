@@ -11,10 +11,8 @@ from pytest_intercode.core.task import ImageSource
 from pytest_intercode.sandboxes.attached import AttachedSandbox
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
-from pytest_intercode.sandboxes.docker.container import Container
 from pytest_intercode.sandboxes.docker.engine import RUN_LABEL, DockerEngine
 from pytest_intercode.sandboxes.docker.images import Images
-from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
 from pytest_intercode.suites.loader import bundled_folder
 
@@ -62,9 +60,6 @@ class Backend(Protocol):
     def kill(self, sandbox: AttachedSandbox) -> None:
         """End a sandbox from outside, all at once."""
 
-    def layers(self, sandbox: AttachedSandbox) -> OverlayProbe:
-        """Return the probe that reads its disk from outside, or raise ``Unreadable``."""
-
 
 class DockerBackend:
     name = "docker"
@@ -103,14 +98,6 @@ class DockerBackend:
     def kill(self, sandbox: AttachedSandbox) -> None:
         self.api.kill(sandbox.name)
 
-    def layers(self, sandbox: AttachedSandbox) -> OverlayProbe:
-        assert isinstance(sandbox, Container)
-        driver = self.api.inspect_container(sandbox.name)["GraphDriver"]
-        if driver["Name"] != "overlay2":
-            raise Unreadable(f"the engine stores images with {driver['Name']}")
-        data = driver["Data"]
-        return OverlayProbe(data["UpperDir"], data["LowerDir"].split(":"), data["MergedDir"])
-
 
 class BubblewrapBackend:
     name = "bubblewrap"
@@ -143,10 +130,6 @@ class BubblewrapBackend:
     def kill(self, sandbox: AttachedSandbox) -> None:
         assert isinstance(sandbox, BubblewrapSandbox)
         sandbox.kill()
-
-    def layers(self, sandbox: AttachedSandbox) -> OverlayProbe:
-        assert isinstance(sandbox, BubblewrapSandbox)
-        return sandbox.layers()
 
 
 def mounts() -> set[str]:

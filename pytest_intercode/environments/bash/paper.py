@@ -11,6 +11,8 @@ killed.
 from __future__ import annotations
 
 import contextlib
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,18 +29,19 @@ from pytest_intercode.environments.bash.strict import BashEnvironment
 from pytest_intercode.environments.gold import Gold
 from pytest_intercode.environments.paper import PaperShell, run_words, split_words
 from pytest_intercode.environments.shell import set_up
-from pytest_intercode.errors import IntercodeError, TaskError
+from pytest_intercode.errors import CommandFailed, GoldError, IntercodeError, TaskError
 from pytest_intercode.rewards.bash_paper import (
     PaperState,
     bash_paper_reward,
     bash_paper_state,
 )
+from pytest_intercode.rewards.bash_strict import ungradable_reward, ungradable_state
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = ["PaperBashEnvironment", "split_action"]
 
-_TIMEOUT = 60.0
+_GRADING = 60.0  # seconds for git, and again for md5sum
 _GOLD_TIMEOUT = 60.0  # InterCode's gold has no limit
 _OUTPUT = 16 * 1024**2  # bytes of an output that are compared; InterCode's has no limit
 
@@ -112,13 +115,32 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
             reset(gold)
         words = self._split(";".join(self.current_task.gold))
         text, _ = run_words(gold, words, "/", _GOLD_TIMEOUT)
-        mine, theirs = status(self.sandbox), status(gold)
-        both = sorted(path for path, code in set(mine) & set(theirs) if code in ("??", "A", "C"))
-        self._graded = (
-            PaperState(self._observation, mine, _sums(self.sandbox, both)),
-            PaperState(text, theirs, _sums(gold, both)),
-        )
+        with self._gold_at_fault():
+            theirs = status(gold, _GRADING)
+        try:
+            mine = status(self.sandbox, _GRADING)
+            both = sorted(
+                path for path, code in set(mine) & set(theirs) if code in ("??", "A", "C")
+            )
+            sums = _sums(self.sandbox, both)
+        except CommandFailed as failed:
+            self._ungradable = str(failed)
+            return ungradable_reward(self._ungradable)
+        with self._gold_at_fault():
+            gold_state = PaperState(text, theirs, _sums(gold, both))
+        self._ungradable = ""
+        self._graded = PaperState(self._observation, mine, sums), gold_state
         return bash_paper_reward(*self._graded)
+
+    @contextlib.contextmanager
+    def _gold_at_fault(self) -> Iterator[None]:
+        task = self.current_task
+        try:
+            yield
+        except CommandFailed as failed:
+            raise GoldError(
+                f"{task.source}: task {task.id!r}: gold leaves what cannot be graded: {failed}"
+            ) from None
 
     def abandon(self) -> None:
         """Let gold end at once, while it is graded too."""
@@ -130,8 +152,9 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         """Note what InterCode's next reset would leave, and end both sandboxes."""
         golds, self._golds = self._golds, None
         if self._sandbox and self.task:
-            with contextlib.suppress(IntercodeError):
-                self._repositories.note(self._sandbox, self.task, "agent")
+            if not self._ungradable:  # git does not answer there
+                with contextlib.suppress(IntercodeError):
+                    self._repositories.note(self._sandbox, self.task, "agent")
             if golds:
                 with contextlib.suppress(IntercodeError):
                     self._repositories.note(golds, self.task, "gold")
@@ -139,6 +162,8 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
 
     def end_state(self) -> dict[str, Any]:
         """Return both end states as builtins."""
+        if self._ungradable:
+            return ungradable_state(self._ungradable)
         if self._graded is None:
             return {}
         return bash_paper_state(*self._graded)
@@ -156,8 +181,10 @@ def _with_paper_image(task: Task, provider: SandboxProvider) -> Task:
 def _sums(sandbox: Sandbox, paths: list[str]) -> dict[str, str]:
     """Sum what both sides created; a path without a dot is taken for a directory."""
     sums = {}
+    until = time.monotonic() + _GRADING
     for path in paths:
         command = f"md5sum {path}" if "." in path else f"md5deep -r {path}"
-        _, output = sandbox.admin(f"cd / && {command}", _TIMEOUT)
+        left = max(0.1, until - time.monotonic())
+        _, output = sandbox.admin(f"cd / && {command}", left)
         sums[path] = output.decode("utf-8", "replace")
     return sums

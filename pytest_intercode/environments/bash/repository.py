@@ -85,9 +85,9 @@ def reset(sandbox: Sandbox) -> None:
     sandbox.admin(f"cd / && {_RESET}", _TIMEOUT)
 
 
-def status(sandbox: Sandbox) -> tuple[tuple[str, str], ...]:
+def status(sandbox: Sandbox, timeout: float) -> tuple[tuple[str, str], ...]:
     """Return what changed as InterCode reads it: pairs of a path and a code."""
-    _, output = sandbox.admin("cd / && git status --short", _TIMEOUT)
+    _, output = sandbox.admin("cd / && git status --short", timeout)
     return parse_status(output.decode("utf-8", "replace"))
 
 

@@ -14,11 +14,13 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Profile
 from pytest_intercode.environments.gold import Gold, GoldRun
 from pytest_intercode.environments.shell import ShellEnvironment
-from pytest_intercode.errors import GoldError, MissingProgram
+from pytest_intercode.errors import GoldError, MissingProgram, TaskError, UngradableState
 from pytest_intercode.rewards.bash_strict import (
     BashState,
     bash_strict_reward,
     bash_strict_state,
+    ungradable_reward,
+    ungradable_state,
 )
 from pytest_intercode.sandboxes.protocol import HOST, Changes, Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -41,6 +43,7 @@ class BashEnvironment(ShellEnvironment):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._states: tuple[BashState, BashState] | None = None
+        self._ungradable = ""  # why the agent's state could not be read
 
     @classmethod
     def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
@@ -51,7 +54,7 @@ class BashEnvironment(ShellEnvironment):
 
     def start(self, task: Task) -> None:
         """Start the agent's sandbox, and play gold in another at the same time."""
-        self._states = None
+        self._states, self._ungradable = None, ""
         super().start(task)
 
     def _start_gold(self, task: Task) -> GoldRun:
@@ -61,7 +64,12 @@ class BashEnvironment(ShellEnvironment):
     def prepare(self, sandbox: Sandbox, task: Task) -> None:
         """Bring a sandbox into the task's first state, from which changes are counted."""
         super().prepare(sandbox, task)
-        sandbox.mark()
+        try:
+            sandbox.mark()
+        except UngradableState as error:
+            raise TaskError(
+                f"{task.source}: task {task.id!r}: setup leaves what cannot be graded: {error}"
+            ) from None
 
     def _play_gold(self, sandbox: Sandbox, task: Task) -> Gold:
         self.prepare(sandbox, task)
@@ -75,7 +83,12 @@ class BashEnvironment(ShellEnvironment):
                 )
             self._check_programs(task, execution)
         late = sandbox.settle(_SETTLE)
-        return Gold(sandbox, execution, late, sandbox.changes())
+        try:
+            return Gold(sandbox, execution, late, sandbox.changes())
+        except UngradableState as error:
+            raise GoldError(
+                f"{task.source}: task {task.id!r}: gold leaves what cannot be graded: {error}"
+            ) from None
 
     def _check_programs(self, task: Task, execution: Execution) -> None:
         """Refuse to grade by a gold that did nothing, where there is no image that has it all."""
@@ -93,21 +106,28 @@ class BashEnvironment(ShellEnvironment):
         """Compare the output and the changes on disk with gold's."""
         gold, task = self._gold_result(), self.current_task
         late = self.sandbox.settle(_SETTLE)
-        mine = self.sandbox.changes()
         theirs = gold.changes
-        only_mine = mine.entries.keys() - theirs.entries.keys()
-        only_theirs = theirs.entries.keys() - mine.entries.keys()
-        agent_state = _state(self._last, late, mine, self.sandbox.entries(only_theirs))
-        gold_state = _state(gold.execution, gold.late, theirs, gold.sandbox.entries(only_mine))
+        try:
+            mine = self.sandbox.changes()
+            only_mine = mine.entries.keys() - theirs.entries.keys()
+            only_theirs = theirs.entries.keys() - mine.entries.keys()
+            agent_state = _state(self._last, late, mine, self.sandbox.entries(only_theirs))
+            # The agent chose these paths, so what they cost is its own doing.
+            gold_state = _state(gold.execution, gold.late, theirs, gold.sandbox.entries(only_mine))
+        except UngradableState as error:
+            self._states, self._ungradable = None, str(error)
+            return ungradable_reward(self._ungradable)
         if answer is not None:
             agent_state = BashState(
                 answer, "", agent_state.entries, agent_state.before, agent_state.touched
             )
-        self._states = agent_state, gold_state
+        self._states, self._ungradable = (agent_state, gold_state), ""
         return bash_strict_reward(agent_state, gold_state, task.reward, task.workdir)
 
     def end_state(self) -> dict[str, Any]:
         """Return both end states as builtins."""
+        if self._ungradable:
+            return ungradable_state(self._ungradable)
         if self._states is None or self.task is None:
             return {}
         return bash_strict_state(*self._states, self.task.reward, self.task.workdir)

@@ -190,7 +190,7 @@ class BubblewrapSandbox(AttachedSandbox):
         self._descriptors = descriptors
         self.group = group
         self._readable = readable
-        self._ended = ended
+        self._when_ended = ended
         super().__init__(name, streams, spec)
 
     def kill(self) -> None:
@@ -207,11 +207,11 @@ class BubblewrapSandbox(AttachedSandbox):
                 signal.pidfd_send_signal(descriptors[0], signal.SIGKILL)
             for descriptor in descriptors:
                 os.close(descriptor)
-            self._ended(self)
+            self._when_ended(self)
 
     def layers(self) -> OverlayProbe:
         """Return the probe that reads the overlay's layers from outside; only root may."""
         if not self._readable or not self._descriptors:
             raise Unreadable("only root may read the layers")
         _, upper, merged, *lower = (f"/proc/self/fd/{each}/." for each in self._descriptors)
-        return OverlayProbe(upper, lower, merged)
+        return OverlayProbe(upper, lower, merged, timely=False)  # it is in memory

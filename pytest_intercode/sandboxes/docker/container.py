@@ -22,7 +22,7 @@ from pytest_intercode.sandboxes.attached import (
 )
 from pytest_intercode.sandboxes.channel import ChannelClosed, Chunk
 from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
-from pytest_intercode.sandboxes.protocol import SandboxSpec
+from pytest_intercode.sandboxes.protocol import OUTSIDE, SandboxSpec
 from pytest_intercode.sandboxes.seccomp import profile
 
 if TYPE_CHECKING:
@@ -42,6 +42,15 @@ READONLY = (
     "/proc/sysrq-trigger",
     "/sys/fs/cgroup",
 )
+
+
+# What the engine keeps on the host and mounts into a container, and under which key it says where.
+_MOUNTED = {
+    "/etc/hostname": "HostnamePath",
+    "/etc/hosts": "HostsPath",
+    "/etc/resolv.conf": "ResolvConfPath",
+}
+_ADDRESSES = "/etc/hosts"  # with a network, it holds the address of this one container
 
 
 def host_config(api: APIClient, spec: SandboxSpec) -> dict[str, Any]:
@@ -194,7 +203,11 @@ class Container(AttachedSandbox):
         self, api: APIClient, container_id: str, streams: AttachedStreams, spec: SandboxSpec
     ) -> None:
         # Asked now, while the keeper starts, and not when an episode waits for it.
-        self._storage = api.inspect_container(container_id).get("GraphDriver") or {}
+        told = api.inspect_container(container_id)
+        self._storage = told.get("GraphDriver") or {}
+        self._mounted = {path: told[key] for path, key in _MOUNTED.items() if told.get(key)}
+        if spec.limits.network:
+            self.outside = OUTSIDE | {_ADDRESSES}
         super().__init__(container_id[:12], streams, spec)
 
     def layers(self) -> OverlayProbe:
@@ -202,4 +215,10 @@ class Container(AttachedSandbox):
         data = self._storage.get("Data") or {}
         if self._storage.get("Name") != "overlay2" or "UpperDir" not in data:
             raise Unreadable("the engine stores containers in another way")
-        return OverlayProbe(data["UpperDir"], data["LowerDir"].split(":"), data["MergedDir"])
+        return OverlayProbe(
+            data["UpperDir"],
+            data["LowerDir"].split(":"),
+            data["MergedDir"],
+            mounted=self._mounted,
+            outside=self.outside,
+        )

@@ -10,7 +10,7 @@ from pytest_intercode.environments.bash.strict import BashEnvironment
 from pytest_intercode.environments.shell import set_up
 from pytest_intercode.sandboxes.docker.container import Container
 from pytest_intercode.sandboxes.listing import ListingProbe
-from pytest_intercode.sandboxes.overlay import OUTSIDE, OverlayProbe
+from pytest_intercode.sandboxes.overlay import OverlayProbe
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.loader import bundled_folder, load_suite
 from tests.support.bundled import lacking, play
@@ -58,7 +58,7 @@ def test_both_probes_see_the_same_effects() -> None:
             provider.expect(BashEnvironment.spec(each, provider) for each in tasks[at : at + 3])
             sandbox = provider.acquire(BashEnvironment.spec(task, provider))
             assert isinstance(sandbox, Container)
-            inside = ListingProbe(sandbox.admin, OUTSIDE)
+            inside = ListingProbe(sandbox.admin)
             try:
                 set_up(sandbox, task, 1_700_000_000.0)
                 sandbox.mark()

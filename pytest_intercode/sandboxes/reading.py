@@ -1,0 +1,172 @@
+"""How much of a sandbox's disk is read for grading, and what stands for a file's content.
+
+An agent decides how many files it leaves, how large, and whether they change while they are read.
+So every reading has limits, and ends when its sandbox is ended. Opens nothing by itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pytest_intercode.errors import SandboxError, UngradableState
+
+__all__ = ["SETUP_LIMITS", "WHOLE", "GradingLimits", "Reading", "digest_of"]
+
+WHOLE = 1024**2
+"""Bytes up to which a file's digest is the SHA-256 of its bytes (see :func:`digest_of`)."""
+
+_BLOCK = 256 * 1024
+_ZEROS = bytes(_BLOCK)
+
+
+@dataclass(frozen=True)
+class GradingLimits:
+    """What is read at most of one sandbox, each time that it is graded.
+
+    Attributes:
+        entries: files and folders, beyond those that were there at the mark.
+        names: characters of all their paths and link targets.
+        content: bytes of content. Holes of sparse files are not read and do not count.
+        seconds: wall time.
+    """
+
+    entries: int = 200_000
+    names: int = 32 * 1024**2
+    content: int = 4 * 1024**3
+    seconds: float = 30.0
+
+
+SETUP_LIMITS = GradingLimits(2_000_000, 1024**3, 64 * 1024**3, 120.0)
+"""The limits for what a task itself brings: its image and its setup."""
+
+
+def _never() -> bool:
+    return False
+
+
+class Reading:
+    """One reading of a sandbox's files, which keeps to its limits.
+
+    Args:
+        limits: the limits.
+        stopped: whether the sandbox was ended meanwhile.
+        entries: entries that do not count, as they were there before.
+        names: characters of their paths.
+
+    Every method raises UngradableState when a limit is exceeded, and SandboxError when the reading
+    was stopped.
+    """
+
+    def __init__(
+        self,
+        limits: GradingLimits | None = None,
+        stopped: Callable[[], bool] = _never,
+        *,
+        entries: int = 0,
+        names: int = 0,
+    ) -> None:
+        self.limits = limits or GradingLimits()
+        self._stopped = stopped
+        self._entries = self.limits.entries + entries
+        self._names = self.limits.names + names
+        self._content = self.limits.content
+        self._until = time.monotonic() + self.limits.seconds
+
+    def spare(self, entries: int, names: int) -> None:
+        """Leave out entries that were there before."""
+        self._entries += entries
+        self._names += names
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds that are left; at least a little, so that a wait for them ends by itself."""
+        return max(0.1, self._until - time.monotonic())
+
+    def listing_left(self, entry: int) -> int:
+        """Return the bytes of a listing of all that is left, with so many for each entry."""
+        return 4 * self._names + entry * self._entries
+
+    def check(self) -> None:
+        """Go on only while there is time."""
+        if self._stopped():
+            raise SandboxError("the sandbox was ended while its files were read")
+        if time.monotonic() > self._until:
+            raise self.too_slow()
+
+    def too_slow(self) -> UngradableState:
+        """Return the error of a reading whose time is up."""
+        return UngradableState(f"reading the files takes more than {self.limits.seconds:g} s")
+
+    def entry(self, names: int, count: int = 1) -> None:
+        """Count an entry, or several, and the characters of their paths."""
+        self.check()
+        self._entries -= count
+        self._names -= names
+        if self._entries < 0:
+            raise UngradableState(f"there are more than {self.limits.entries} files and folders")
+        if self._names < 0:
+            raise self.too_long()
+
+    def link(self, target: int) -> None:
+        """Count the characters of a link's target."""
+        self._names -= target
+        if self._names < 0:
+            raise self.too_long()
+
+    def too_long(self) -> UngradableState:
+        """Return the error of a reading with too many characters of names."""
+        return UngradableState(
+            f"the names of the files and folders have more than {self.limits.names} characters"
+        )
+
+    def content(self, size: int) -> None:
+        """Count bytes of content."""
+        self.check()
+        self._content -= size
+        if self._content < 0:
+            raise UngradableState(f"the files hold more than {self.limits.content} bytes")
+
+
+def digest_of(descriptor: int, size: int, reading: Reading) -> str:
+    """Return what stands for a file's content, in hexadecimal; equal contents have equal ones.
+
+    Up to :data:`WHOLE` bytes it is the SHA-256 of the bytes. Of a longer file it is that of its
+    size and of its blocks of 256 KiB that are not all zeros, with their places: whether zeros are
+    written or are a hole makes no difference, and holes need not be read.
+
+    Args:
+        descriptor: the file, open for reading, at its start.
+        size: its size; what is appended meanwhile is not read. So there is an end to it even if
+            it is no file any more, but a pipe.
+        reading: what is read counts here.
+    """
+    if size <= WHOLE:
+        reading.content(size)
+        return hashlib.sha256(os.read(descriptor, size)).hexdigest()
+    digest = hashlib.sha256(b"%d:" % size)
+    at = _data(descriptor, 0)
+    while 0 <= at < size:
+        at -= at % _BLOCK
+        wanted = min(_BLOCK, size - at)
+        reading.content(wanted)
+        block = os.pread(descriptor, wanted, at)
+        if block != (_ZEROS if len(block) == _BLOCK else _ZEROS[: len(block)]):
+            digest.update(b"%d:" % at)
+            digest.update(block)
+        at = _data(descriptor, at + _BLOCK)
+    return digest.hexdigest()
+
+
+def _data(descriptor: int, at: int) -> int:
+    """Return the next place from ``at`` on where a file has data; -1 if there is none."""
+    try:
+        return os.lseek(descriptor, at, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return -1
+        return at  # this file system does not know its holes

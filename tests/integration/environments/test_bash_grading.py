@@ -1,0 +1,159 @@
+"""End states that are more than grading reads: whose fault they are, and the end of a grading."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from pytest_intercode.agents.protocol import Agent
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.turn import Profile
+from pytest_intercode.errors import RolloutCancelled, SandboxError, TaskError
+from pytest_intercode.rewards.bash_strict import ungradable_reward
+from pytest_intercode.rollouts.rollout import Rollout, Services
+from pytest_intercode.rollouts.spec import RolloutSpec
+from pytest_intercode.sandboxes import attached
+from pytest_intercode.sandboxes.attached import AttachedSandbox
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.reading import GradingLimits, Reading
+from tests.support import puzzles
+from tests.unit.rollouts.test_turn_loop import acts
+
+provider = puzzles.provider  # fixture: of each backend
+MANY = "for i in {1..60}; do : >$i; done"
+
+
+def rollout(provider: SandboxProvider, *actions: str, **fields: Any) -> Rollout:
+    """Return a rollout of an agent that sends the given actions."""
+    spec = {name: fields.pop(name) for name in ("feedback", "profile") if name in fields}
+    fields = {"gold": ("echo x >x",), "workdir": "/w", "env": "bash", **fields}
+    task = Task(id="t", query="Do.", suite="s", dataset="s", **fields)
+    services = Services(provider, make_agent=lambda spec: Agent("step", act=acts(*actions)))
+    return Rollout(RolloutSpec(task, agent="mine", timeout=20, **spec), services)
+
+
+def play(rollout: Rollout) -> Any:
+    try:
+        environment = rollout.make_environment()
+        rollout.prepare(environment)
+        return rollout.run(rollout.make_agent(), environment)
+    finally:
+        rollout.close()
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AttachedSandbox, "grading", GradingLimits(entries=50))
+
+
+@pytest.mark.usefixtures("few")
+def test_an_agent_that_leaves_too_much_earns_nothing(provider: SandboxProvider) -> None:
+    record = play(rollout(provider, "echo x >x", MANY, "submit"))
+    said = "what was left cannot be graded: there are more than 50 files and folders"
+    assert (record.outcome, record.reward, record.reason) == ("failed", 0.0, said)
+    assert record.attempts == ()
+    assert ungradable_reward(record.state["ungradable"]).reason == said
+
+
+@pytest.mark.usefixtures("few")
+def test_with_rewards_as_feedback_it_goes_on(provider: SandboxProvider) -> None:
+    actions = MANY, "rm *; echo x >x"
+    record = play(rollout(provider, *actions, feedback="reward"))
+    assert [turn.reward for turn in record.turns] == [0.0, 1.0]
+    assert record.outcome == "solved"
+    assert "ungradable" not in record.state
+
+
+@pytest.mark.usefixtures("few")
+def test_a_gold_that_leaves_too_much_is_at_fault(provider: SandboxProvider) -> None:
+    with pytest.raises(TaskError, match="gold leaves what cannot be graded: there are more than"):
+        play(rollout(provider, "submit", gold=(MANY,)))
+
+
+def test_a_setup_that_leaves_too_much_is_at_fault(
+    provider: SandboxProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attached, "SETUP_LIMITS", GradingLimits(entries=50))
+    with pytest.raises(TaskError, match="setup leaves what cannot be graded"):
+        play(rollout(provider, "submit", setup=(MANY,)))
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Let reading an agent's files take minutes; return what is set when it has begun."""
+    began = threading.Event()
+    check = Reading.check
+
+    def slowly(self: Reading) -> None:
+        if self.limits.entries == 1000:
+            began.set()
+            time.sleep(0.2)
+        check(self)
+
+    monkeypatch.setattr(Reading, "check", slowly)
+    return began
+
+
+def crawl(sandbox: AttachedSandbox) -> None:
+    """Have the end of a sandbox read slowly, and gold's not."""
+    sandbox.grading = GradingLimits(entries=1000, seconds=100.0)
+
+
+def test_a_grading_is_cancelled(provider: SandboxProvider, slow: threading.Event) -> None:
+    played = rollout(provider, MANY, "submit")
+    environment = played.make_environment()
+    played.prepare(environment)
+    crawl(environment.sandbox)  # type: ignore[attr-defined]
+    began = time.monotonic()
+
+    def cancel() -> None:
+        assert slow.wait(20)
+        played.cancel("not wanted")
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    with pytest.raises(RolloutCancelled, match="not wanted"):
+        played.run(played.make_agent(), environment)
+    played.close()
+    thread.join()
+    assert time.monotonic() - began < 8
+
+
+def test_closing_ends_a_grading(provider: SandboxProvider, slow: threading.Event) -> None:
+    """As Ctrl-C does."""
+    played = rollout(provider)
+    environment = played.make_environment()
+    played.prepare(environment)
+    crawl(environment.sandbox)  # type: ignore[attr-defined]
+    environment.step(MANY)
+    ended: list[BaseException] = []
+
+    def submit() -> None:
+        with pytest.raises(SandboxError) as raised:
+            environment.submit()
+        ended.append(raised.value)
+
+    thread = threading.Thread(target=submit)
+    thread.start()
+    assert slow.wait(20)
+    began = time.monotonic()
+    played.close()
+    assert time.monotonic() - began < 4
+    thread.join(5)
+    assert len(ended) == 1
+
+
+def test_the_paper_profiles_git_is_the_agents_to_break(
+    provider: SandboxProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pytest_intercode.environments.bash import paper
+
+    monkeypatch.setattr(paper, "_GRADING", 1.0)
+    profile: Profile = "paper"
+    trojan = "git -C / config core.fsmonitor 'sleep 100;'"
+    record = play(rollout(provider, trojan, "submit", profile=profile))
+    assert (record.outcome, record.reward, record.attempts) == ("failed", 0.0, ())
+    assert "did not finish within 1 s" in record.reason

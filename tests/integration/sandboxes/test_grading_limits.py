@@ -1,0 +1,158 @@
+"""What an agent leaves so that reading it takes long, or never ends: limits, and their owner."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from pytest_intercode.errors import SandboxError, UngradableState
+from pytest_intercode.sandboxes.attached import AttachedSandbox
+from pytest_intercode.sandboxes.listing import Admin, ListingProbe
+from pytest_intercode.sandboxes.protocol import Entry
+from pytest_intercode.sandboxes.reading import GradingLimits, Reading
+
+SOON = 30.0
+MANY = "mkdir m && cd m && for i in {1..300}; do : >$i; done"
+
+Marked = Callable[[], AttachedSandbox]
+
+
+@pytest.fixture(params=["walk", "listing"])
+def marked(request: pytest.FixtureRequest, sandbox: AttachedSandbox) -> AttachedSandbox:
+    """Return a marked sandbox, that is read from outside or by its own tools."""
+    if request.param == "listing":
+        sandbox.probe = ListingProbe(sandbox.admin)
+    sandbox.mark()
+    if request.param == "walk" and isinstance(sandbox.probe, ListingProbe):
+        pytest.skip("only root may read the layers")
+    return sandbox
+
+
+def test_too_many_files(marked: AttachedSandbox) -> None:
+    marked.run(MANY, SOON)
+    assert len(marked.changes().entries) == 301
+    marked.grading = GradingLimits(entries=200)
+    with pytest.raises(UngradableState, match="more than"):
+        marked.changes()
+    assert marked.run("echo on", SOON).output == b"on\n"
+
+
+def test_too_much_content(marked: AttachedSandbox) -> None:
+    marked.run("head -c 3M /dev/urandom >f", SOON)
+    marked.grading = GradingLimits(content=2 * 1024**2)
+    with pytest.raises(UngradableState, match="more than 2097152 bytes"):
+        marked.changes()
+
+
+def test_sparse_files_are_read_by_what_they_hold(sandbox: AttachedSandbox) -> None:
+    sandbox.mark()
+    if isinstance(sandbox.probe, ListingProbe):
+        pytest.skip("only root may read the layers")
+    sandbox.grading = GradingLimits(content=64 * 1024**2, seconds=5.0)
+    fill = "for i in {1..200}; do truncate -s 256M s$i; done; printf x | dd of=s1 conv=notrunc"
+    assert sandbox.run(f"{fill}; head -c 5M /dev/zero >z", SOON).status == 0
+    entries = sandbox.changes().entries
+    assert len({entry.content for entry in entries.values() if entry}) == 3
+    sandbox.run("rm z; truncate -s 5M z", SOON)
+    assert sandbox.changes().entries["/z"] == entries["/z"]
+
+
+def test_a_find_of_the_agents(sandbox: AttachedSandbox) -> None:
+    """It never ends, floods, or prints what is no listing: all of it the agent's doing."""
+    sandbox.probe = ListingProbe(sandbox.admin)
+    sandbox.mark()
+    sandbox.grading = GradingLimits(entries=100, names=10_000, seconds=2.0)
+    for trojan, said in (
+        ("sleep 100", "more than 2 s"),
+        ("cat /dev/zero", "printed more than"),
+        ("echo hello", "could not be listed"),
+        ("exit 7", "could not be listed"),
+        (r"printf 'f\0x\0000\0000\0001\0001\0001\0001\0/f\0\0'", "something else"),
+    ):
+        command = f"mkdir -p /bad; printf '%s\\n' '#!/bin/sh' {trojan!r} >/bad/find; "
+        sandbox.run(f"{command} chmod +x /bad/find", SOON)
+        sandbox.probe = ListingProbe(_first_in_path(sandbox))
+        began = time.monotonic()
+        with pytest.raises(UngradableState, match=said):
+            sandbox.changes()
+        assert time.monotonic() - began < 6
+        assert sandbox.run("echo on", SOON).output == b"on\n"
+
+
+def _first_in_path(sandbox: AttachedSandbox) -> Admin:
+    def admin(command: str, timeout: float, most: int = 1000) -> tuple[int, bytes]:
+        return sandbox.admin(f"PATH=/bad:$PATH; {command}", timeout, most)
+
+    return admin
+
+
+def test_closing_ends_a_reading(marked: AttachedSandbox) -> None:
+    marked.run(MANY, SOON)
+    marked.grading = GradingLimits(seconds=60.0)
+    ended: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            while True:
+                marked.changes()
+        except SandboxError as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    time.sleep(0.1)
+    marked.close()
+    thread.join(5.0)
+    assert not thread.is_alive()
+    assert len(ended) == 1
+
+
+def test_a_file_changes_at_the_tick_of_the_mark(sandbox: AttachedSandbox) -> None:
+    """With the size, and maybe the times, that it had at the mark."""
+    for turn in range(20):
+        sandbox.admin(f"printf {turn:05} >/f", SOON)
+        sandbox.mark()
+        sandbox.run(f"printf x{turn:04} >/f", SOON)
+        assert sandbox.changes().entries.keys() == {"/f"}
+
+
+def test_a_file_is_changed_through_shared_memory(marked: AttachedSandbox) -> None:
+    write = "import mmap; data = mmap.mmap((f := open('f', 'r+b')).fileno(), 5); data[0:1] = b'x'"
+    marked.admin("printf hello >/f", SOON)
+    marked.mark()
+    done = marked.run(f'python3 -c "{write}"', SOON)
+    assert done.status == 0, done.output
+    assert marked.changes().entries.keys() == {"/f"}
+
+
+def test_odd_things_in_a_files_place(marked: AttachedSandbox) -> None:
+    odd = (
+        "mkfifo a; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"b\")'; "
+        "ln -s c c; ln -s e d; ln -s d e; echo x >f; chmod 0 f; (exec 3<>a; sleep 1000) &"
+    )
+    marked.run(f"mkdir /o; cd /o; {odd}", SOON)
+    entries = marked.changes().entries
+    kinds = {path[3:]: entry.type for path, entry in entries.items() if entry}
+    assert kinds == {"": "d", "a": "p", "b": "s", "c": "l", "d": "l", "e": "l", "f": "f"}
+    assert entries["/o/f"] == Entry("f", 0, 0, 0, entries["/o/f"].content)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("where", ["file", "folder"])
+def test_files_that_change_while_they_are_read(marked: AttachedSandbox, where: str) -> None:
+    job = {
+        "file": "while :; do head -c 3M /dev/urandom >f; mkfifo p; mv p f; echo x >g; mv g f; done",
+        "folder": "while :; do mkdir -p a/b/c; mv a z; mkdir a; rm -r z a; done",
+    }[where]
+    marked.run(f"mkdir /w; cd /w; ({job}) 2>&- &", SOON)
+    probe = marked.probe
+    assert probe is not None
+    if isinstance(probe, ListingProbe):  # sha256sum may wait for the pipe
+        with contextlib.suppress(UngradableState):
+            probe.changes(Reading(GradingLimits(seconds=1.0)))
+        return
+    for _ in range(50):
+        assert probe.changes(Reading(GradingLimits(seconds=5.0))).entries["/w"]
