@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import ast
 import copy
-import symtable
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-__all__ = ["Chains", "Names", "TestError", "names_in"]
+from pytest_intercode.suites.python_names import COMPREHENSIONS, bases, names_in
+from pytest_intercode.suites.python_ownership import Ownership, root_of
+
+__all__ = ["Chains", "TestError"]
 
 Step: TypeAlias = "tuple[str | int, ...]"
 
-_CHAIN = (ast.Call, ast.Attribute, ast.Subscript)
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp)
-_SIMPLE = (ast.expr, ast.Assert, ast.Assign, ast.AugAssign, ast.Expr)
-_SCOPES = (*_COMPREHENSIONS, ast.Lambda)
+_SCOPES = (*COMPREHENSIONS, ast.Lambda)
 
 
 class TestError(ValueError):
@@ -30,80 +29,28 @@ class TestError(ValueError):
     __test__ = False  # pytest would take it for a test class
 
 
-@dataclass(frozen=True)
-class Names:
-    """The module-level names that a piece of code loads, and those that it binds."""
-
-    loaded: frozenset[str]
-    bound: frozenset[str]
-
-
-def names_in(node: ast.stmt | ast.expr) -> Names:
-    """Return the names that code at top level loads and binds, inner functions included."""
-    if isinstance(node, _SIMPLE):
-        nodes = list(ast.walk(node))
-        if not any(isinstance(inner, _SCOPES) for inner in nodes):
-            names = [inner for inner in nodes if isinstance(inner, ast.Name)]
-            kept = node.target if isinstance(node, ast.AugAssign) else None
-            return Names(
-                frozenset(n.id for n in names if isinstance(n.ctx, ast.Load) or n is kept),
-                frozenset(n.id for n in names if isinstance(n.ctx, ast.Store)),
-            )
-    mode = "eval" if isinstance(node, ast.expr) else "exec"
-    loaded, bound = set(), set()
-
-    def look(table: symtable.SymbolTable, top: bool) -> None:
-        for symbol in table.get_symbols():
-            if not (top or symbol.is_global()):
-                continue
-            if symbol.is_referenced():
-                loaded.add(symbol.get_name())
-            if symbol.is_assigned() or symbol.is_imported():
-                bound.add(symbol.get_name())
-        for inner in table.get_children():
-            look(inner, False)
-
-    look(symtable.symtable(ast.unparse(node), "<test>", mode), True)
-    if isinstance(node, ast.AugAssign):
-        loaded |= set(bases([node.target]))
-    return Names(frozenset(loaded), frozenset(bound))
-
-
-def bases(targets: list[ast.expr]) -> Iterator[str]:
-    """Yield the names at the bottom of assignments' targets: ``x`` of ``x[0].y``."""
-    for target in targets:
-        for node in ast.walk(target):
-            if isinstance(node, ast.Name):
-                yield node.id
-
-
-def has_comparison(node: ast.AST) -> bool:
-    """Whether code compares anything."""
-    return any(isinstance(inner, ast.Compare) for inner in ast.walk(node))
-
-
 @dataclass
 class Chains:
     """Takes the chains out of expressions.
 
     Args:
-        unknown: whether a name is known on the agent's side alone.
+        owner: tells the agent's values from data.
         first: the number of the first value.
 
     Attributes:
-        steps: what the agent's side has to do, in order. ``("value", N, SOURCE)`` is a chain;
-            ``("side", N, SOURCE, M, ...)`` is the side of a comparison that it is in, which is
-            worked out there when one of the values M is no data.
+        steps: what the agent's side has to do, in order. ``("value", N, SOURCE)`` is a chain, or
+            a loop over chains; ``("side", N, SOURCE, M, ...)`` is an expression that is made of
+            such values alone, which is worked out there when one of the values M is no data.
         sources: the expressions that the agent's side evaluates, as syntax trees.
     """
 
-    unknown: Callable[[str], bool]
+    owner: Ownership
     first: int = 0
     steps: list[Step] = field(default_factory=list)
     sources: list[ast.expr] = field(default_factory=list)
     _bound: frozenset[str] = frozenset()
     _rows: list[ast.expr] = field(default_factory=list)
-    _lambdas: set[int] = field(default_factory=set)
+    _in_side: bool = False
 
     def take(self, expression: ast.expr) -> ast.expr:
         """Return an expression in which every chain is replaced.
@@ -111,33 +58,39 @@ class Chains:
         Raises:
             TestError: the expression cannot be split between the agent's side and the judge.
         """
-        remainder = self._visit(expression)
-        if self._lambdas:
-            raise TestError(
-                "a lambda that calls the agent's code is only possible in a comparison's side "
-                "that compares nothing itself"
-            )
-        return remainder
+        return self._visit(expression)
 
     def _number(self) -> int:
         return self.first + len(self.steps)
 
     def _visit(self, node: ast.expr) -> ast.expr:
-        if self._is_chain(node):
-            return self._value(node)
-        if isinstance(node, ast.Lambda) and self._uses_unknown(node):
-            self._lambdas.add(self._number())
-            return self._value(node)
-        if isinstance(node, _COMPREHENSIONS) and self._uses_unknown(node):
+        if isinstance(node, COMPREHENSIONS) and self._uses_unknown(node):
             return self._comprehension(node)
-        if isinstance(node, _SCOPES):
+        if isinstance(node, ast.Lambda) and self._uses_unknown(node):
+            raise TestError(
+                "a lambda that calls the agent's code is only possible as the function of map, "
+                "sorted and the like, and may not bring its values together with others"
+            )
+        if isinstance(node, (ast.Constant, *_SCOPES)):
             return node  # it uses nothing of the agent's
-        if isinstance(node, ast.Compare):
-            left = self._side(node.left)
-            return ast.Compare(left, node.ops, [self._side(side) for side in node.comparators])
-        if isinstance(node, (ast.Constant, ast.Name)):
+        if isinstance(node, ast.NamedExpr):
+            raise TestError("an assert that binds a name: bind it in a statement of its own")
+        pure = self._owner().is_pure(node) and self._uses_unknown(node)
+        if self._is_chain(node):
+            if pure and (root_of(node) not in self.owner.foreign or self._owner().uses_code(node)):
+                return self._value(node)
+            return self._asked_of_data(node)
+        if isinstance(node, ast.Name):
             return node
+        if pure and not isinstance(node, ast.Starred):
+            if isinstance(node, ast.Call) and self._owner().hands_on(node):
+                return self._value(node)
+            if not self._bound and not self._in_side:
+                return self._side(node)
         return self._children(node)
+
+    def _owner(self) -> Ownership:
+        return self.owner.binding(data=self._bound) if self._bound else self.owner
 
     def _children(self, node: ast.expr) -> ast.expr:
         changed = copy.copy(node)
@@ -153,13 +106,26 @@ class Chains:
             return ast.keyword(item.arg, self._visit(item.value))
         return self._visit(item) if isinstance(item, ast.expr) else item
 
+    def _asked_of_data(self, node: ast.expr) -> ast.expr:
+        """Return a chain of which the judge does the last part: what data are asked with data."""
+        if (name := root_of(node)) in self.owner.foreign:
+            raise TestError(
+                f"{name!r} is not of the standard library, so it would compare on the agent's "
+                "side; compare plain values"
+            )
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            return self._children(node)
+        changed = self._children(ast.Call(ast.Constant(None), node.args, node.keywords))
+        assert isinstance(changed, ast.Call)
+        changed.func = ast.Attribute(self._visit(node.func.value), node.func.attr, ast.Load())
+        return changed
+
     def _is_chain(self, node: ast.expr) -> bool:
-        while isinstance(node, _CHAIN):
-            node = node.func if isinstance(node, ast.Call) else node.value
-        return isinstance(node, ast.Name) and node.id not in self._bound and self.unknown(node.id)
+        name = root_of(node)
+        return bool(name) and self._owner().is_agents(name)
 
     def _uses_unknown(self, node: ast.expr) -> bool:
-        return any(map(self.unknown, names_in(node).loaded - self._bound))
+        return self._owner().uses(node)
 
     def _value(self, node: ast.expr) -> ast.expr:
         used = names_in(node).loaded & self._bound
@@ -171,29 +137,29 @@ class Chains:
         self.sources.append(node)
         return _call("__value__", number)
 
-    def _side(self, operand: ast.expr) -> ast.expr:
-        """Take the chains out of a side of a comparison, and note it as a whole."""
+    def _side(self, node: ast.expr) -> ast.expr:
+        """Take the chains out of what is made of them alone, and note it as a whole."""
         before = len(self.steps)
-        lambdas = set(self._lambdas)
-        remainder = self._visit(operand)
-        numbers = [int(step[1]) for step in self.steps[before:] if step[0] == "value"]
-        if not numbers or self._bound or _is_value(remainder) or has_comparison(operand):
-            return remainder
+        self._in_side = True
+        remainder = self._children(node)
+        self._in_side = False
+        numbers = [int(step[1]) for step in self.steps[before:]]
         number = self._number()
         self.steps.append(("side", number, ast.unparse(remainder), *numbers))
-        self.sources.append(operand)
-        self._lambdas = lambdas
+        self.sources.append(node)
         later = ast.Lambda(ast.arguments([], [], None, [], [], None, []), remainder)
         return _call("__side__", number, later)
 
     def _comprehension(self, node: ast.expr) -> ast.expr:
-        assert isinstance(node, _COMPREHENSIONS)
-        if not has_comparison(node):
+        assert isinstance(node, COMPREHENSIONS)
+        if self._owner().is_pure(node):
             if isinstance(node, ast.GeneratorExp):
                 node = ast.ListComp(node.elt, node.generators)  # no data, else
             return self._value(node)
         if self._bound:
-            raise TestError("comparisons in a comprehension in another: write them one by one")
+            raise TestError(
+                "a comprehension in another that compares or computes: write them one by one"
+            )
         node = copy.deepcopy(node)
         bound = frozenset(bases([generator.target for generator in node.generators]))
         first = node.generators[0]
@@ -203,8 +169,8 @@ class Chains:
         clauses = ast.List([*_flat(remainder)], ast.Load())
         if self._uses_unknown_besides(clauses, bound):
             raise TestError(
-                "the clauses of a comprehension that compares call the agent's code: put its "
-                "values into a name first"
+                "the clauses of a comprehension that compares or computes call the agent's code: "
+                "put its values into a name first"
             )
         self._bound, self._rows = bound, []
         for part in ("elt", "key", "value"):
@@ -224,7 +190,7 @@ class Chains:
         return node
 
     def _uses_unknown_besides(self, node: ast.expr, bound: frozenset[str]) -> bool:
-        return any(map(self.unknown, names_in(node).loaded - bound))
+        return any(map(self.owner.is_agents, names_in(node).loaded - bound))
 
 
 def _flat(parts: object) -> Iterator[ast.expr]:
@@ -233,14 +199,6 @@ def _flat(parts: object) -> Iterator[ast.expr]:
             yield from _flat(part)
     elif isinstance(parts, ast.expr):
         yield parts
-
-
-def _is_value(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "__value__"
-    )
 
 
 def _call(name: str, number: int, *more: ast.expr) -> ast.Call:

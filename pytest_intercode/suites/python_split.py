@@ -17,16 +17,11 @@ import ast
 import builtins
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from pytest_intercode.suites.python_expressions import (
-    Chains,
-    Names,
-    Step,
-    TestError,
-    bases,
-    names_in,
-)
+from pytest_intercode.suites.python_expressions import Chains, Step, TestError
+from pytest_intercode.suites.python_names import Names, bases, names_in
+from pytest_intercode.suites.python_ownership import Ownership, methods_of
 
 __all__ = ["Split", "split_test"]
 
@@ -66,10 +61,18 @@ class _Statement:
     is_setup: bool
     names: Names
     judged: bool = False  # the judge can run it
+    computed: bool = False  # an assignment, of which the judge does what it does of an assert
     known: frozenset[str] = frozenset()  # what the judge knows before it
     steps: list[Step] = field(default_factory=list)
     remainder: ast.stmt | None = None  # what the judge runs
     loaded: set[str] = field(default_factory=set)  # what the agent's side loads
+
+    @property
+    def wanted(self) -> Iterable[str]:
+        """The names that the judge loads to compare."""
+        if self.remainder is None or self.computed:
+            return ()
+        return names_in(self.remainder).loaded
 
     @property
     def affects(self) -> set[str]:
@@ -81,7 +84,13 @@ class _Statement:
         return set(self.names.bound) | set(self.names.loaded - _BUILTINS)
 
 
-def split_test(setup: str, code: str, gold_names: Iterable[str], entry: str) -> Split:
+def split_test(
+    setup: str,
+    code: str,
+    gold_names: Iterable[str],
+    entry: str,
+    methods: frozenset[str] = frozenset(),
+) -> Split:
     """Split a test.
 
     Args:
@@ -89,6 +98,7 @@ def split_test(setup: str, code: str, gold_names: Iterable[str], entry: str) -> 
         code: the test.
         gold_names: names that gold defines at top level, whatever they are to Python.
         entry: the name of what is submitted.
+        methods: names of methods that gold's classes define.
 
     Raises:
         TestError: it does not parse, or cannot be split.
@@ -107,26 +117,48 @@ def split_test(setup: str, code: str, gold_names: Iterable[str], entry: str) -> 
                 node = _Raising(raises).visit(node)
                 _check_asserts(node)
             statements.append(_Statement(node, is_setup, names_in(node)))
-    _classify(statements, known)
-    _check_names(statements, {root, *gold_names})
+    functions = frozenset({root, *gold_names})
+    owner = Ownership(
+        lambda name: name not in known,
+        methods | methods_of([ast.Module([each.node for each in statements], [])]),
+        functions,
+        _foreign(statements, known),
+    )
+    given: set[str] = set()
+    while True:
+        _classify(statements, known, owner, given)
+        _check_names(statements, functions)
+        needed = _split_statements(statements, owner)
+        wanted = _needed(statements, lambda each: each.wanted)
+        computed = {name for each in statements if each.computed for name in each.names.bound}
+        both = sorted(computed & needed & wanted)
+        if both:
+            raise TestError(
+                f"{both[0]!r} brings what the agent's code returned together with other values, "
+                "and is then both given to the agent's code and compared; use two names"
+            )
+        if not computed & needed:
+            break
+        given |= computed & needed  # arguments of the agent's code, and nothing that is compared
+    if not any(each.steps for each in statements):
+        raise TestError("it calls nothing of the agent's")
+    run_by_judge = [_judge_runs(each, wanted) for each in statements]
+    source = ast.unparse(ast.Module([node for node in run_by_judge if node is not None], []))
+    return Split(tuple(_steps(statements, needed)), source, raises)
+
+
+def _split_statements(statements: list[_Statement], owner: Ownership) -> set[str]:
+    """Set every statement's steps and remainder; return the names that the agent's side needs."""
     changeable: set[str] = set()
     while True:
         count = 0
         for statement in statements:
-            count = _split_statement(statement, changeable, count)
+            count = _split_statement(statement, owner, changeable, count)
         needed = _needed(statements, lambda each: each.loaded)
         more = _mutable(statements, needed)
         if more <= changeable:
-            break
+            return needed
         changeable |= more
-    if not any(each.steps for each in statements):
-        raise TestError("it calls nothing of the agent's")
-    wanted = _needed(
-        statements, lambda each: names_in(each.remainder).loaded if each.remainder else set()
-    )
-    run_by_judge = [_judge_runs(each, wanted) for each in statements]
-    source = ast.unparse(ast.Module([node for node in run_by_judge if node is not None], []))
-    return Split(tuple(_steps(statements, needed)), source, raises)
 
 
 def _simple(code: str, root: str, known: frozenset[str]) -> Split | None:
@@ -189,8 +221,30 @@ def _check_asserts(statement: ast.stmt) -> None:
             )
 
 
-def _classify(statements: list[_Statement], known: frozenset[str]) -> None:
-    """Set what the judge can run by itself, and which names it then knows."""
+def _foreign(statements: list[_Statement], known: frozenset[str]) -> frozenset[str]:
+    """Return what the test imports from elsewhere than Python, and what it makes of that alone."""
+    found: set[str] = set()
+    for statement in statements:
+        node, names = statement.node, statement.names
+        if isinstance(node, _IMPORTS):
+            found |= set() if _is_standard(node) else names.bound
+        elif isinstance(node, ast.Assign) and names.loaded & found:
+            found |= names.bound if names.loaded <= known | found else set()
+        if names.loaded <= known:
+            known |= names.bound - found
+    return frozenset(found)
+
+
+def _classify(
+    statements: list[_Statement], known: frozenset[str], owner: Ownership, given: set[str]
+) -> None:
+    """Set what the judge can run by itself, and which names it then knows.
+
+    Raises:
+        TestError: a statement that the agent's side has to run would compare there.
+    """
+    helpers: set[str] = set()
+    taken: set[str] = set()
     for statement in statements:
         node, names = statement.node, statement.names
         statement.known = known
@@ -201,12 +255,40 @@ def _classify(statements: list[_Statement], known: frozenset[str]) -> None:
         else:
             own = names.bound if isinstance(node, _DEFINITIONS) else frozenset()
             statement.judged = names.loaded - own <= known
-        if statement.judged:
+        statement.computed = False
+        if not (statement.judged or names.bound & given):
+            mine = replace(owner, taken=frozenset(taken), helpers=frozenset(helpers))
+            _classify_mixing(statement, _knowing(mine, known))
+        if statement.judged or statement.computed:
             known |= names.bound
+            taken -= names.bound
+            helpers |= names.bound if isinstance(node, ast.FunctionDef) else set()
         elif isinstance(node, ast.Assign):
             known -= statement.affects
+            taken |= statement.affects
         else:
             known -= names.bound
+            taken |= names.bound
+
+
+def _knowing(owner: Ownership, known: frozenset[str]) -> Ownership:
+    return replace(owner, unknown=lambda name: name not in known)
+
+
+def _classify_mixing(statement: _Statement, owner: Ownership) -> None:
+    """Have the judge work out an assignment that the agent's objects must not decide."""
+    node = statement.node
+    mixing = None if isinstance(node, _IMPORTS) else owner.mixing(node)
+    if mixing is None:
+        return
+    if isinstance(node, ast.Assign) and all(isinstance(each, ast.Name) for each in node.targets):
+        statement.computed = True
+        return
+    raise TestError(
+        f"line {mixing.lineno}: {ast.unparse(mixing)!r} would be worked out on the agent's side, "
+        "where its objects decide and what is expected can be seen; put the values into a list "
+        "and work it out in an assert"
+    )
 
 
 def _is_standard(node: ast.Import | ast.ImportFrom) -> bool:
@@ -217,41 +299,36 @@ def _is_standard(node: ast.Import | ast.ImportFrom) -> bool:
     return all(module.partition(".")[0] in sys.stdlib_module_names for module in modules)
 
 
-def _check_names(statements: list[_Statement], gold_names: set[str]) -> None:
+def _check_names(statements: list[_Statement], gold_names: Iterable[str]) -> None:
     """Refuse names that nothing defines: the agent could define them as it likes."""
-    there = set(_BUILTINS) | gold_names | {"__raises__"}
-    imported: set[str] = set()
+    there = set(_BUILTINS) | set(gold_names) | {"__raises__"}
     for statement in statements:
         there |= statement.names.bound
-        if isinstance(statement.node, _IMPORTS) and not statement.judged:
-            imported |= statement.names.bound
         for name in sorted(statement.names.loaded - there):
             raise TestError(
                 f"it uses {name!r}, which neither gold nor the test defines; define or import it "
                 "in test_setup"
             )
-        test = statement.node.test if isinstance(statement.node, ast.Assert) else None
-        while isinstance(test, (ast.Call, ast.Attribute, ast.Subscript)):
-            test = test.func if isinstance(test, ast.Call) else test.value
-        if isinstance(test, ast.Name) and test.id in imported:
-            raise TestError(
-                f"{test.id!r} is not of the standard library, so it would compare on the agent's "
-                "side; compare plain values"
-            )
 
 
-def _split_statement(statement: _Statement, changeable: set[str], first: int) -> int:
+def _split_statement(
+    statement: _Statement, owner: Ownership, changeable: set[str], first: int
+) -> int:
     """Set a statement's steps and remainder; return the number for the next step."""
     node, known = statement.node, statement.known
     statement.steps, statement.remainder, statement.loaded = [], None, set()
-    if isinstance(node, ast.Assert):
-        chains = Chains(lambda name: name not in known, first)
-        remainder = chains.take(node.test)
+    if isinstance(node, ast.Assert) or (isinstance(node, ast.Assign) and statement.computed):
+        expression = node.test if isinstance(node, ast.Assert) else node.value
+        chains = Chains(_knowing(owner, known), first)
+        remainder = chains.take(expression)
         if not chains.steps and changeable:
-            chains = Chains(lambda name: name not in known or name in changeable, first)
-            remainder = chains.take(node.test)
+            chains = Chains(_knowing(owner, known.difference(changeable)), first)
+            remainder = chains.take(expression)
         statement.steps = chains.steps
-        statement.remainder = ast.Assert(remainder)
+        if isinstance(node, ast.Assert):
+            statement.remainder = ast.Assert(remainder)
+        else:
+            statement.remainder = ast.Assign(node.targets, remainder, lineno=node.lineno)
         for source in chains.sources:
             statement.loaded |= names_in(source).loaded
         return first + len(chains.steps)
@@ -272,7 +349,8 @@ def _needed(statements: list[_Statement], loads: Callable[[_Statement], Iterable
     while size != len(needed):
         size = len(needed)
         for statement in statements:
-            if statement.judged and statement.affects & needed:
+            is_judges = statement.judged or statement.computed
+            if is_judges and statement.affects & needed:
                 needed |= statement.names.loaded
     return needed
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pytest_intercode.core.task import ENVIRONMENTS, CallTest, CodeTest, ProgramTest, Task
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.python_expressions import TestError
+from pytest_intercode.suites.python_ownership import methods_of
 from pytest_intercode.suites.python_split import Split, split_test
 
 __all__ = ["check_tests", "entry_of", "parsed", "splits"]
@@ -49,13 +50,14 @@ def splits(task: Task) -> Iterator[Split | ProgramTest | CallTest]:
         SuiteError: one of them does not parse or cannot be split.
     """
     defined = frozenset(_defined_by(task.gold))
+    methods = _methods_of(task.gold)
     entry = entry_of(task)
     for number, test in enumerate(task.tests, start=1):
         if not isinstance(test, CodeTest):
             yield test
             continue
         try:
-            yield _split(task.test_setup, test.code, defined, entry)
+            yield _split(task.test_setup, test.code, defined, entry, methods)
         except TestError as error:
             raise SuiteError(
                 f"{task.source}: task {task.id!r}: tests: test {number}: {error}"
@@ -77,10 +79,12 @@ def entry_of(task: Task) -> str:
 
 
 @lru_cache(4096)
-def _split(setup: str, code: str, defined: frozenset[str], entry: str) -> Split:
+def _split(
+    setup: str, code: str, defined: frozenset[str], entry: str, methods: frozenset[str]
+) -> Split:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "\d" in a test is a warning of the compiler
-        return split_test(setup, code, defined, entry)
+        return split_test(setup, code, defined, entry, methods)
 
 
 @lru_cache(4096)
@@ -102,6 +106,12 @@ def _defined_by(gold: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(
         node.name for tree in trees for node in tree.body if isinstance(node, _DEFINITIONS)
     )
+
+
+@lru_cache(4096)
+def _methods_of(gold: tuple[str, ...]) -> frozenset[str]:
+    # Most golds define no class, and need not be parsed for this.
+    return methods_of(filter(None, (parsed(code) for code in gold if "class " in code)))
 
 
 def parsed(code: str) -> ast.Module | None:

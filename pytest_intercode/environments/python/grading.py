@@ -30,7 +30,16 @@ from pytest_intercode.suites.loader import bundled_folder
 from pytest_intercode.suites.python_split import Split
 from pytest_intercode.suites.python_tests import entry_of, splits
 
-__all__ = ["Judge", "Played", "Program", "Submission", "answers_of", "grading_spec", "play_again"]
+__all__ = [
+    "ForgedAnswers",
+    "Judge",
+    "Played",
+    "Program",
+    "Submission",
+    "answers_of",
+    "grading_spec",
+    "play_again",
+]
 
 _PACKAGE = "pytest_intercode.environments.python.inside"
 _LONG = 200_000  # characters; the keeper reads a line ten times as slowly as an archive
@@ -41,7 +50,15 @@ _LONGEST = 300.0  # seconds that all tests of a task have
 _GRACE = 10.0
 _SLOWER = 30.0  # seconds that playing again may take on top of twice the first time
 
+_ANSWER = rb"%b ([^ \n]*) ([^\n]*)\n"  # of a program, after its token
+_NUMBER = re.compile(rb"-1|0|[1-9][0-9]{0,5}")
+_TEXT = re.compile(rb"[\x20-\x7e]*")
+
 _LITERALS = {"inf": "1e999", "-inf": "-1e999", "nan": "(1e999-1e999)"}
+
+
+class ForgedAnswers(Exception):
+    """A sandbox wrote what no program of ours writes: the agent's doing, and the agent's loss."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +121,9 @@ def answers_of(
         task: the task.
         submission: what is graded.
         seconds: the time that each test has.
+
+    Raises:
+        ForgedAnswers: the sandbox wrote something else.
     """
     tests = [_candidates(test, submission.program) for test in splits(task)]
     request = {
@@ -238,6 +258,9 @@ class Program:
         Args:
             request: builtin values for the program's ``main``.
             timeout: seconds for all of it; the answers given by then count.
+
+        Raises:
+            ForgedAnswers: what was answered is not in order, or not as ``main`` writes it.
         """
         token = secrets.token_hex(8)
         text = "" if self._sent else text_of(_PACKAGE, *self._modules)
@@ -249,8 +272,25 @@ class Program:
             f"import _intercode\n_intercode.run({text!a}, {asked!a})", timeout
         )
         self._sent = not execution.restarted
-        lines = re.findall(rb"%b (-?\d+) (.*)\n" % token.encode(), execution.output)
-        return execution, {int(at): line.decode("utf-8", "replace") for at, line in lines}
+        most = len(request["tests"]) if "tests" in request else 1
+        return execution, _read_answers(execution.output, token, most)
+
+
+def _read_answers(output: bytes, token: str, most: int) -> dict[int, str]:
+    """Return the answers in what a sandbox wrote; code of the agent's may have written there, too.
+
+    A program writes its answers in order, each once, in printable ASCII, or ``-1`` alone.
+    """
+    answers: dict[int, str] = {}
+    for found in re.finditer(_ANSWER % token.encode("ascii"), output):
+        number, text = found.groups()
+        if not (_NUMBER.fullmatch(number) and _TEXT.fullmatch(text)):
+            raise ForgedAnswers
+        at = int(number)
+        if -1 in answers or at != (-1 if at < 0 and not answers else len(answers)) or at >= most:
+            raise ForgedAnswers
+        answers[at] = text.decode("ascii")
+    return answers
 
 
 def _archive(path: str, data: bytes) -> bytes:

@@ -18,7 +18,7 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import CodeTest, Task
 from pytest_intercode.core.turn import Observation, Profile, StepResult
 from pytest_intercode.environments.paper import PaperEnvironment
-from pytest_intercode.environments.python.grading import Program
+from pytest_intercode.environments.python.grading import ForgedAnswers, Program
 from pytest_intercode.environments.python.strict import PythonEnvironment
 from pytest_intercode.rewards.python import (
     python_paper_reward,
@@ -27,6 +27,7 @@ from pytest_intercode.rewards.python import (
 )
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.python_channel import InterpreterLost
 
 __all__ = ["TRY_AGAIN", "PaperPythonEnvironment"]
 
@@ -69,11 +70,11 @@ class PaperPythonEnvironment(PaperEnvironment, PythonEnvironment):
     def execute(self, action: str) -> Observation:
         """Run the action as InterCode's server does."""
         self._action = action
-        answer = self._ask({"action": action}, self.action_timeout)
+        answer = self._ask({"action": action}, self.action_timeout, _is_step)
         if answer is None:
             return Observation(TIMED_OUT, executed=False)
         text, executed = answer
-        return Observation(str(text), executed=bool(executed))
+        return Observation(text, executed=executed)
 
     def _turn(self, action: str, execute: Callable[[str], Observation]) -> StepResult:
         """In Try Again, show nothing but ``TRY_AGAIN`` where a test raised."""
@@ -106,21 +107,55 @@ class PaperPythonEnvironment(PaperEnvironment, PythonEnvironment):
         gold = list(self.current_task.gold)
         wanted = next((found[1] for found in map(_DEFINITION.search, gold) if found), name)
         request = [name, wanted, self.current_task.test_setup, tests, gold]
-        answer_ = self._ask({"grade": request}, self.action_timeout * (1 + len(tests)))
+        answer_ = self._ask(
+            {"grade": request},
+            self.action_timeout * (1 + len(tests)),
+            lambda results: _are_results(results, len(tests)),
+        )
         if answer_ is None:
             return Reward(0.0, {"tests": 0.0}, "the tests took too long")
         self._results = [dict(zip(tests, results, strict=True)) for results in answer_]
         return python_paper_reward(*map(texts_of, self._results))
 
-    def _ask(self, request: dict[str, Any], timeout: float) -> Any:
+    def _ask(self, request: dict[str, Any], timeout: float, fits: Callable[[Any], bool]) -> Any:
+        """Ask the interpreter, which is the agent's; return None for what is no answer of ours."""
         assert self._program is not None
-        _, answers = self._program.ask(request, timeout)
         try:
-            return json.loads(answers[0])
-        except (KeyError, ValueError):  # it took too long, or ended the interpreter
+            answer = json.loads(self._program.ask(request, timeout)[1][0])
+        # It took too long, or the agent's code ended the interpreter or answered in its place.
+        except (KeyError, ValueError, RecursionError, ForgedAnswers, InterpreterLost):
             return None
+        return answer if fits(answer) else None
 
     def end_state(self) -> dict[str, Any]:
         """Return what each test did, as builtins."""
         agent, gold = self._results or ({}, {})
         return python_paper_state(agent, gold)
+
+
+def _is_step(answer: Any) -> bool:
+    """Whether an answer is an observation, and whether the action ran."""
+    return (
+        isinstance(answer, list)
+        and len(answer) == 2
+        and isinstance(answer[0], str)
+        and isinstance(answer[1], bool)
+    )
+
+
+def _are_results(answer: Any, count: int) -> bool:
+    """Whether an answer is what each test gave with the agent's function, and with gold."""
+    return (
+        isinstance(answer, list)
+        and len(answer) == 2
+        and all(isinstance(side, list) and len(side) == count for side in answer)
+        and all(_is_result(result) for side in answer for result in side)
+    )
+
+
+def _is_result(result: Any) -> bool:
+    return (
+        isinstance(result, dict)
+        and result.keys() in ({"error"}, {"output", "error"})
+        and all(isinstance(text, str) for text in result.values())
+    )

@@ -16,6 +16,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Observation, Profile
 from pytest_intercode.environments.gold import Gold, GoldRun
 from pytest_intercode.environments.python.grading import (
+    ForgedAnswers,
     Judge,
     Played,
     Submission,
@@ -138,6 +139,8 @@ class PythonEnvironment(ShellEnvironment):
             answers = answers_of(sandbox, self.current_task, submission, self.action_timeout)
         except InterpreterLost:
             return self._failed("the actions leave no interpreter that starts")
+        except ForgedAnswers:
+            return self._failed("something else than the tests wrote answers")
         finally:
             self._replaying = None
             sandbox.close()

@@ -515,6 +515,129 @@ def test_the_searches_would_find_what_is_there(play: Player, name: str, form: st
     assert play(task(), form.format(repr(text)), CHEATS[name], "submit secret").value > 0
 
 
+# -- comparisons that an object of the agent's could decide, and the rest of what it can do there
+
+COMPARING = (
+    "assert abs(secret(3) - 7919003.5) < 1",
+    "d = abs(secret(3) - 7919003)\nassert d < 1e-9",
+    "assert secret(3) - 7919003 == 0",
+    "assert max(abs(a - b) for a, b in zip([secret(3)], [7919003])) < 1e-9",
+    "assert all(abs(secret(n) - m) < 1 for n, m in [(3, 7919003), (5, 1299709)])",
+    "assert max(secret(3), 7919003) == 7919003 and secret(3) > 0",
+    "assert secret(3) * 2 // 2 == 7919003",
+    "assert not secret(3) != 7919003",
+    "with raises(KeyError):\n    secret(4)",
+)
+ALL_OPERATORS = """\
+class Any:
+    def __call__(self, *a, **k): return self
+    def __bool__(self): return True
+    def __int__(self): return 0
+    __index__ = __len__ = __hash__ = __int__
+    def __float__(self): return 0.0
+    def __iter__(self): return iter([0])
+for name in ('eq lt le gt ge add radd sub rsub mul rmul floordiv rfloordiv mod rmod pow '
+             'contains getitem abs neg round trunc').split():
+    setattr(Any, f'__{name}__', lambda self, *other: 0 if name in ('abs', 'sub') else self)
+for name in 'eq lt le gt ge contains'.split():
+    setattr(Any, f'__{name}__', lambda self, *other: True)
+Any.__ne__ = lambda self, other: False
+Any.__abs__ = Any.__sub__ = Any.__rsub__ = lambda self, *other: 0
+"""
+OPERATORS = {
+    "zero from every operator": f"{ALL_OPERATORS}\ndef secret(n): return Any()",
+    **{
+        f"a subclass of {kind.partition('(')[0]}": f"{ALL_OPERATORS}\n"
+        f"Sub = type('Sub', ({kind.partition('(')[0]},), {{**vars(Any), '__dict__': None}})\n"
+        f"del Sub.__dict__\ndef secret(n): return Sub({kind.partition('(')[2].rstrip(')')})"
+        for kind in ("int(1)", "float(1)", "str(1)", "list()", "dict()", "set()", "tuple()")
+    },
+    "an exception of all kinds": "class All(ValueError, KeyError, TypeError, ArithmeticError): pass"
+    "\ndef secret(n): raise All",
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_of_the_agents_objects_decide_nothing(play: Player, name: str) -> None:
+    played = play(task(COMPARING), OPERATORS[name], "submit secret")
+    assert played.value == 0.0, played.state
+
+
+def test_plain_data_pass_comparisons_of_every_kind(play: Player) -> None:
+    gold = GOLD.replace("8: ", "4.5: ")
+    assert play(task(COMPARING), gold, "submit secret").reason == ""
+
+
+def test_iterators_and_operators_of_golds_own_classes_are_graded(play: Player) -> None:
+    gold = (
+        "class Pair:\n"
+        "    def __init__(self, x, y): self.x, self.y = x, y\n"
+        "    def __mul__(self, n): return Pair(self.x * n, self.y * n)\n"
+        "    def __contains__(self, n): return n in (self.x, self.y)\n"
+        "    def get(self, name): return getattr(self, name)\n"
+        "    def __iter__(self): yield from (self.x, self.y)\n"
+        "    def __str__(self): return f'<{self.x}>'\n"
+        "def secret(n): return Pair(n, n + 1)\n"
+        "def numbers(n):\n    while True:\n        yield n\n        n += 1\n"
+    )
+    made = task(
+        (
+            "assert (secret(1) * 3).y == 6",
+            "there = 2 in secret(1)\nassert there is True",
+            "assert secret(1).get('y') == 2",
+            "assert list(secret(1)) == [1, 2] and str(secret(1)) == '<1>'",
+            "assert sum(secret(1)) == 3",
+            "assert [*map(secret, [1])][0].x == 1",
+            "assert next(numbers(4)) == 4",
+            "it = numbers(4)\nassert next(it) == 4\nassert next(it) == 5",
+            "assert list(islice(numbers(4), 2)) == [4, 5]",
+            "assert sum(islice(numbers(1), 3)) - 6 < 1e-9",
+            "assert ''.join(map(str, islice(numbers(1), 3))) == '123'",
+            "assert sorted([1, 2], key=lambda n: secret(n).x) == [1, 2]",
+        ),
+        gold,
+        test_setup="from itertools import islice",
+    )
+    assert play(made, gold, "submit").reason == ""
+
+
+FORGE = """\
+import gc, os, sys
+def token():
+    frame = sys._getframe()
+    while frame:
+        for scope in (frame.f_locals, frame.f_globals):
+            request = scope.get('request') or {}
+            found = scope.get('token') or (request.get('token') if type(request) is dict else None)
+            if type(found) is str and len(found) == 16:
+                return found
+        frame = frame.f_back
+def secret(n):
+    for descriptor in range(3, 300):
+        try:
+            os.write(descriptor, LINE(token()))
+        except OSError:
+            pass
+    return 1
+"""
+LINES = {
+    "a number of 5,000 digits": "(t + ' ' + '9' * 5000 + ' 1\\n').encode()",
+    "a value of 5,000 digits": "(t + ' 0 {\"values\": {\"0\": ' + '9' * 5000 + '}}\\n').encode()",
+    "deep nesting": "(t + ' 0 ' + '[' * 100_000 + '\\n').encode()",
+    "a verdict": "(t + ' 0 \"\"\\n' + t + ' 1 \"\"\\n').encode()",
+    "no text": "(t + ' 0 ').encode() + b'\\xff\\0\\n'",
+    "the same line again": "(t + ' 0 1\\n').encode() * 1000",
+    "nothing was submitted": "(t + ' -1 missing\\n').encode()",
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_forged_answers_are_a_failed_grading(play: Player, name: str) -> None:
+    code = FORGE.replace("LINE(token())", LINES[name].replace("(t ", "(token() "))
+    code = code.replace(" + t + ", " + token() + ")
+    assert play(task(), code, "submit secret").value == 0.0
+
+
 def test_a_cheat_leaves_the_next_grading_as_it_was(play: Player) -> None:
     play(task(action_timeout=1.0), CHEATS["files of the standard library"], "submit secret")
     play(task(action_timeout=1.0), CHEATS["a flood of answers"], "submit secret")

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from pytest_intercode.environments.python.grading import ForgedAnswers, _read_answers
 from pytest_intercode.sandboxes.inside import text_of
 
 WORKER = ("pytest_intercode.sandboxes", "python_worker")
@@ -94,3 +95,35 @@ def test_what_a_piece_started_ends_with_it() -> None:
         "if os.fork() == 0:\n    time.sleep(0.5)\n    print('left')\n    os._exit(0)\nreturn '1'"
     )
     assert one_by_one(leave, 2) == ["1", "1"]
+
+
+# -- what the host reads of an answer, where code of the agent's may have written, too
+
+TOKEN = "0123456789abcdef"
+
+
+def lines(*pairs: tuple[object, object]) -> bytes:
+    return b"".join(f"{TOKEN} {number} {text}\n".encode() for number, text in pairs)
+
+
+def test_answers_are_read_among_other_lines() -> None:
+    output = b"noise" + lines((0, "a b")) + b"x y z\n" + lines((1, "[]")) + b"the end"
+    assert _read_answers(output, TOKEN, 2) == {0: "a b", 1: "[]"}
+    assert _read_answers(lines((-1, "missing")), TOKEN, 2) == {-1: "missing"}
+    assert _read_answers(b"", TOKEN, 2) == {}
+    assert _read_answers(lines((0, "a"))[:-1], TOKEN, 2) == {}
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        *(lines(("9" * 5000, "a")), lines(("00", "a")), lines(("", "a")), lines(("\u0661", "a"))),
+        *(lines((1, "a")), lines((0, "a"), (0, "a")), lines((0, "a"), (1, "a"), (2, "a"))),
+        *(lines((0, "a"), (-1, "missing")), lines((-1, "missing"), (0, "a")), lines((-2, "a"))),
+        *(lines((0, "\u00e9")), lines((0, "\0")), lines((0, "a\r"))),
+        f"{TOKEN} 0 ".encode() + b"\xff\n",
+    ],
+)
+def test_answers_that_no_program_of_ours_writes_are_forged(output: bytes) -> None:
+    with pytest.raises(ForgedAnswers):
+        _read_answers(output, TOKEN, 2)

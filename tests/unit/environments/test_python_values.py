@@ -7,6 +7,7 @@ import datetime
 import decimal
 import enum
 import fractions
+import itertools
 import json
 import math
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pytest_intercode.environments.python.inside.decoding import Opaque, decode
-from pytest_intercode.environments.python.inside.encoding import encode
+from pytest_intercode.environments.python.inside.encoding import encode, is_iterator
 from pytest_intercode.environments.python.inside.judge import verdict
 
 
@@ -108,6 +109,30 @@ def test_kinds(value: Any) -> None:
     assert type(made) is type(value)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(map(abs, [-1, 2]), filter(None, [1, 0, 2]), iter([1, 2]), reversed([2, 1])),
+        *((n for n in (1, 2)), zip([1], [2], strict=True), enumerate("a"), iter({1: 2}.items())),
+        *(itertools.islice(itertools.count(1), 2), itertools.chain([1], [2])),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_iterators_are_what_they_yield(value: Any) -> None:
+    assert is_iterator(value)
+    value, kept = itertools.tee(value)
+    made = back(value)
+    assert next(made) in (1, (1, 2), (0, "a"))
+    assert [*kept][1:] == [*made]
+
+
+def test_views_of_dictionaries() -> None:
+    value = {"a": 1, "b": 2}
+    assert back(value.keys()) == {"a", "b"}
+    assert sorted(back(value.values())) == [1, 2]
+    assert back(value.items()) == value.items()
+
+
 class Pair(NamedTuple):
     one: int
     two: str
@@ -157,8 +182,8 @@ class Breaks:
 
 @pytest.mark.parametrize(
     "value",
-    [Equal(), Breaks, object(), int, len, iter([1]), map(int, []), lambda: 1],
-    ids=["equal", "breaks", "object", "class", "function", "generator", "iterator", "lambda"],
+    [Equal(), Breaks, object(), int, len, lambda: 1],
+    ids=["equal", "breaks", "object", "class", "function", "lambda"],
 )
 def test_other_objects_equal_nothing(value: Any) -> None:
     data, opaque = encode([1, value() if value is Breaks else value])
@@ -178,7 +203,7 @@ def test_what_is_endless_or_huge_is_lost_as_a_whole() -> None:
     deep: list[Any] = []
     for _ in range(1000):
         deep = [deep]
-    for value in (endless, deep, [0] * 1_000_001):
+    for value in (endless, deep, [0] * 1_000_001, itertools.count()):
         data, opaque = encode(value)
         assert opaque
         assert data == ["opaque", True]
@@ -195,7 +220,9 @@ def code(source: str, expected: dict[int, list[str]] | None = None, **answer: An
 def test_verdict_on_code() -> None:
     assert code("assert __value__(0) == 8", values={"0": 8}) == ""
     assert code("assert __value__(0) == 8", values={"0": 9}) == "failed"
-    assert code("assert __value__(0) == 8", values={"0": ["opaque", True]}) == "failed"
+    assert code("assert __value__(0) == 8", values={"0": ["opaque", True]}) == (
+        "gave an object, not plain data"
+    )
     assert code("assert __value__(0) == 8", values={}) == "failed"
     assert code("assert __value__(0) == 8", values={"0": ["raised", "KeyError"]}) == (
         "raised KeyError"
@@ -210,7 +237,7 @@ def test_verdict_with_sides_and_rows() -> None:
     side = "assert __side__(1, lambda: len(__value__(0))) == 2"
     assert code(side, values={"0": ["list", 1, 2]}) == ""
     assert code(side, values={"0": ["opaque", True], "1": 2}) == ""
-    assert code(side, values={"0": ["opaque", True]}) == "failed"
+    assert code(side, values={"0": ["opaque", True]}) == "gave an object, not plain data"
     rows = "assert all(a == n for n in (1, 2) for (a,) in [__row__(0)])"
     values = [["list", ["tuple", 1], ["tuple", 2]], ["list", ["tuple", 1]]]
     assert code(rows, values={"0": values[0]}) == ""
@@ -225,6 +252,10 @@ def test_verdict_on_raises() -> None:
     assert code("", expected, raises=[[0, None]]) == wrong
     assert code("", expected, raises=[]) == wrong
     assert code("", expected, raises=[[0, ["ValueError"]], [0, None]]) == wrong
+    two = ["Both", "KeyError", "LookupError", "ValueError", "Exception"]
+    assert code("", expected, raises=[[0, two]]) == ""
+    # One of all kinds at once is of none.
+    assert code("", expected, raises=[[0, ["All", "TypeError", *two]]]) == wrong
 
 
 def test_verdict_on_calls() -> None:
@@ -261,12 +292,34 @@ def test_verdict_on_programs() -> None:
         '{"values": {"0": [[]]}, "raises": []}',
         "[" * 100_000,
         '{"values": {"0": ' + '["list",' * 5000,
+        '{"values": {"0": 8, "0": 8}, "raises": []}',
+        '{"values": {"0": 8}, "raises": [], "verdict": ""}',
+        '{"values": {"0": 8}, "raises": [], "raises": []}',
+        '{"value": 8, "verdict": ""}',
+        '{"output": "8", "status": 0, "value": 8}',
+        '{"output": "8", "status": 1e999}',
+        f'{{"values": {{"0": {"8" * 5000}}}, "raises": []}}',
+        f'{{"value": {"8" * 5000}}}',
+        f'{{"output": "8", "status": {"8" * 5000}}}',
+        '{"values": {"0": {"a": 8}}, "raises": []}',
+        '{"values": {"0": ["int", "8"]}, "raises": []}',
+        f'{{"values": {{"0": ["int", "0x{"0" * 10**6}8"]}}, "raises": []}}',
+        '{"values": {"0": ["Decimal", "sNaN"]}, "raises": []}',
+        '{"values": {"0": ["Decimal", "1e999999999"]}, "raises": []}',
+        '{"values": {"0": ' + '["list",' * 201 + "8" + "]" * 201 + '}, "raises": []}',
     ],
 )
 def test_answers_that_are_not_ours_fail(answer: str) -> None:
     code_test: tuple[Any, ...] = ("code", "assert __value__(0) == 8", {})
     for test in (code_test, ("call", "8"), ("program", "8")):
         assert verdict(test, answer) in ("failed", "gave no answer")
+
+
+@pytest.mark.parametrize("name", [["list"], {}, 3, "a b", "x" * 101, "", "\x1b[2J", None])
+def test_the_name_of_what_was_raised_is_a_name(name: Any) -> None:
+    assert code("", stopped=name) == "raised an exception"
+    assert code("assert __value__(0)", values={"0": ["raised", name]}) == "raised an exception"
+    assert verdict(("call", "1"), json.dumps({"stopped": name})) == "raised an exception"
 
 
 def test_words_in_place_of_an_answer() -> None:

@@ -51,17 +51,109 @@ def test_chains_go_to_the_agents_side(code: str, sent: list[str], judged: str | 
 
 
 @pytest.mark.parametrize(
-    ("code", "side"),
+    ("code", "sent"),
     [
-        ("assert set(f(1)) == {1}", "set(__value__(0))"),
-        ("assert list(map(f, [1, 2])) == [3]", "list(map(__value__(0), [1, 2]))"),
-        ("assert sorted([2, 1], key=lambda n: f(n)) == [1]", "sorted([2, 1], key=__value__(0))"),
+        ("assert set(f(1)) == {1}", ["f(1)", "set(__value__(0))"]),
+        ("assert list(map(f, [1, 2])) == [3]", ["map(f, [1, 2])", "list(__value__(0))"]),
+        ("assert [*f(1)] == [1]", ["f(1)", "[*__value__(0)]"]),
+        ("assert str(f(1)).upper() == 'X'", ["f(1)", "str(__value__(0)).upper()"]),
+        (
+            "from itertools import islice\nassert list(islice(f(1), 5)) == [1]",
+            ["from itertools import islice", "f(1)", "list(islice(__value__(0), 5))"],
+        ),
+        (
+            "assert next(f(1)) + next(f(2)) == 3",
+            ["f(1)", "f(2)", "next(__value__(0)) + next(__value__(1))"],
+        ),
+        (
+            "assert sorted(f(1), key=lambda each: each.name) == []",
+            ["f(1)", "sorted(__value__(0), key=lambda each: each.name)"],
+        ),
     ],
 )
-def test_a_side_of_a_comparison_is_kept_for_values_that_are_no_data(code: str, side: str) -> None:
+def test_what_is_made_of_the_agents_values_alone_may_be_worked_out_there(
+    code: str, sent: list[str]
+) -> None:
+    """It is, where they are no data: an iterator, an object."""
     made = split(code)
-    assert made.steps[1] == ("side", 1, side, 0)
-    assert "__side__(1, lambda: " in made.source
+    assert agents(made) == sent
+    assert made.steps[-1][0] == "side"
+
+
+@pytest.mark.parametrize(
+    ("code", "sent"),
+    [
+        ("assert abs(f(2) - 3.0) < 1e-9", "f(2)"),
+        ("assert f(2) - {1, 2} == set()", "f(2)"),
+        ("assert round(f(2), 2) == 3.14", "f(2)"),
+        ("assert max(f(2), 3.0) == 3.0", "f(2)"),
+        ("assert max([f(2), 3.0]) == 3.0", "f(2)"),
+        ("assert len({f(2), 3.0}) == 1", "f(2)"),
+        ("assert f(2).startswith('wanted')", "f(2)"),
+        ("assert f(2).replace('a', 'b')[0] == 'b'", "f(2)"),
+        ("assert f(2).__eq__(3)", "f(2)"),
+        ("assert ''.join(f(2)) == 'wanted'", "f(2)"),
+        ("assert sorted(f(2), key=lambda n: abs(n - 3.0)) == [3.0]", "f(2)"),
+        ("assert max(abs(a - b) for a, b in zip(f(2), [1.0, 2.0])) < 1e-9", "f(2)"),
+        ("assert sum(f(n) - n for n in range(3)) == 0", "[(f(n),) for n in range(3)]"),
+        ("d = abs(f(2) - 3.0)\nassert d < 1e-9", "f(2)"),
+        ("d = f(2) - 3.0\ne = abs(d)\nassert e < 1e-9", "f(2)"),
+        ("import math\nok = math.isclose(f(2), 3.0)\nassert ok", "f(2)"),
+        ("def close(a, b):\n    return abs(a - b) < 1\nok = close(f(2), 3)\nassert ok", "f(2)"),
+        ("there = 'wanted' in f(2)\nassert there", "f(2)"),
+    ],
+)
+def test_the_judge_brings_values_together_with_what_is_expected(code: str, sent: str) -> None:
+    """An operator of the agent's class has no part in it, and nothing expected is seen there."""
+    assert agents(split(code)) == [sent]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = f(2)\nx -= 3.0\nassert x == 0",
+        "d = 0\nfor n in (1, 2):\n    d += abs(f(n) - n)\nassert d == 0",
+        "ok = 1\nif f(2) == 3:\n    ok = 2\nassert ok == 2",
+        "def check(n, wanted):\n    return f(n) == wanted\nassert check(2, 3)",
+        "wanted = [3]\nfor n in (1, 2):\n    at = wanted.index(f(n))\nassert at == 0",
+        "from operator import eq\nfor n in (1, 2):\n    ok = eq(f(n), 3)\nassert ok",
+    ],
+)
+def test_a_statement_that_would_compare_on_the_agents_side_is_refused(code: str) -> None:
+    with pytest.raises(CannotSplit, match="would be worked out on the agent's side"):
+        split(code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "total = 0\nfor n in (1, 2):\n    total += f(n)\nassert total == 3",
+        "got = []\nfor n in (1, 2):\n    if n > 1:\n        got += [f(n + 1)]\nassert got == [3]",
+        "calls = []\n@f\ndef g1():\n    calls.append(len(calls) + 1)\ng1()\nassert calls == [1]",
+        "x = f(1) + 1\nassert g(x) == 3",
+        "x = f(1)\nsame = x is None\nassert same",
+        "links = f([1])\nlinks[0] = ('a', links[0][1])\nassert g(links) == 0",
+        "assert f(lambda n: n + 1) == 3",
+    ],
+)
+def test_arguments_are_worked_out_where_they_are_given(code: str) -> None:
+    assert agents(split(code))
+
+
+def test_operators_that_gold_defines_are_the_agents_code() -> None:
+    for code, method in (
+        ("assert (f(1) * 3).x == 3", "__mul__"),
+        ("there = 'x' in f(1)\nassert there", "__contains__"),
+        ("assert f(1).get('x', 2) == 3", "get"),
+    ):
+        mine = agents(split_test("", code, ("f",), "f", frozenset({method})))
+        assert agents(split(code)) == ["f(1)"]
+        assert mine != ["f(1)"]
+
+
+def test_names_that_are_both_given_and_compared_are_refused() -> None:
+    with pytest.raises(CannotSplit, match="'d' brings what the agent's code returned together"):
+        split("d = abs(f(2) - 3.0)\ng(d)\nassert d < 1e-9")
 
 
 EXPECTED = "assert f(2) == 'the expected value'"
@@ -150,7 +242,9 @@ def test_raises() -> None:
         ("import numpy\nassert numpy.allclose(f(1), 2)", "'numpy' is not of the standard library"),
         ("with raises(ValueError, match='x'):\n    f(1)", "raises() takes an exception"),
         ("with raises(kind()):\n    f(1)", "raises() takes an exception by its name"),
-        ("assert all(map(lambda n: f(n), [1]))", "a lambda that calls the agent's code"),
+        ("assert all(map(lambda n: f(n) + 1, [1]))", "a lambda that calls the agent's code"),
+        ("import np\nassert np.abs(f(1) - 2).max() < 1", "'np' is not of the standard library"),
+        ("import np\nw = np.one(1)\nassert f(1) == w.one()", "'w' is not of the standard library"),
         ("assert all(n == 1 for m in [1] for n in f(m))", "the clauses of a comprehension"),
     ],
 )

@@ -14,12 +14,13 @@ import os
 import sys
 from typing import Any
 
-from pytest_intercode.environments.python.inside.encoding import encode
+from pytest_intercode.environments.python.inside.encoding import encode, is_iterator
 from pytest_intercode.environments.python.inside.one_by_one import one_by_one
 
 __all__ = ["Scope", "evaluate", "main"]
 
 _LONGEST_OUTPUT = 4 * 1024**2
+_OPAQUE = ["opaque", True]
 _OURS = (200, 201)  # the interpreter's own descriptors, see python_worker.py
 
 
@@ -93,6 +94,7 @@ def _code(steps: list[tuple[Any, ...]], scope: Scope, names: dict[str, Any]) -> 
     scope["__raises__"] = lambda number: Raises(number, noted)
     scope["__value__"] = objects.__getitem__
     answer = {"values": values, "raises": noted}
+    later = {part for step in steps for part in step[3:]}  # what the agent's side may go on with
     for kind, number, source, *parts in steps:
         try:
             if kind in ("run", "setup"):
@@ -104,7 +106,8 @@ def _code(steps: list[tuple[Any, ...]], scope: Scope, names: dict[str, Any]) -> 
                             names.setdefault(name, value)
             elif kind == "value" or lost.intersection(parts):
                 objects[number] = eval(compile(source, "<tests>", "eval", 0, True), scope)
-                values[number], opaque = encode(objects[number])
+                used_up = number in later and is_iterator(objects[number])
+                values[number], opaque = (_OPAQUE, True) if used_up else encode(objects[number])
                 if opaque:
                     lost.add(number)
         except BaseException as error:

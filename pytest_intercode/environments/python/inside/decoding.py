@@ -1,4 +1,9 @@
-"""Values back from data; see ``encoding``. Whatever the data are, nothing but values is made."""
+"""Values back from data; see ``encoding``.
+
+The data may be anything: the agent's side made them. What is made of them are objects of exact
+builtin types and of a few of the standard library, rebuilt here; so no class of the agent's has a
+part in what is compared. Whatever ``encode`` does not write is refused.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,16 @@ import collections
 import datetime
 import decimal
 import fractions
+import json
+import re
 from typing import Any
 
-__all__ = ["Opaque", "decode", "plain"]
+__all__ = ["Opaque", "decode", "parse", "plain"]
+
+_DEEPEST = 200
+_MOST_DIGITS = 1_000_000  # hexadecimal, of an integer
+_LONGEST_DECIMAL = 10_000  # characters, and powers of ten
+_HEXADECIMAL = re.compile(r"-?0x[0-9a-f]+")
 
 
 class Opaque:
@@ -29,20 +41,54 @@ class Opaque:
     __hash__ = object.__hash__
 
 
-def decode(data: Any) -> Any:
+def parse(answer: str) -> Any:
+    """Return the JSON of an answer.
+
+    Raises:
+        ValueError: it is none, or has a key twice, or an integer of thousands of digits.
+        RecursionError: it is nested too deeply.
+    """
+    return json.loads(answer, object_pairs_hook=_unique)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError("a key twice")
+    return made
+
+
+def decode(data: Any, depth: int = 0) -> Any:
     """Return the value that ``encode`` was given.
 
     Raises:
         Exception: of any kind, where ``encode`` did not make the data.
     """
     if not isinstance(data, list):
+        if isinstance(data, dict):
+            raise TypeError("an object")
         return data
+    if depth > _DEEPEST:
+        raise ValueError("nested too deeply")
     name, *parts = data
     if name == "opaque":
         return Opaque(bool(parts[0]))
     if name in _FROM_TEXT:
-        return _FROM_TEXT[name](str(parts[0]))
-    return _FROM_VALUES[name]([decode(part) for part in parts])
+        return _FROM_TEXT[name](*parts)
+    return _FROM_VALUES[name]([decode(part, depth + 1) for part in parts])
+
+
+def _int(text: str) -> int:
+    if len(text) > _MOST_DIGITS or not _HEXADECIMAL.fullmatch(text):
+        raise ValueError("no integer")
+    return int(text, 16)
+
+
+def _decimal(text: str) -> decimal.Decimal:
+    made = decimal.Decimal(text if len(text) <= _LONGEST_DECIMAL else "sNaN")
+    if made.is_snan() or (made.is_finite() and abs(made.adjusted()) > _LONGEST_DECIMAL):
+        raise ValueError("no decimal to reckon with")
+    return made
 
 
 def _mapping(values: list[Any]) -> dict[Any, Any]:
@@ -58,10 +104,10 @@ def _zone(offset: Any) -> datetime.timezone | None:
 
 
 _FROM_TEXT: dict[str, Any] = {
-    "int": lambda text: int(text, 16),
+    "int": _int,
     "bytes": bytes.fromhex,
     "bytearray": bytearray.fromhex,
-    "Decimal": decimal.Decimal,
+    "Decimal": _decimal,
 }
 _FROM_VALUES: dict[str, Any] = {
     "complex": lambda values: complex(*values),
@@ -70,7 +116,11 @@ _FROM_VALUES: dict[str, Any] = {
     "tuple": tuple,
     "set": set,
     "frozenset": frozenset,
+    "iterator": iter,
     "dict": _mapping,
+    "dict_keys": lambda values: dict.fromkeys(values).keys(),
+    "dict_values": lambda values: dict(enumerate(values)).values(),
+    "dict_items": lambda values: _mapping(values).items(),
     "OrderedDict": lambda values: collections.OrderedDict(_mapping(values)),
     "Counter": lambda values: collections.Counter(_mapping(values)),
     # What it does with a missing key is the agent's code.

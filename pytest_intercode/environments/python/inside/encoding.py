@@ -1,9 +1,10 @@
 """Values as data: builtin types and a few of the standard library, exactly, as JSON.
 
 None, True, False, strings, floats and small integers are JSON's own; everything else is a list
-whose first item names its kind. An object of any other class becomes ``opaque``, of which nothing
-is kept but whether it is true; one of a subclass becomes what it is underneath, so that methods
-which the subclass made up are not asked.
+whose first item names its kind. An iterator becomes what it yields, and yields no more then. An
+object of any other class becomes ``opaque``, of which nothing is kept but whether it is true; one
+of a subclass becomes what it is underneath, so that methods which the subclass made up are not
+asked.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     _Kind = Callable[["Encoder", Any, Any, int], Any]
 
-__all__ = ["encode"]
+__all__ = ["encode", "is_iterator"]
 
 _MOST_NODES = 1_000_000
+_MOST_YIELDED = 100_000  # by one iterator, which may have no end
 _DEEPEST = 150
 _SMALL = 2**53
 
@@ -38,6 +40,8 @@ class Encoder:
             encoder = _BUILTIN.get(kind) or _STANDARD.get(f"{kind.__module__}.{kind.__qualname__}")
             if encoder is not None:
                 return encoder(self, value, kind, depth + 1)
+        if is_iterator(value):
+            return self.items("iterator", _yielded(value), depth + 1)
         self.opaque = True
         try:
             return ["opaque", bool(value)]
@@ -47,6 +51,19 @@ class Encoder:
     def items(self, name: str, values: Iterable[Any], depth: int) -> list[Any]:
         """Encode several values."""
         return [name, *(self.encode(value, depth) for value in values)]
+
+
+def is_iterator(value: Any) -> bool:
+    """Whether a value is an iterator of Python's own; to look at one uses it up."""
+    kind = type(value)
+    return kind in _ITERATORS or (kind.__module__ == "itertools" and hasattr(kind, "__next__"))
+
+
+def _yielded(value: Any) -> Iterator[Any]:
+    for count, item in enumerate(value):
+        if count == _MOST_YIELDED:
+            raise ValueError("yields too much")
+        yield item
 
 
 def _int(encoder: Encoder, value: Any, kind: Any, depth: int) -> Any:
@@ -104,6 +121,17 @@ _BUILTIN: dict[type, _Kind] = {
     set: _all("set"),
     frozenset: _all("frozenset"),
     dict: _pairs("dict"),
+    type({}.keys()): _all("dict_keys"),
+    type({}.values()): _all("dict_values"),
+    type({}.items()): lambda encoder, value, kind, depth: encoder.items(
+        "dict_items", (part for pair in kind.__iter__(value) for part in pair), depth
+    ),
+}
+_ITERATORS: set[type] = {
+    *(map, filter, zip, enumerate, reversed, type(_ for _ in ()), type(iter(int, 0))),
+    *(type(iter([])), type(iter(())), type(iter("")), type(iter("é")), type(iter(b""))),
+    *(type(iter(set())), type(iter(range(0))), type(iter({})), type(iter({}.values()))),
+    *(type(iter({}.items())), type(reversed([])), type(reversed({})), type(reversed(range(0)))),
 }
 # By name, so that these modules are not imported for a value that is none of theirs.
 _STANDARD: dict[str, _Kind] = {

@@ -6,12 +6,14 @@ child under another uid, so that a test, which is code of a data set, does not t
 
 from __future__ import annotations
 
+import builtins
 import json
 import os
+import re
 import resource
 from typing import TYPE_CHECKING, Any
 
-from pytest_intercode.environments.python.inside.decoding import decode, plain
+from pytest_intercode.environments.python.inside.decoding import Opaque, decode, parse, plain
 from pytest_intercode.environments.python.inside.one_by_one import one_by_one
 
 if TYPE_CHECKING:
@@ -21,11 +23,20 @@ __all__ = ["main", "verdict"]
 
 _NOBODY = 65534
 _MEMORY = 384 * 1024**2
+_KEYS = {
+    "code": {"values", "raises", "stopped"},
+    "call": {"value", "stopped"},
+    "program": {"output", "status", "stopped"},
+}
 _WORDS = {
     "died": "ended the interpreter",
     "timed out": "timed out",
     "too long": "gave too large an answer",
 }
+
+
+_NAME = re.compile(r"\w{1,100}")
+_MOST_KINDS = 2
 
 
 class _Raised(Exception):
@@ -39,15 +50,17 @@ class _Values:
         self._values = values
         self._decoded: dict[str, Any] = {}
         self._rows: dict[int, Any] = {}
+        self.opaque = False
 
     def get(self, number: int) -> Any:
         """Return the value of an expression, if it has one."""
         name = str(number)
         if name not in self._decoded:
-            data = self._values.get(name, ["raised", ""])
+            data = self._values.get(name, ["raised"])
             if isinstance(data, list) and data[0] == "raised":
-                raise _Raised(str(data[1]))
+                raise _Raised(_name(data[1]) if len(data) > 1 else "")
             self._decoded[name] = decode(data)
+            self.opaque |= isinstance(self._decoded[name], Opaque)
         return self._decoded[name]
 
     def side(self, number: int, otherwise: Any) -> Any:
@@ -64,16 +77,18 @@ class _Values:
 def verdict(test: tuple[Any, ...], answer: str) -> str:
     """Return why a test failed, in a few words, or nothing if it passed."""
     try:
-        data = json.loads(answer)
-    except (ValueError, RecursionError):
+        data = parse(answer)
+    except (ValueError, RecursionError, MemoryError):
         return "gave no answer"
     if isinstance(data, str):
         return _WORDS.get(data, "gave no answer")
     try:
+        if not (isinstance(data, dict) and data.keys() <= _KEYS[test[0]]):
+            return "gave no answer"
         if test[0] == "code":
             return _code(test[1], test[2], data)
         if "stopped" in data:
-            return f"raised {data['stopped']}"
+            return f"raised {_name(data['stopped'])}"
         if test[0] == "program":
             if data["status"] != 0:
                 return f"ended with status {int(data['status'])}"
@@ -83,6 +98,11 @@ def verdict(test: tuple[Any, ...], answer: str) -> str:
         return "" if same else "failed"
     except Exception:  # data that are not ours, or of which a set cannot be made
         return "failed"
+
+
+def _name(text: Any) -> str:
+    """Return the name of an exception's class, which is the agent's to choose."""
+    return text if isinstance(text, str) and _NAME.fullmatch(text) else "an exception"
 
 
 def _code(source: str, expected: Mapping[int, list[str]], data: Mapping[str, Any]) -> str:
@@ -98,14 +118,24 @@ def _code(source: str, expected: Mapping[int, list[str]], data: Mapping[str, Any
     except _Raised as error:
         return f"raised {error}" if str(error) else "failed"
     except Exception:
-        return "failed"
+        return "gave an object, not plain data" if values.opaque else "failed"
     noted = data["raises"]
     for number, names in noted:
-        if names is None or not set(expected[number]) & set(names):
+        if names is None or not set(expected[number]) & _kinds(names):
             return "did not raise what it should"
     if "stopped" not in data and set(expected) - {number for number, _ in noted}:
         return "did not raise what it should"
-    return f"raised {data['stopped']}" if "stopped" in data else ""
+    return f"raised {_name(data['stopped'])}" if "stopped" in data else ""
+
+
+def _kinds(names: list[str]) -> set[str]:
+    """Return the names of an exception's classes; one of all kinds at once is of none."""
+    found = [getattr(builtins, name) for name in names if hasattr(builtins, name)]
+    kinds = [kind for kind in found if isinstance(kind, type) and issubclass(kind, BaseException)]
+    last = [
+        kind for kind in kinds if not any(each != kind and issubclass(each, kind) for each in kinds)
+    ]
+    return set(names) if len(last) <= _MOST_KINDS else set()
 
 
 def _lines(text: str) -> list[str]:
