@@ -56,6 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the backend (default: auto)",
     )
     parser.add_argument(
+        "--runtime",
+        metavar="NAME",
+        help="the runtime that Docker starts sandboxes with (default: the engine's own)",
+    )
+    parser.add_argument(
         "--concurrency",
         metavar="N",
         type=_count,
@@ -100,7 +105,11 @@ def run(options: argparse.Namespace) -> int:
     except ConfigurationError as error:
         print(f"pytest-intercode: {error}", file=sys.stderr)
         return _USAGE
-    return _audit(options, suites, chosen, checks)
+    try:
+        return _audit(options, suites, chosen, checks)
+    except ConfigurationError as error:
+        print(f"pytest-intercode: {error}", file=sys.stderr)
+        return _USAGE
 
 
 def _audit(
@@ -116,8 +125,14 @@ def _audit(
 
     reports = []
     hidden = [Path.cwd(), *filter(None, [options.data])]
-    provider = SandboxProvider(sandbox=options.sandbox, progress=_report_progress, hidden=hidden)
+    provider = SandboxProvider(
+        sandbox=options.sandbox,
+        runtime=options.runtime,
+        progress=_report_progress,
+        hidden=hidden,
+    )
     try:
+        provider.check_runtime("--runtime")
         for (name, tasks), some in zip(suites, chosen, strict=True):
             auditor = Auditor(tasks, provider, checks)
             audited = _audit_all(auditor.audit, some, options.concurrency)
@@ -249,6 +264,7 @@ def _command(options: argparse.Namespace, *, sample: bool) -> str:
         words += ["--every", str(options.every)] if options.every > 1 else []
         words += ["--limit", str(options.limit)] if options.limit else []
     words += ["--sandbox", options.sandbox] if options.sandbox != "auto" else []
+    words += ["--runtime", options.runtime] if options.runtime else []
     return shlex.join(words)
 
 

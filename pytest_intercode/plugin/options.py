@@ -268,6 +268,13 @@ OPTIONS = (
         fallback="this machine's own programs",
         exists=True,
     ),
+    Option(
+        "runtime=NAME",
+        "the runtime that Docker starts sandboxes with, as its engine calls it: `runsc` (gVisor), "
+        "`kata`, `crun`; docs/isolation.md says what each is for",
+        fallback="the engine's own",
+        excludes=("rootfs", "a runtime is Docker's, and a root file system is bubblewrap's"),
+    ),
     Option("network", "let sandboxes reach the network"),
     Option("base-image NAME=REPLACEMENT", "another base image, for mirrors"),
 )

@@ -103,7 +103,9 @@ class Run:
             action_timeout=settings.action_timeout,
             timeout=self.timeout(task),
             budget=settings.budget,
-            sandbox=SandboxSettings(settings.sandbox, settings.rootfs, settings.base_images),
+            sandbox=SandboxSettings(
+                settings.sandbox, settings.rootfs, settings.base_images, settings.runtime
+            ),
             node_id=node_id,
         )
 
@@ -199,6 +201,7 @@ class Run:
                 progress=self._report,
                 sandbox=settings.sandbox,
                 rootfs=settings.rootfs,
+                runtime=settings.runtime,
                 processes=self.workers.processes,
                 slots=self.workers.slots,
                 hidden=[self.config.rootpath, *([data.path] if data else [])],

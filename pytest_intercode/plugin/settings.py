@@ -51,6 +51,7 @@ class Settings(SelectionSettings):
     audit: bool
     sandbox: str
     rootfs: Path | None
+    runtime: str | None
     base_images: Mapping[str, str]
 
     @classmethod

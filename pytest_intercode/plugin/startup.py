@@ -152,6 +152,8 @@ def _check(run: Run) -> None:
         ConfigurationError: two options do not go together, or what one names cannot be used.
     """
     settings = run.settings
+    if settings.runtime:
+        run.provider.check_runtime("--intercode-runtime")
     if run.baseline is not None:
         _keep(settings, run.baseline.path, "the baseline")
     if settings.agent:

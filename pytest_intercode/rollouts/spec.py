@@ -23,11 +23,13 @@ class SandboxSettings:
         backend: ``docker``, ``bubblewrap``, or ``auto`` for the one that is there.
         rootfs: what bubblewrap uses in place of images; None for the machine's own programs.
         base_images: replacements of base images, by name.
+        runtime: the runtime that Docker starts them with; None for the engine's own.
     """
 
     backend: str = "auto"
     rootfs: Path | None = None
     base_images: Mapping[str, str] = field(default_factory=dict)
+    runtime: str | None = None
 
 
 @dataclass(frozen=True)

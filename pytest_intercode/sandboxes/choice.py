@@ -22,13 +22,16 @@ class Choice:
     Attributes:
         backend: its name.
         reason: why it is this one, or nothing when it was asked for, or is the usual one.
+        runtime: the runtime that Docker starts sandboxes with, if one is asked for.
     """
 
     backend: Literal["docker", "bubblewrap"]
     reason: str = ""
+    runtime: str = ""
 
     def __str__(self) -> str:
-        return f"{self.backend} ({self.reason})" if self.reason else self.backend
+        name = f"{self.backend}, runtime {self.runtime}" if self.runtime else self.backend
+        return f"{name} ({self.reason})" if self.reason else name
 
 
 def choose(wanted: str = "auto") -> Choice:

@@ -68,7 +68,7 @@ class ListingProbe:
         reading = reading or Reading(SETUP_LIMITS)
         self._base = self._list(reading)
         self._names = sum(map(len, self._base))
-        _, started = self._admin("stat -c %Z /proc/1", reading.seconds_left)
+        _, started = self._admin("stat -c %Z /proc/1 2>/dev/null", reading.seconds_left)
         since = float(started.decode().strip() or 0) - 1
         fresh = {
             path: listed
@@ -133,8 +133,14 @@ class ListingProbe:
 
     def _list(self, reading: Reading) -> dict[str, _Listed]:
         skipped = " -o ".join(f"-path {shlex.quote(path)}" for path in sorted(self._outside))
+
+        def find(start: str) -> str:
+            return f"find {start} -mindepth 1 -xdev \\( {skipped} \\) -prune -o -printf '{_FORMAT}'"
+
+        # Some runtimes, such as gVisor, keep an empty /tmp in memory, as a mount of its own.
         return self._parse(
-            f"find / -mindepth 1 -xdev \\( {skipped} \\) -prune -o -printf '{_FORMAT}'", reading
+            f"{find('/')}; status=$?; if mountpoint -q /tmp; then {find('/tmp')}; fi; exit $status",
+            reading,
         )
 
     def _parse(self, command: str, reading: Reading) -> dict[str, _Listed]:

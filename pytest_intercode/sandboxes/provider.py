@@ -14,7 +14,12 @@ from typing import Any, Protocol, TypeVar
 
 from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.task import ImageSource
-from pytest_intercode.errors import IntercodeError, SandboxError
+from pytest_intercode.errors import (
+    ConfigurationError,
+    EngineUnavailable,
+    IntercodeError,
+    SandboxError,
+)
 from pytest_intercode.sandboxes.choice import Choice, choose
 from pytest_intercode.sandboxes.pool import RUN_IS_OVER, Pool
 from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
@@ -48,6 +53,8 @@ class SandboxProvider:
             sandboxes start at the same time in all of them. It is the callers' to remove.
         sandbox: the backend: ``docker``, ``bubblewrap``, or ``auto`` for the one that is there.
         rootfs: what bubblewrap uses in place of images (``--intercode-rootfs``).
+        runtime: what Docker starts sandboxes with (``--intercode-runtime``); None for the engine's
+            own. Where one is given, the backend is Docker.
         hidden: folders that bubblewrap shows to no sandbox, wherever they are.
     """
 
@@ -61,10 +68,12 @@ class SandboxProvider:
         slots: Path | None = None,
         sandbox: str = "auto",
         rootfs: Path | None = None,
+        runtime: str | None = None,
         hidden: Iterable[str | os.PathLike[str]] = (),
     ) -> None:
         self._wanted = sandbox
         self._rootfs = rootfs
+        self._runtime = runtime
         self._hidden = [os.fspath(folder) for folder in hidden]
         self._base_images = dict(base_images or {})
         self._progress = progress
@@ -102,7 +111,7 @@ class SandboxProvider:
         from pytest_intercode.sandboxes.docker.engine import DockerEngine
         from pytest_intercode.sandboxes.docker.images import Images
 
-        engine = DockerEngine()
+        engine = DockerEngine(runtime=self._runtime)
         swept = engine.sweep()
         if swept and self._progress:
             self._progress(f"removed {swept} containers that an earlier run left behind")
@@ -125,7 +134,34 @@ class SandboxProvider:
         """The backend, and why it is this one."""
         if self._rootfs is not None and self._wanted == "auto":
             return Choice("bubblewrap", "--intercode-rootfs is given")
+        if self._runtime is not None and self._wanted != "bubblewrap":
+            return Choice("docker", runtime=self._runtime)
         return choose(self._wanted)
+
+    def check_runtime(self, option: str) -> None:
+        """See that sandboxes can have the runtime that is asked for, if one is.
+
+        Where no engine answers, that is what the first episode meets.
+
+        Args:
+            option: what the user wrote, for the message.
+
+        Raises:
+            ConfigurationError: they cannot.
+        """
+        if self._runtime is None:
+            return
+        shown = f"{option}={self._runtime}"
+        if self.choice.backend != "docker":
+            raise ConfigurationError(
+                f"{shown}: {self.choice.backend} has no runtimes, only docker has; leave it out"
+            )
+        from pytest_intercode.sandboxes.docker.engine import connect, runtime_problem
+
+        with contextlib.suppress(EngineUnavailable), contextlib.closing(connect()) as api:
+            problem = runtime_problem(api, self._runtime)
+            if problem:
+                raise ConfigurationError(f"{shown}: {problem}")
 
     def image(self, source: ImageSource) -> str:
         """Return the name of a ready image; see the ``resolve`` of the backend's images."""

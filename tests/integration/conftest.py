@@ -47,12 +47,24 @@ def bash_image(docker_engine: DockerEngine) -> str:
     return Images(docker_engine.api).resolve(SOURCE)
 
 
-@pytest.fixture(scope="session", params=["docker", "bubblewrap"])
-def backend(request: pytest.FixtureRequest) -> Backend:
-    """Return each backend in turn."""
-    if request.param == "docker":
-        return DockerBackend(request.getfixturevalue("docker_engine"))
-    return BubblewrapBackend(request.getfixturevalue("bubblewrap"))
+RUNTIMES = [pytest.param(f"docker-{name}", marks=pytest.mark.slow) for name in ("crun", "runsc")]
+
+
+@pytest.fixture(scope="session", params=["docker", "bubblewrap", *RUNTIMES])
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """Return each backend in turn, and Docker with other runtimes where its engine has them."""
+    name, _, runtime = request.param.partition("-")
+    if name == "bubblewrap":
+        yield BubblewrapBackend(request.getfixturevalue("bubblewrap"))
+    elif not runtime:
+        yield DockerBackend(request.getfixturevalue("docker_engine"))
+    else:
+        try:
+            engine = DockerEngine(runtime=runtime)
+        except EngineUnavailable as unavailable:
+            pytest.skip(str(unavailable))
+        yield DockerBackend(engine)
+        engine.close()
 
 
 @pytest.fixture(params=BACKENDS)

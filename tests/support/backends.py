@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from docker.errors import NotFound
+from docker.errors import APIError, NotFound
 
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.sandboxes.attached import AttachedSandbox
@@ -34,6 +34,7 @@ class Backend(Protocol):
 
     Attributes:
         name: what ``--intercode-sandbox`` calls it.
+        runtime: what ``--intercode-runtime`` calls it, if it is Docker with another runtime.
         engine: one for all tests.
         image: the bash image.
         bad_image: an image that there is not.
@@ -42,6 +43,7 @@ class Backend(Protocol):
     """
 
     name: str
+    runtime: str | None
     engine: Engine
     image: str
     bad_image: str
@@ -64,21 +66,22 @@ class Backend(Protocol):
 class DockerBackend:
     name = "docker"
     bad_image = "no-such-image"
-    client = """
-        import sys, threading
-        from pytest_intercode.sandboxes.docker.engine import DockerEngine
-        from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
-        engine = DockerEngine()
-        print(engine._reaper._process.pid)
-    """
 
     def __init__(self, engine: DockerEngine) -> None:
         self.engine: Engine = engine
+        self.runtime = engine.runtime
+        self.client = f"""
+        import sys, threading
+        from pytest_intercode.sandboxes.docker.engine import DockerEngine
+        from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
+        engine = DockerEngine(runtime={self.runtime!r})
+        print(engine._reaper._process.pid)
+    """
         self.api = engine.api
         self.image = self.image_of(SOURCE)
 
     def new_engine(self) -> Engine:
-        return DockerEngine()
+        return DockerEngine(runtime=self.runtime)
 
     def image_of(self, source: ImageSource) -> str:
         return Images(self.api).resolve(source)
@@ -86,8 +89,10 @@ class DockerBackend:
     def exists(self, name: str) -> bool:
         try:
             state: dict[str, str] = self.api.inspect_container(name)["State"]
-        except NotFound:
-            return False
+        except APIError as error:
+            if isinstance(error, NotFound) or "no such container" in str(error):  # Podman's 500
+                return False
+            raise
         return state["Status"] != "removing"
 
     def running(self, engine: Engine) -> list[str]:
@@ -101,6 +106,7 @@ class DockerBackend:
 
 class BubblewrapBackend:
     name = "bubblewrap"
+    runtime: str | None = None
     image = HOST
     bad_image = "/no-such-image"
     client = """

@@ -32,8 +32,29 @@ __all__ = ["AttachedStreams", "Container", "host_config"]
 
 _STDOUT, _STDERR = 1, 2
 
-# The engine's own list, and one more: with the first version of cgroups a tmpfs without a size is
-# mounted there, and files that fill a sandbox's memory are the end of its keeper.
+# Runtimes whose containers write to the engine's layers, as they have the host's kernel. Others may
+# keep changes in memory, or in a disk of a virtual machine.
+_WRITE_THROUGH = ("", "runc", "crun", "youki", "nvidia", "io.containerd.runc.v2")
+_OVERLAYS = ("overlay2", "overlay")  # as Docker and Podman call it
+
+# The engine's own list, and more: with the first version of cgroups a tmpfs without a size is
+# mounted there, and files that fill a sandbox's memory are the end of its keeper. What is mounted
+# in it is named one by one, as crun would otherwise show it a second time, to be written to.
+_HIERARCHIES = (
+    *(
+        "blkio",
+        "cpu",
+        "cpu,cpuacct",
+        "cpuacct",
+        "cpuset",
+        "devices",
+        "freezer",
+        "hugetlb",
+        "memory",
+    ),
+    *("misc", "net_cls", "net_cls,net_prio", "net_prio", "perf_event", "pids", "rdma", "systemd"),
+    "unified",
+)
 READONLY = (
     "/proc/bus",
     "/proc/fs",
@@ -41,6 +62,7 @@ READONLY = (
     "/proc/sys",
     "/proc/sysrq-trigger",
     "/sys/fs/cgroup",
+    *(f"/sys/fs/cgroup/{name}" for name in _HIERARCHIES),
 )
 
 
@@ -53,13 +75,14 @@ _MOUNTED = {
 _ADDRESSES = "/etc/hosts"  # with a network, it holds the address of this one container
 
 
-def host_config(api: APIClient, spec: SandboxSpec) -> dict[str, Any]:
+def host_config(api: APIClient, spec: SandboxSpec, runtime: str | None = None) -> dict[str, Any]:
     """Return the limits of a container, as the engine's API takes them."""
     from docker.types import LogConfig, Ulimit
 
     limits = spec.limits
     config: dict[str, Any] = api.create_host_config(
         auto_remove=True,
+        runtime=runtime,
         init=False,  # an init would be killed by `kill -9 -1`, the keeper is not
         network_mode="bridge" if limits.network else "none",
         log_config=LogConfig(type="none"),  # a flood would fill the host's disk
@@ -197,14 +220,28 @@ class AttachedStreams:
 
 
 class Container(AttachedSandbox):
-    """A started container and the channel to its keeper."""
+    """A started container and the channel to its keeper.
+
+    Args:
+        api: the engine's client.
+        container_id: its id.
+        streams: what is attached to its keeper.
+        spec: what it was asked for.
+        runtime: what started it; by default what the engine says.
+    """
 
     def __init__(
-        self, api: APIClient, container_id: str, streams: AttachedStreams, spec: SandboxSpec
+        self,
+        api: APIClient,
+        container_id: str,
+        streams: AttachedStreams,
+        spec: SandboxSpec,
+        runtime: str | None = None,
     ) -> None:
         # Asked now, while the keeper starts, and not when an episode waits for it.
         told = api.inspect_container(container_id)
         self._storage = told.get("GraphDriver") or {}
+        self._runtime = runtime or str((told.get("HostConfig") or {}).get("Runtime") or "")
         self._mounted = {path: told[key] for path, key in _MOUNTED.items() if told.get(key)}
         if spec.limits.network:
             self.outside = OUTSIDE | {_ADDRESSES}
@@ -212,8 +249,11 @@ class Container(AttachedSandbox):
 
     def layers(self) -> OverlayProbe:
         """Return the probe that reads the layers; for root, on the engine's own machine."""
+        if self._runtime not in _WRITE_THROUGH:
+            raise Unreadable("what the sandbox's own kernel holds is not on the host's disk")
         data = self._storage.get("Data") or {}
-        if self._storage.get("Name") != "overlay2" or "UpperDir" not in data:
+        complete = {"UpperDir", "LowerDir", "MergedDir"} <= data.keys()
+        if self._storage.get("Name") not in _OVERLAYS or not complete:
             raise Unreadable("the engine stores containers in another way")
         return OverlayProbe(
             data["UpperDir"],

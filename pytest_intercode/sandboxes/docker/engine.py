@@ -11,19 +11,20 @@ import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.core.forks import MakingProcess
-from pytest_intercode.errors import EngineUnavailable, SandboxError
+from pytest_intercode.errors import EngineUnavailable, SandboxError, suggestion
 from pytest_intercode.sandboxes.docker.container import AttachedStreams, Container, host_config
 from pytest_intercode.sandboxes.docker.images import plain
+from pytest_intercode.sandboxes.docker.podman import Podman, is_podman
 from pytest_intercode.sandboxes.docker.reaper import Reaper
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 
 if TYPE_CHECKING:
     from docker import APIClient
 
-__all__ = ["DockerEngine", "connect"]
+__all__ = ["DockerEngine", "connect", "runtime_problem"]
 
 RUN_LABEL = "pytest-intercode.run"
 OWNER_LABEL = "pytest-intercode.owner"
@@ -66,6 +67,20 @@ def connect() -> APIClient:
         ) from None
 
 
+def runtime_problem(api: APIClient, name: str) -> str:
+    """Return why an engine cannot start containers with a runtime, or nothing."""
+    with _engine_errors("the engine's runtimes"):
+        known = sorted(api.info().get("Runtimes") or {})
+    # A name with dots is that of a program, containerd-shim-NAME, which newer engines find by it.
+    if name in known or "." in name:
+        return ""
+    known = [each for each in known if "." not in each]
+    return (
+        f"the Docker engine has no such runtime. It has: {', '.join(known)}. Others are made known "
+        f"to it in its daemon.json, as docs/isolation.md shows.{suggestion(name, known)}"
+    )
+
+
 def _refuse_recorder() -> None:
     """Refuse to talk to the engine through vcrpy, whose stand-in for a connection never answers."""
     if "vcr" in sys.modules and http.client.HTTPConnection.__module__.startswith("vcr"):
@@ -101,16 +116,26 @@ class DockerEngine:
 
     Args:
         api: a client of the engine; by default of the one that the environment names.
+        runtime: what it starts containers with; None for its own.
 
     Attributes:
         run: the label by which this process's containers are known.
         starters: how many starts at the same time are good for the engine.
+
+    Raises:
+        EngineUnavailable: no engine answers, or it has no such runtime.
     """
 
     starters = STARTERS
 
-    def __init__(self, api: APIClient | None = None) -> None:
+    def __init__(self, api: APIClient | None = None, runtime: str | None = None) -> None:
         self.api = api or connect()
+        self.runtime = runtime
+        problem = runtime_problem(self.api, runtime) if runtime else ""
+        if problem:
+            raise EngineUnavailable(f"runtime {runtime}: {problem}")
+        with _engine_errors("the engine"):
+            self._podman = Podman(self.api) if is_podman(self.api) else None
         self.run = secrets.token_hex(6)
         self._labels = {RUN_LABEL: self.run, OWNER_LABEL: _owner_name(os.getpid())}
         self._reaper = Reaper(RUN_LABEL, self.run)
@@ -141,7 +166,7 @@ class DockerEngine:
                 hostname=spec.hostname,
                 environment=dict(spec.variables),
                 labels=self._labels,
-                host_config=host_config(self.api, spec),  # type: ignore[arg-type]
+                host_config=self._host_config(spec),  # type: ignore[arg-type]
             )
             created = self.api.create_container_from_config(config)  # type: ignore[no-untyped-call]
             container_id = str(created["Id"])
@@ -153,7 +178,8 @@ class DockerEngine:
                 streams = AttachedStreams(attached)
                 try:
                     self.api.start(container_id)
-                    return Container(self.api, container_id, streams, spec)
+                    named = self.runtime or (self._podman.runtime if self._podman else None)
+                    return Container(self.api, container_id, streams, spec, named)
                 except BaseException:
                     streams.close()
                     raise
@@ -164,6 +190,10 @@ class DockerEngine:
         except BaseException:
             self._remove(container_id)
             raise
+
+    def _host_config(self, spec: SandboxSpec) -> dict[str, Any]:
+        config = host_config(self.api, spec, self.runtime)
+        return self._podman.adapted(config) if self._podman else config
 
     def sweep(self) -> int:
         """Remove the containers of runs that died; return how many there were."""
@@ -199,7 +229,9 @@ class DockerEngine:
         try:
             self.api.remove_container(container_id, force=True, v=True)
         except APIError as error:
-            return error.status_code == 404 or "already in progress" in str(error)
+            # Podman answers 500 for one that went away while it was asked.
+            gone = ("already in progress", "no such container")
+            return error.status_code == 404 or any(words in str(error) for words in gone)
         except RequestException:
             return False
         return True

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.cli import main
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import EngineUnavailable, ImageError
 from pytest_intercode.sandboxes.bubblewrap import process
@@ -185,3 +186,47 @@ def test_mysql(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> No
         result.assert_outcomes(errors=2)
         line = "*the engine mysql need a server, and this machine has none: apt-get install *"
         result.stdout.fnmatch_lines([line])
+
+
+# -- Docker's runtimes
+
+
+@pytest.mark.usefixtures("small_suite", "needs_docker")
+def test_a_runtime_that_the_engine_does_not_know(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest(
+        "suite.yaml", "--intercode-runtime=runk", "--intercode-agent=oracle"
+    )
+    line = "ERROR: --intercode-runtime=runk: the Docker engine has no such runtime. It has: "
+    result.stderr.fnmatch_lines(
+        [f"{line}*runc*. Others are made known to it in its daemon.json, *"]
+    )
+    assert main(["audit", "bash", "--limit=1", "--runtime=runk"]) == 2
+
+
+@pytest.mark.usefixtures("small_suite")
+def test_runtimes_are_dockers(pytester: pytest.Pytester) -> None:
+    given = ("suite.yaml", "--intercode-agent=oracle", "--intercode-runtime=runc")
+    result = pytester.runpytest(*given, "--intercode-sandbox=bubblewrap")
+    said = "bubblewrap has no runtimes, only docker has; leave it out"
+    result.stderr.fnmatch_lines([f"ERROR: --intercode-runtime=runc: {said}"])
+    result = pytester.runpytest(*given, f"--intercode-rootfs={pytester.path}")
+    result.stderr.fnmatch_lines(["ERROR: --intercode-runtime: a runtime is Docker's, *"])
+
+
+@pytest.mark.usefixtures("small_suite", "needs_docker")
+def test_a_run_with_a_runtime(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest(
+        "suite.yaml", "--intercode-agent=oracle", "--intercode-runtime=runc", "-k", "writes"
+    )
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["intercode: *, sandbox docker, runtime runc"])
+
+
+def test_a_runtime_where_no_engine_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", NOWHERE)
+    provider = SandboxProvider(runtime="runsc")
+    assert str(provider.choice) == "docker, runtime runsc"
+    provider.check_runtime("--intercode-runtime")  # that is what the first episode meets
+    with pytest.raises(EngineUnavailable, match="no Docker engine answers"):
+        provider.image(ImageSource(image="debian"))
+    provider.close()

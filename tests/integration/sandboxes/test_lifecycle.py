@@ -81,7 +81,7 @@ def client(backend: Backend) -> Iterator[Callable[..., Client]]:
 @pytest.fixture
 def docker_client(docker_engine: DockerEngine, bash_image: str) -> Iterator[Callable[..., Client]]:
     """Return a factory of clients of Docker's."""
-    yield from clients(bash_image, DockerBackend.client)
+    yield from clients(bash_image, DockerBackend(docker_engine).client)
 
 
 @pytest.fixture

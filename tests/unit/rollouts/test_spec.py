@@ -31,7 +31,7 @@ FULL = RolloutSpec(
     action_timeout=0.5,
     timeout=60.0,
     budget=Budget(tokens=10, cost=0.25),
-    sandbox=SandboxSettings("bubblewrap", Path("/rootfs"), {"debian": "mirror/debian"}),
+    sandbox=SandboxSettings("bubblewrap", Path("/rootfs"), {"debian": "mirror/debian"}, "runsc"),
     node_id="suite.yaml::test_solves[t]",
 )
 

@@ -1,0 +1,83 @@
+"""Podman behind Docker's API: what it wants in another form.
+
+It writes one file, the filter of system calls, to the user's cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_intercode.errors import EngineUnavailable
+from pytest_intercode.sandboxes.seccomp import profile
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+__all__ = ["Podman", "is_podman"]
+
+_MOST = {"nofile": 1 << 20, "nproc": 1 << 15}
+
+
+def is_podman(api: APIClient) -> bool:
+    """Whether an engine is Podman."""
+    said = api.get(f"{api.base_url}/_ping")
+    return str(said.headers.get("Server", "")).startswith("Libpod")
+
+
+class Podman:
+    """What of an engine is Podman's own.
+
+    Args:
+        api: the engine's client.
+
+    Attributes:
+        runtime: what it starts containers with; of a container it says no more than ``oci``.
+
+    Raises:
+        EngineUnavailable: the file of the filter cannot be written.
+    """
+
+    def __init__(self, api: APIClient) -> None:
+        facts = api.info()
+        self.runtime = str(facts.get("DefaultRuntime") or "unknown")
+        self._options = [f"seccomp={_filter_file()}"]
+        if str(facts.get("CgroupVersion")) == "1":
+            # A tmpfs without a size, and the list of what is read-only is not heeded.
+            self._options.append("mask=/sys/fs/cgroup")
+
+    def adapted(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Return the limits of a container as Podman takes them."""
+        options = [each for each in config["SecurityOpt"] if not each.startswith("seccomp=")]
+        # Its own are above what it may set where it runs in a container itself; it has these.
+        limits = [
+            {"Name": name, "Soft": most, "Hard": most}
+            for name, kind in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC))
+            if (most := min(resource.getrlimit(kind)[1], _MOST[name])) > 0
+        ]
+        return {
+            **config,
+            "SecurityOpt": [*options, *self._options],
+            "Ulimits": [*config["Ulimits"], *limits],
+        }
+
+
+def _filter_file() -> str:
+    """Write the filter to a file: it takes a path, where Docker takes the content."""
+    text = profile()
+    home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    path = home / "pytest-intercode" / f"seccomp-{digest[:12]}.json"
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_suffix(f".{secrets.token_hex(4)}")
+            part.write_text(text)
+            part.replace(path)
+    except OSError as error:
+        raise EngineUnavailable(f"{path} is needed for Podman: {error.strerror}") from None
+    return str(path)
