@@ -21,6 +21,7 @@ from pytest_intercode.results.format import from_row, to_line
 __all__ = ["ResultsFile", "read_records", "read_results", "to_text"]
 
 _BEGINNING = b'{"environment": '  # of each of our lines
+_LARGEST = 2 * 1024**3  # bytes, unpacked
 _FENCED = re.compile(r"```(?:bash|sh|shell)?\s+(.*?)\s*(?:```)?", re.DOTALL | re.IGNORECASE)
 
 
@@ -61,8 +62,7 @@ def to_text(records: list[EpisodeRecord]) -> str:
 
 def _rows(path: Path, warn: Callable[[str], None] | None) -> list[Any]:
     try:
-        data = path.read_bytes()
-        data = gzip.decompress(data) if path.suffix == ".gz" else data
+        data = _content(path)
         if warn is not None:
             data = _whole_lines(path, data, warn)
         text = data.decode("utf-8")
@@ -83,6 +83,27 @@ def _rows(path: Path, warn: Callable[[str], None] | None) -> list[Any]:
             return _parse_lines(path, text)
         raise ConfigurationError(f"{path}: not JSON: {_reason(error)}") from None
     return [_usual(episode) for episode in _episodes(whole)]
+
+
+def _content(path: Path) -> bytes:
+    """Return the bytes of a file, unpacked, if they are not too many."""
+    size = path.stat().st_size
+    data = b""
+    if path.suffix == ".gz":
+        with gzip.open(path) as file:
+            chunks = []
+            size = 0
+            while size <= _LARGEST and (chunk := file.read(16 * 1024**2)):
+                size += len(chunk)
+                chunks.append(chunk)
+        data = b"".join(chunks) if size <= _LARGEST else b""
+    elif size <= _LARGEST:
+        data = path.read_bytes()
+    if size > _LARGEST:
+        raise ConfigurationError(
+            f"{path}: holds more than {_LARGEST // 1024**3} GiB, which is more than is read"
+        )
+    return data
 
 
 def _whole_lines(path: Path, data: bytes, warn: Callable[[str], None]) -> bytes:

@@ -14,7 +14,6 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from pytest_intercode.core.task import Task
@@ -29,26 +28,9 @@ from pytest_intercode.suites.schema import (
     TaskModel,
     build_task,
 )
+from pytest_intercode.suites.yaml_files import read_yaml
 
 __all__ = ["Suite", "bundled_folder", "load_rows", "load_suite"]
-
-_Base: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class _Loader(_Base):  # type: ignore[misc]
-    """YAML's safe loader, which takes the last of two equal keys; here they are a mistake."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
-        """Return the mapping, if every key of it is there once."""
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
-                    raise yaml.MarkedYAMLError(
-                        problem=f"the key {key.value!r} is there twice", problem_mark=key.start_mark
-                    )
-                seen.add(key.value)
-        return super().construct_mapping(node, deep)
 
 
 @dataclass(frozen=True)
@@ -95,7 +77,7 @@ def load_suite(path: Path, data: Path | None = None) -> Suite:
     Raises:
         SuiteError: the file is not YAML, or not a suite.
     """
-    raw, node = _read_yaml(path)
+    raw, node = read_yaml(path)
     try:
         model = SuiteModel.model_validate(raw)
     except ValidationError as error:
@@ -232,26 +214,6 @@ def _filled(pattern: str, places: Mapping[str, Any], place: str, what: str) -> s
         ) from None
     except (AttributeError, IndexError, TypeError, ValueError) as error:
         raise SuiteError(f"{place}: {what} {pattern!r} does not fit: {error}") from None
-
-
-# -- reading YAML
-
-
-def _read_yaml(path: Path) -> tuple[Any, yaml.Node | None]:
-    """Return what the file holds, and its nodes, which know their lines."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SuiteError(f"{path}: cannot be read: {error}") from None
-    try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
-        return (None if node is None else loader.construct_document(node)), node
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"{path}:{mark.line + 1}" if mark else str(path)
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise SuiteError(f"{place}: not YAML: {problem}") from None
 
 
 # -- what the schema cannot see

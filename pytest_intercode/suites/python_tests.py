@@ -58,9 +58,10 @@ def splits(task: Task) -> Iterator[Split | ProgramTest | CallTest]:
             continue
         try:
             yield _split(task.test_setup, test.code, defined, entry, methods)
-        except TestError as error:
+        except (TestError, RecursionError, MemoryError) as error:
+            said = error if isinstance(error, TestError) else "it is nested too deeply"
             raise SuiteError(
-                f"{task.source}: task {task.id!r}: tests: test {number}: {error}"
+                f"{task.source}: task {task.id!r}: tests: test {number}: {said}"
             ) from None
 
 
@@ -120,5 +121,5 @@ def parsed(code: str) -> ast.Module | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return ast.parse(code)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None

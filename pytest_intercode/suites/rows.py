@@ -78,8 +78,9 @@ def _read(path: Path) -> str:
 def _json(path: Path, text: str) -> Iterator[tuple[str, Row]]:
     try:
         data = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise SuiteError(f"{path}:{error.lineno}: not JSON: {error.msg}") from None
+    except (ValueError, RecursionError) as error:
+        line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise SuiteError(f"{path}{line}: not JSON: {_reason(error)}") from None
     if isinstance(data, dict) and all(isinstance(value, dict) for value in data.values()):
         data = list(data.values())
     if not isinstance(data, list):
@@ -94,9 +95,15 @@ def _json_lines(path: Path, text: str) -> Iterator[tuple[str, Row]]:
             continue
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise SuiteError(f"{path}:{number}: not JSON: {error.msg}") from None
+        except (ValueError, RecursionError) as error:
+            raise SuiteError(f"{path}:{number}: not JSON: {_reason(error)}") from None
         yield _checked(f"{path}:{number}", row)
+
+
+def _reason(error: ValueError | RecursionError) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return error.msg
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
 
 
 def _separated(path: Path, text: str, delimiter: str) -> Iterator[tuple[str, Row]]:
@@ -215,5 +222,5 @@ def _parsed(path: Path) -> Any:
 def _parsed_text(place: str, text: str) -> Any:
     try:
         return json.loads(text) if text.strip() else None
-    except ValueError as error:
-        raise SuiteError(f"{place}: not JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise SuiteError(f"{place}: not JSON: {_reason(error)}") from None

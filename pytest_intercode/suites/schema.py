@@ -297,8 +297,8 @@ class TaskFields(_Model):
     limits: LimitsModel | None = None
     reward: RewardModel | None = None
     max_turns: int | None = Field(None, ge=1, le=100000)
-    action_timeout: float | None = Field(None, gt=0)
-    timeout: float | None = Field(None, gt=0)
+    action_timeout: float | None = Field(None, gt=0, allow_inf_nan=False)
+    timeout: float | None = Field(None, gt=0, allow_inf_nan=False)
     xfail: StrictStr | None = None
     skip: StrictStr | None = None
     database: DatabaseModel | None = None

@@ -17,6 +17,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Observation, Turn
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.results import files
 from pytest_intercode.results.files import ResultsFile, read_records, read_results
 from pytest_intercode.results.format import from_line, from_row, json_schema, to_line, to_row
 from pytest_intercode.suites.digest import digest
@@ -356,6 +357,21 @@ def test_texts_that_python_refuses(tmp_path: Path, text: str, said: str) -> None
     path = tmp_path / "run.jsonl"
     path.write_text(text)
     with pytest.raises(ConfigurationError, match="^" + re.escape(f"{path}{said}") + "$"):
+        read_records(path)
+
+
+@pytest.mark.parametrize("name", ["results.jsonl", "results.jsonl.gz"])
+def test_files_that_are_larger_than_is_read(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / name
+    if name.endswith(".gz"):
+        monkeypatch.setattr(files, "_LARGEST", 1024**2)
+        path.write_bytes(gzip.compress(bytes(1024**2 + 1)))
+    else:
+        with path.open("wb") as file:
+            file.truncate(2 * 1024**3 + 1)
+    with pytest.raises(ConfigurationError, match="GiB, which is more than is read"):
         read_records(path)
 
 

@@ -801,3 +801,94 @@ def test_no_gold_at_all(load: Load) -> None:
 def test_a_directory_holds_no_text(load: Load) -> None:
     with pytest.raises(SuiteError, match="'b/' ends with /"):
         load(_TASK + '    files: {"b/": text}\n')
+
+
+# -- what would crash a parser, or keep it busy for ever
+
+_HUGE = "9" * 5000
+
+
+def _bomb(levels: int) -> str:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    for level in range(1, levels):
+        lines.append(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]")
+    return "\n".join(lines)
+
+
+def _task(field: str) -> str:
+    return f"env: bash\ntasks:\n  - {{id: t, query: q, gold: g, {field}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        (_task(f"max_turns: {_HUGE}"), 3, "an integer of more than 1,000 digits"),
+        (_task(f"max_turns: 0x{_HUGE}"), 3, "an integer of more than 1,000 digits"),
+        (_task(f"max_turns: 1{':59' * 3000}"), 3, "an integer of more than 1,000 digits"),
+        (_task(f"metadata: {{a: -{_HUGE}}}"), 3, "an integer of more than 1,000 digits"),
+        (f"env: bash\n? {_HUGE}\n: 1\n", 2, "an integer of more than 1,000 digits"),
+        (_task("max_turns: 2024-13-45"), 3, "'2024-13-45' is no timestamp"),
+        (_task("max_turns: !!int x"), 3, "'x' is no int"),
+        ("env: !!bool x\n", 1, "'x' is no bool"),
+        ("[" * 100_000, 1, "nested more than 100 levels deep"),
+        ("{a: " * 5000 + "1" + "}" * 5000, 1, "nested more than 100 levels deep"),
+        ("\n".join(" " * deep + "a:" for deep in range(2001)), 101, "nested more than 100 levels"),
+        ("- " * 1001 + "a", 1, "nested more than 100 levels deep"),
+        ("&a [*a]\n", 1, "the alias *a holds itself"),
+        ("env: bash\ntasks: &t\n  - {id: t, metadata: *t}\n", 3, "the alias *t holds itself"),
+        ("a: &a {<<: *a}\n", 1, "the alias *a holds itself"),
+        (_bomb(9), 7, "more than 1,000,000 values, aliases included"),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_what_would_crash_a_parser(tmp_path: Path, text: str, line: int, message: str) -> None:
+    path = tmp_path / "suite.yaml"
+    path.write_text(text)
+    with pytest.raises(SuiteError) as raised:
+        load_suite(path)
+    assert str(raised.value).startswith(f"{path}:{line}: not YAML: {message}")
+    assert len(str(raised.value).splitlines()) == 1
+    assert len(str(raised.value)) < len(str(path)) + 120
+
+
+def test_aliases_may_be_used(load: Load) -> None:
+    suite = load(
+        "env: bash\ndefaults: &d {tags: [a]}\n"
+        "tasks:\n  - {id: t, query: q, gold: g, <<: *d}\n  - {id: u, query: q, gold: g, <<: *d}\n"
+    )
+    assert [task.tags for task in suite.tasks] == [("a",), ("a",)]
+
+
+def test_a_suite_that_is_too_large(tmp_path: Path) -> None:
+    path = tmp_path / "suite.yaml"
+    with path.open("wb") as file:
+        file.truncate(100 * 1024**2)
+    with pytest.raises(SuiteError, match="larger than 64 MiB; put the tasks into a file of rows"):
+        load_suite(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.json", f'[{{"query": "q", "gold": {_HUGE}}}]', ": not JSON: a number is too long"),
+        ("a.json", "[" * 100_000, ": not JSON: nested too deeply"),
+        ("a.jsonl", f'{{"n": {_HUGE}}}', ":1: not JSON: a number is too long"),
+        ("a.jsonl", "\n" + "[" * 100_000, ":2: not JSON: nested too deeply"),
+    ],
+)
+def test_rows_that_python_refuses(tmp_path: Path, name: str, text: str, message: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(SuiteError) as raised:
+        load_rows(tmp_path / name, "bash")
+    assert str(raised.value) == f"{tmp_path / name}{message}"
+
+
+@pytest.mark.parametrize("code", ["assert f(1) == " + "-" * 3000 + "1", "assert f(1" + "+1" * 9000])
+def test_a_test_that_is_nested_too_deeply(tmp_path: Path, code: str) -> None:
+    path = tmp_path / "suite.yaml"
+    gold = "def f(n): return n"
+    path.write_text(
+        f"env: python\ntasks:\n  - {{id: t, query: q, gold: '{gold}', tests: ['{code})']}}\n"
+    )
+    with pytest.raises(SuiteError, match="tests: test 1: it "):
+        load_suite(path)

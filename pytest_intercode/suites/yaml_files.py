@@ -1,0 +1,149 @@
+"""YAML as suites are written in it: read with limits, and its mistakes in one line.
+
+Reads one file. What a parser would crash on, or be busy with for ever, is refused: values nested
+too deeply, aliases that hold themselves or multiply, integers that Python does not print.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pytest_intercode.errors import SuiteError
+
+__all__ = ["read_yaml"]
+
+_LARGEST = 64 * 1024**2  # bytes
+_DEEPEST = 100
+_MOST_NODES = 1_000_000  # aliases replaced by what they name
+_LONGEST_INTEGER = 1000  # characters
+_SUSPECT = 2000  # brackets or columns from which a file may be nested too deeply
+# What may be an alias; a suite without any is not read twice.
+_ALIAS = re.compile(r"(?:^|[\s,\[{])\*\w", re.MULTILINE)
+
+_Base: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Base):  # type: ignore[misc]
+    """YAML's safe loader, which takes the last of two equal keys; here they are a mistake."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
+        """Return the mapping, if every key of it is there once."""
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise _mistake(f"the key {key.value!r:.80} is there twice", key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> Any:
+        """Return an integer that is short enough to be printed."""
+        if len(node.value) > _LONGEST_INTEGER:
+            raise _mistake(
+                f"an integer of more than {_LONGEST_INTEGER:,} digits; write it as text, in quotes",
+                node.start_mark,
+            )
+        return super().construct_yaml_int(node)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
+
+
+def read_yaml(path: Path) -> tuple[Any, yaml.Node | None]:
+    """Return what a file holds, and its nodes, which know their lines.
+
+    Raises:
+        SuiteError: it cannot be read, or is not YAML within the limits.
+    """
+    try:
+        size = path.stat().st_size
+        if size > _LARGEST:
+            raise SuiteError(
+                f"{path}: larger than {_LARGEST // 1024**2} MiB; put the tasks into a file of rows"
+            )
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SuiteError(f"{path}: cannot be read: {error}") from None
+    node = None
+    try:
+        _check_limits(text)
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        return (None if node is None else loader.construct_document(node)), node
+    except yaml.YAMLError as error:
+        fault = error
+    except Exception as error:  # of a value: PyYAML lets pass what int() and the like raise
+        fault = _culprit(node, error)
+    mark = getattr(fault, "problem_mark", None)
+    place = f"{path}:{mark.line + 1}" if mark else str(path)
+    problem = getattr(fault, "problem", None) or str(fault).splitlines()[0]
+    raise SuiteError(f"{place}: not YAML: {problem}")
+
+
+def _mistake(problem: str, mark: Any) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+
+
+def _check_limits(text: str) -> None:
+    """Refuse what is nested too deeply or has too much in it, before anything is made of it."""
+    brackets = text.count("[") + text.count("{")
+    if brackets < _SUSPECT and not _ALIAS.search(text) and not _has_long_indent(text):
+        return
+    sizes: dict[str, int] = {}  # of what has an anchor, aliases included
+    open_: list[tuple[str | None, int]] = []
+    total = 0
+    for event in yaml.parse(text, Loader=_Base):
+        if isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = open_.pop()
+            if anchor is not None:
+                sizes[anchor] = total - before
+        elif isinstance(event, yaml.AliasEvent):
+            if any(anchor == event.anchor for anchor, _ in open_):
+                raise _mistake(f"the alias *{event.anchor:.80} holds itself", event.start_mark)
+            total += sizes.get(str(event.anchor), 1)
+        elif isinstance(event, yaml.NodeEvent):
+            if isinstance(event, yaml.CollectionStartEvent):
+                open_.append((event.anchor, total))
+            total += 1
+        if len(open_) > _DEEPEST:
+            raise _mistake(f"nested more than {_DEEPEST} levels deep", event.start_mark)
+        if total > _MOST_NODES:
+            raise _mistake(f"more than {_MOST_NODES:,} values, aliases included", event.start_mark)
+
+
+def _has_long_indent(text: str) -> bool:
+    """Whether a line begins so far to the right that it may be deep inside of others."""
+    return re.search(rf"^[ ?:-]{{{_SUSPECT}}}", text, re.MULTILINE) is not None
+
+
+def _culprit(node: yaml.Node | None, error: Exception) -> yaml.YAMLError:
+    """Return the mistake of the first value that cannot be made."""
+    for scalar in _scalars(node):
+        try:
+            _Loader("").construct_object(scalar)
+        except Exception:
+            kind = scalar.tag.rpartition(":")[2]
+            return _mistake(f"{scalar.value!r:.60} is no {kind}", scalar.start_mark)
+    if isinstance(error, RecursionError):
+        return yaml.YAMLError("nested too deeply")
+    return _mistake("a value does not fit its tag", node.start_mark if node else None)
+
+
+def _scalars(node: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
+    waiting, seen = [node], set()
+    while waiting:
+        current = waiting.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        if isinstance(current, yaml.ScalarNode):
+            yield current
+        elif isinstance(current, yaml.SequenceNode):
+            waiting += reversed(current.value)
+        elif isinstance(current, yaml.MappingNode):
+            waiting += (part for pair in reversed(current.value) for part in reversed(pair))
