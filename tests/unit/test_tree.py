@@ -15,7 +15,15 @@ _TESTS = Path(__file__).parents[1]
 
 # What is tested beside the package's folders.
 _BESIDE = {"integration": {"benchmarks"}, "unit": set()}
-_KINDS = {"campaigns", "conformance", "docs", "integration", "support", "unit"}
+_KINDS = {
+    "attacks",
+    "campaigns",
+    "conformance",
+    "docs",
+    "integration",
+    "support",
+    "unit",
+}
 
 
 def _folders(path: Path) -> set[str]:

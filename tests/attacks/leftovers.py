@@ -1,0 +1,137 @@
+"""What a case has left behind: sandboxes, processes, mounts, control groups, threads, files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from docker import APIClient
+from docker.errors import DockerException
+
+from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
+from pytest_intercode.sandboxes.docker.engine import RUN_LABEL, DockerEngine
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from tests.support.backends import mounts, processes_with
+
+__all__ = ["GONE", "Leftovers", "looking_for_leftovers", "new_mounts"]
+
+GONE = 10.0
+"""Seconds in which everything has to be gone."""
+
+_GROUPS = Path("/sys/fs/cgroup")
+
+
+class Leftovers:
+    """Looks for what was not there before.
+
+    Attributes:
+        words: arguments or variables that processes of the case have.
+        found: what is left, once the case is over.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.words: set[str] = set()
+        self.found: list[str] = []
+        self._folder = folder
+        self._runs: list[tuple[APIClient, str]] = []
+        self._children = _descendants()
+        self._threads = set(threading.enumerate())
+        self._mounts = mounts()
+        self._groups = _groups()
+        self._shared = _shared()
+
+    def watch(self, provider: SandboxProvider) -> None:
+        """Note what a provider has started, which is to be called before it is closed."""
+        engine = getattr(provider, "_engine", None)
+        if isinstance(engine, DockerEngine):
+            self._runs.append((engine.api, f"{RUN_LABEL}={engine.run}"))
+        elif isinstance(engine, Bubblewrap):
+            self.words.update(sandbox.name for sandbox in engine.sandboxes())
+
+    def _look(self) -> list[str]:
+        threads = set(threading.enumerate()) - self._threads
+        found = [f"the thread {each.name}" for each in threads if not each.name.startswith("ray")]
+        found += [f"the process {each}" for each in _descendants() - self._children]
+        found += [f"a process of {word}" for word in self.words if processes_with(word)]
+        found += [f"the mount {line}" for line in new_mounts(self._mounts, self._folder)]
+        found += [f"the control group {each}" for each in _groups() - self._groups]
+        found += [f"the file {each}" for each in self._folder.iterdir()]
+        found += [f"the file {each}" for each in _shared() - self._shared]
+        for api, label in self._runs:
+            with contextlib.suppress(DockerException):
+                rows = api.containers(all=True, filters={"label": label})
+                found += [f"the container {row['Id'][:12]} ({row['Status']})" for row in rows]
+        return found
+
+    def wait(self, seconds: float = GONE) -> None:
+        """Wait until nothing is left, and note what stays."""
+        until = time.monotonic() + seconds
+        while (found := self._look()) and time.monotonic() < until:
+            time.sleep(0.1)
+        self.found = found
+
+
+@contextlib.contextmanager
+def looking_for_leftovers() -> Iterator[tuple[Leftovers, Path]]:
+    """Give temporary files a folder of their own, and look for what is left in the end."""
+    before, folder = tempfile.tempdir, Path(tempfile.mkdtemp(prefix="attack-", dir="/tmp"))
+    tempfile.tempdir = str(folder)
+    try:
+        leftovers = Leftovers(folder)
+        yield leftovers, folder
+        leftovers.wait()
+    finally:
+        tempfile.tempdir = before
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def new_mounts(before: set[str], folder: Path) -> list[str]:
+    """Return the mounts that were made since, of a case with this folder; others have theirs."""
+    words = ("intercode", "bwrap", str(folder))
+    return [line for line in mounts() - before if any(word in line for word in words)]
+
+
+def _descendants() -> set[str]:
+    """Return our children, theirs and so on, each with its name."""
+    parents: dict[int, int] = {}
+    names: dict[int, str] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            name, _, rest = path.read_text().rpartition(")")
+            state, parent = rest.split()[:2]
+            if state != "Z":
+                pid = int(path.parent.name)
+                parents[pid], names[pid] = int(parent), name.partition("(")[2]
+    ours = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
+        ours |= more
+    return {f"{pid} {names[pid]}" for pid in ours if pid != os.getpid()}
+
+
+def _groups() -> set[str]:
+    """Return the control groups that this process has made."""
+    mine = f".{os.getpid()}."
+    return {
+        f"{above}/{name}"
+        for above, names, _ in os.walk(_GROUPS)  # others' come and go meanwhile
+        for name in names
+        if name.startswith("pytest-intercode.") and mine in name
+    }
+
+
+def _shared() -> set[str]:
+    """Return the files in shared memory that are ours."""
+    folder = Path("/dev/shm")
+    mine = os.geteuid()
+    found = set()
+    for each in folder.iterdir() if folder.is_dir() else ():
+        with contextlib.suppress(OSError):
+            if each.stat().st_uid == mine and "intercode" in each.name:
+                found.add(str(each))
+    return found

@@ -1,0 +1,300 @@
+"""Plays one case as a real episode beside a good neighbour, and says what did not hold.
+
+Agent and neighbour share a provider of sandboxes, as the episodes of a run do. The neighbour acts
+for as long as the attack goes on, and solves its task only then.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pytest_intercode.agents.agent_environment import AgentEnvironment
+from pytest_intercode.agents.loader import adapt
+from pytest_intercode.agents.oracle import make_oracle
+from pytest_intercode.agents.protocol import Agent
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.task import Task, TaskView
+from pytest_intercode.environments.base import Environment
+from pytest_intercode.errors import IntercodeError
+from pytest_intercode.rollouts.executors.inline import InlineExecutor
+from pytest_intercode.rollouts.isolation import SharedProcess
+from pytest_intercode.rollouts.rollout import Services, failure_record
+from pytest_intercode.rollouts.spec import RolloutSpec
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.loader import load_suite
+from tests.attacks import faults
+from tests.attacks.cases import Area, Case, Expected, Place
+from tests.attacks.leftovers import Leftovers, looking_for_leftovers
+
+__all__ = ["Scene", "Verdict", "play"]
+
+SOLVE = "SOLVE"
+_TIMEOUT = 30.0  # seconds for an episode, where a case does not say
+_READY = 120.0  # seconds for the neighbour to start
+_PAUSE = 0.1  # seconds between two of its actions
+
+
+@dataclass
+class Verdict:
+    """What became of a case.
+
+    Attributes:
+        seen: in a few words, for the table.
+        problems: what did not hold; empty if all did.
+        seconds: how long it took.
+    """
+
+    seen: str = ""
+    problems: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def must(self, holds: bool, problem: str) -> None:
+        """Note a problem where something does not hold."""
+        if not holds:
+            self.problems.append(problem)
+
+
+@dataclass
+class Scene:
+    """What a fault may reach.
+
+    Attributes:
+        provider: of all sandboxes.
+        environment: the agent's.
+        neighbour: the neighbour's; None without one.
+    """
+
+    provider: SandboxProvider
+    environment: Environment | None = None
+    neighbour: Environment | None = None
+
+
+def play(area: Area, case: Case, place: Place) -> Verdict:
+    """Play an episode of a case; return what became of it."""
+    verdict = Verdict()
+    began = time.monotonic()
+    with looking_for_leftovers() as (leftovers, _):
+        _play(area, case, place, leftovers, verdict)
+    verdict.seconds = time.monotonic() - began
+    verdict.must(not leftovers.found, f"left behind: {'; '.join(leftovers.found[:5])}")
+    return verdict
+
+
+def _play(area: Area, case: Case, place: Place, leftovers: Leftovers, verdict: Verdict) -> None:
+    sandbox = "auto" if place.backend == "none" else place.backend
+    provider = SandboxProvider(sandbox=sandbox)
+    scene = Scene(provider)
+    shared = SharedProcess()
+    try:
+        neighbour = _Neighbour(area, place, scene, shared) if case.neighbour else None
+        try:
+            if neighbour is not None:
+                neighbour.start()
+            agent = _Attacker(area, case, scene)
+            services = Services(
+                provider, lambda _: agent.make(), isolate=lambda: shared.episode(agent)
+            )
+            options = {"timeout": _TIMEOUT, **area.options, **case.options}
+            spec = RolloutSpec(_task(area, case), profile=place.profile, **options)
+            record, seconds = _run(services, spec, partial(setattr, scene, "environment"))
+            agent.join(verdict)
+        finally:
+            leftovers.watch(provider)
+            if neighbour is not None:
+                neighbour.finish(verdict, case.pace)
+        _compare(place.expected(case), record, seconds, verdict)
+    finally:
+        leftovers.watch(provider)
+        provider.close()
+
+
+def _run(
+    services: Services, spec: RolloutSpec, prepared: Callable[[Environment], None]
+) -> tuple[EpisodeRecord, float]:
+    """Run an episode; return its record, and the seconds from its first action to its grade."""
+    handle = InlineExecutor(services).submit(spec)
+    began = time.monotonic()
+    try:
+        agent, environment = handle.agent(), handle.environment()
+        prepared(environment)
+        began = time.monotonic()
+        return handle.record(agent, environment), time.monotonic() - began
+    except IntercodeError as error:
+        return failure_record(spec, error), time.monotonic() - began
+    finally:
+        handle.close()
+
+
+def _compare(expected: Expected, record: EpisodeRecord, seconds: float, verdict: Verdict) -> None:
+    verdict.seen = f"{record.outcome}, reward {record.reward:.3g}"
+    if record.attempts:
+        verdict.seen += f", {len(record.attempts)} spoiled"
+    why = f" ({record.reason})" if record.reason else ""
+    verdict.must(record.outcome in expected.outcome, f"it was {record.outcome}{why}")
+    if expected.reward is not None:
+        near = abs(record.reward - expected.reward) < 0.005
+        verdict.must(near, f"the reward was {record.reward:.3g}{why}")
+    if expected.most is not None:
+        verdict.must(record.reward <= expected.most, f"the reward was {record.reward:.3g}{why}")
+    attempts = "; ".join(record.attempts)
+    verdict.must(
+        len(record.attempts) == expected.attempts,
+        f"{len(record.attempts)} attempts were spoiled ({attempts})",
+    )
+    verdict.must(seconds <= expected.seconds, f"it took {seconds:.1f} s")
+    seen = [turn.observation for turn in record.turns]
+    text = "\n".join([*seen, record.reason, record.detail, record.log])
+    if expected.shows:
+        verdict.must(
+            any(re.search(expected.shows, each) for each in seen),
+            f"no observation shows {expected.shows}: {[each[-300:] for each in seen]}",
+        )
+    if expected.hides:
+        found = re.search(expected.hides, text)
+        verdict.must(found is None, f"the agent sees {found and found[0]!r}")
+    if expected.reason:
+        verdict.must(bool(re.search(expected.reason, record.reason)), f"the reason is{why}")
+
+
+def _task(area: Area, case: Case | None = None) -> Task:
+    """Return the task of an area, with what a case has differently."""
+    fields = {"id": "attacked" if case else "good", **area.task, **(case.task if case else {})}
+    folder = Path(tempfile.gettempdir())
+    path = folder / f"{fields['id']}.yaml"
+    path.write_text(yaml.safe_dump({"env": area.env, "tasks": [fields]}))
+    try:
+        return load_suite(path, Path(__file__).with_name("cases")).tasks[0]
+    finally:
+        path.unlink()
+
+
+class _Attacker:
+    """The agent of a case; each attempt of its episode gets a fresh one."""
+
+    def __init__(self, area: Area, case: Case, scene: Scene) -> None:
+        self._area = area
+        self._case = case
+        self._scene = scene
+        self._attempts = 0
+        self._timers: list[threading.Timer] = []
+        self._failures: list[BaseException] = []
+
+    def make(self) -> Agent:
+        """Return an agent for one attempt."""
+        self._attempts += 1
+        if self._case.agent:
+            agent = _defined(self._case.agent)
+        else:
+            agent = Agent("loop", run=partial(self._act, self._attempts), name="attacker")
+        agent.again = self.make
+        return agent
+
+    def _act(self, attempt: int, view: TaskView, env: AgentEnvironment) -> None:
+        for action in self._case.actions:
+            if action.fault and attempt <= action.times:
+                self._cause(action.fault, action.after)
+            words = _solution(self._area, self._scene) if action.do == SOLVE else [action.do]
+            for word in words:
+                *_rest, terminated, truncated, _info = env.step(word)
+                if terminated or truncated:
+                    return
+
+    def _cause(self, name: str, after: float) -> None:
+        def cause() -> None:
+            try:
+                faults.FAULTS[name](self._scene)
+            except BaseException as error:
+                self._failures.append(error)
+
+        if not after:
+            cause()
+            return
+        timer = threading.Timer(after, cause)
+        self._timers.append(timer)
+        timer.start()
+
+    def join(self, verdict: Verdict) -> None:
+        """Wait for the faults, and note those that could not be made."""
+        for timer in self._timers:
+            timer.join()
+        verdict.problems += [f"the fault was not made: {error!r}" for error in self._failures]
+
+
+def _defined(source: str) -> Agent:
+    names: dict[str, Any] = {}
+    exec(compile(textwrap.dedent(source), "<the case's agent>", "exec"), names)
+    return adapt(names["Agent"]() if "Agent" in names else names.get("act") or names["run"])
+
+
+def _solution(area: Area, scene: Scene) -> Iterable[str]:
+    if area.solve:
+        return area.solve
+    assert scene.environment is not None
+    return scene.environment.current_task.gold
+
+
+class _Neighbour:
+    """A good agent, on a thread of its own."""
+
+    def __init__(self, area: Area, place: Place, scene: Scene, shared: SharedProcess) -> None:
+        self._idle = area.idle
+        self._scene = scene
+        self._task = task = _task(area)
+        self._over, self._acts = threading.Event(), threading.Event()
+        self._slowest = 0.0
+        self._record: EpisodeRecord | None = None
+        solve = make_oracle(task)
+
+        def run(view: TaskView, env: AgentEnvironment) -> None:
+            while not self._over.is_set():
+                began = time.monotonic()
+                env.step(self._idle)
+                self._slowest = max(self._slowest, time.monotonic() - began)
+                self._acts.set()
+                self._over.wait(_PAUSE)
+            solve.run(view, env)
+
+        services = Services(
+            scene.provider, lambda _: Agent("loop", run=run), isolate=lambda: shared.episode(self)
+        )
+        spec = RolloutSpec(task, profile=place.profile, max_turns=10_000, action_timeout=60.0)
+        self._thread = threading.Thread(
+            target=self._work, args=(services, spec), name="neighbour", daemon=True
+        )
+
+    def _work(self, services: Services, spec: RolloutSpec) -> None:
+        try:
+            self._record, _ = _run(services, spec, partial(setattr, self._scene, "neighbour"))
+        finally:
+            self._acts.set()
+
+    def start(self) -> None:
+        """Begin, and wait for the first action."""
+        self._thread.start()
+        self._acts.wait(_READY)
+
+    def finish(self, verdict: Verdict, pace: float) -> None:
+        """Let it solve its task, and note what it suffered."""
+        self._over.set()
+        self._thread.join(_READY)
+        record = self._record
+        if record is None:
+            verdict.problems.append("the neighbour has no record")
+            return
+        said = f"{record.outcome}, reward {record.reward:.3g} ({record.reason})"
+        verdict.must(record.outcome == "solved" and record.reward == 1.0, f"the neighbour: {said}")
+        spoiled = "; ".join(record.attempts)
+        verdict.must(not record.attempts, f"the neighbour was spoiled: {spoiled}")
+        slow = f"an action of the neighbour took {self._slowest:.1f} s"
+        verdict.must(self._slowest <= pace, slow)

@@ -1,0 +1,76 @@
+"""The attack table: every case of ``cases/``, on each backend, by each profile, as this user.
+
+``scripts/test --attacks`` plays all of them, as root and as an ordinary user, and writes what
+came of it into docs/security.md. The quick ones are part of the everyday tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_intercode.errors import EngineUnavailable
+from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
+from pytest_intercode.sandboxes.docker.engine import connect
+from tests.attacks.cases import Area, Case, Place, User, areas, places
+from tests.attacks.pytest_runs import play_run
+from tests.attacks.runner import play
+
+USER: User = "root" if os.geteuid() == 0 else "user"
+RECORD = os.environ.get("INTERCODE_ATTACKS")
+"""The file that gets a line for each case, for the table."""
+
+
+def _parameters() -> Iterator[object]:
+    for name, area in areas():
+        for case in area.cases:
+            for place in places(area, case, USER):
+                # Docker's are as slow as they are many; what has bubblewrap, too, is enough.
+                first = place.backend == (case.backends or area.backends)[-1]
+                everyday = case.quick and place.profile == "strict" and first
+                yield pytest.param(
+                    *(name, area, case, place),
+                    id=f"{name}-{case.id}-{place}",
+                    marks=() if everyday else (pytest.mark.slow,),
+                )
+
+
+@pytest.fixture(scope="module")
+def obstacles() -> dict[str, str]:
+    """Return why a backend cannot be used here."""
+    found = {"none": ""}
+    for name, start in (("docker", connect), ("bubblewrap", Bubblewrap)):
+        try:
+            start().close()
+            found[name] = ""
+        except EngineUnavailable as reason:
+            found[name] = str(reason)
+    return found
+
+
+@pytest.mark.parametrize(("name", "area", "case", "place"), list(_parameters()))
+def test_attack(
+    name: str, area: Area, case: Case, place: Place, tmp_path: Path, obstacles: dict[str, str]
+) -> None:
+    if USER not in case.users:
+        pytest.skip(f"it needs to be {' or '.join(case.users)}")
+    if obstacles[place.backend]:
+        pytest.skip(obstacles[place.backend])
+    verdict = play_run(case, place, tmp_path) if case.run else play(area, case, place)
+    limit = place.limit(case)
+    if RECORD:
+        line = {
+            **{"area": name, "case": case.id, "backend": place.backend, "user": USER},
+            **{"profile": place.profile, "seen": verdict.seen, "problems": verdict.problems},
+            **{"limit": limit, "seconds": round(verdict.seconds, 1)},
+        }
+        with Path(RECORD).open("a") as file:
+            file.write(json.dumps(line) + "\n")
+    if limit:
+        assert verdict.problems, f"it holds by now, and is no limit any more: {limit}"
+        pytest.xfail(f"known limit: {limit} ({'; '.join(verdict.problems)})")
+    assert not verdict.problems, f"{'; '.join(verdict.problems)} [{verdict.seen}]"
