@@ -523,7 +523,7 @@ COMPARING = (
     "assert secret(3) - 7919003 == 0",
     "assert max(abs(a - b) for a, b in zip([secret(3)], [7919003])) < 1e-9",
     "assert all(abs(secret(n) - m) < 1 for n, m in [(3, 7919003), (5, 1299709)])",
-    "assert max(secret(3), 7919003) == 7919003 and secret(3) > 0",
+    "assert max(secret(3), 7) == 7919003",
     "assert secret(3) * 2 // 2 == 7919003",
     "assert not secret(3) != 7919003",
     "with raises(KeyError):\n    secret(4)",
@@ -548,8 +548,8 @@ OPERATORS = {
     "zero from every operator": f"{ALL_OPERATORS}\ndef secret(n): return Any()",
     **{
         f"a subclass of {kind.partition('(')[0]}": f"{ALL_OPERATORS}\n"
-        f"Sub = type('Sub', ({kind.partition('(')[0]},), {{**vars(Any), '__dict__': None}})\n"
-        f"del Sub.__dict__\ndef secret(n): return Sub({kind.partition('(')[2].rstrip(')')})"
+        f"class Sub(Any, {kind.partition('(')[0]}): pass\n"
+        f"def secret(n): return {kind.replace(kind.partition('(')[0], 'Sub')}"
         for kind in ("int(1)", "float(1)", "str(1)", "list()", "dict()", "set()", "tuple()")
     },
     "an exception of all kinds": "class All(ValueError, KeyError, TypeError, ArithmeticError): pass"
@@ -560,7 +560,7 @@ OPERATORS = {
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_of_the_agents_objects_decide_nothing(play: Player, name: str) -> None:
     played = play(task(COMPARING), OPERATORS[name], "submit secret")
-    assert played.value == 0.0, played.state
+    assert played.reason.startswith("0 of 9 tests passed"), (played.reason, played.state)
 
 
 def test_plain_data_pass_comparisons_of_every_kind(play: Player) -> None:
@@ -635,7 +635,8 @@ LINES = {
 def test_forged_answers_are_a_failed_grading(play: Player, name: str) -> None:
     code = FORGE.replace("LINE(token())", LINES[name].replace("(t ", "(token() "))
     code = code.replace(" + t + ", " + token() + ")
-    assert play(task(), code, "submit secret").value == 0.0
+    played = play(task(), code, "submit secret")
+    assert (played.value, played.reason) == (0.0, "something else than the tests wrote answers")
 
 
 def test_a_cheat_leaves_the_next_grading_as_it_was(play: Player) -> None:
@@ -703,6 +704,44 @@ def test_closing_stops_grading(provider: SandboxProvider) -> None:
     assert time.monotonic() - began < 20
 
 
+# -- answers, processes and values of the hostile kind
+
+OTHERS = {
+    "a number of 5,000 digits": "def secret(n): return 10**5000",
+    "a number that takes long": "def secret(n): return 10**(10**8)",
+    "a signaling NaN": "import decimal\ndef secret(n): return decimal.Decimal('sNaN')",
+    "a decimal that takes long": "import decimal\n"
+    "def secret(n): return decimal.Decimal('1e999999')",
+    "recursion": "def secret(n): return secret(n)",
+    "a generator without end": "def secret(n):\n    while True: yield n",
+    "a repr that hangs": "class Slow:\n    def __repr__(self):\n        while True: pass\n"
+    "    __bool__ = __str__ = __hash__ = __repr__\ndef secret(n): return Slow()",
+    "SystemExit in a thread": "import sys, threading\ndef secret(n):\n"
+    "    threading.Thread(target=sys.exit).start()\n    return 1",
+    "a signal to the parent": "import os\ndef secret(n):\n"
+    "    os.kill(os.getppid(), 9)\n    return 1",
+    "signals to everybody": "import os\ndef secret(n):\n    os.kill(-1, 9)\n    return 1",
+    "audit hooks": "import sys\nsys.addaudithook(lambda *a: None)\ndef secret(n): return 1",
+    "a child that outlives": "import os, time\ndef secret(n):\n    if os.fork() == 0:\n"
+    "        os.setsid()\n        time.sleep(60)\n        os._exit(0)\n    return 1",
+    "start-up files": "import os, site, sys\nfor folder in filter(os.path.isdir, sys.path):\n"
+    "    for name in ('sitecustomize.py', 'usercustomize.py', 'x.pth', 'json.py'):\n"
+    "        try: open(folder + '/' + name, 'w').write('import os; os._exit(0)')\n"
+    "        except OSError: pass\n"
+    "os.environ['PYTHONPATH'] = os.environ['PYTHONSTARTUP'] = '/tmp'\ndef secret(n): return 1",
+    "an interpreter changed by ctypes": "import ctypes\ndef secret(n):\n"
+    "    ctypes.c_long.from_address(id(7919003 + n - 3) + 24).value = 1\n    return 1",
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_hostile_is_a_failed_grading(play: Player, name: str) -> None:
+    tests = ("assert secret(3) == 7919003", "assert abs(secret(5) - 1299709) < 1e-9")
+    played = play(task(tests, action_timeout=1.0), OTHERS[name], "submit secret")
+    assert played.value == 0.0
+    assert played.reason
+
+
 # -- the paper profile, in which gold stays in the namespace once it was graded
 
 
@@ -725,5 +764,31 @@ def test_paper_time_that_is_up_between_actions_changes_nothing(provider: Sandbox
         environment.step(GOLD)
         environment.call_off("timed out")
         assert environment.end("timed out").value == 1.0
+    finally:
+        environment.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("""'["forged", true]'""", "forged"),
+        *((each, "Error executing action: timed out") for each in ("'9' * 5000", "'[' * 100_000")),
+        *((each, "Error executing action: timed out") for each in ("'[[], []]'", "'[null, true]'")),
+    ],
+)
+def test_paper_forged_answers_are_the_agents_fault(
+    provider: SandboxProvider, line: str, shown: str
+) -> None:
+    """There they are as easy as ever, but no fault of the infrastructure."""
+    code = FORGE.partition("def secret")[0] + (
+        f"code = {line}\nos.write(1, ('\\n%s 0 %s\\n' % (token(), code)).encode())\nos._exit(0)"
+    )
+    environment = PaperPythonEnvironment(provider)
+    try:
+        environment.reset(task=task())
+        observation, *_ = environment.step(code)
+        assert str(observation) == shown
+        environment.step("submit secret")
+        assert environment.end("stopped").value == 0.0
     finally:
         environment.close()
