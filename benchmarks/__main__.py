@@ -28,9 +28,10 @@ PARTS = {
     "startup": "what the plugin costs others",
     "sql": "statements against raw drivers",
     "datasets": "MBPP and Spider; only when it is named",
+    "runtimes": "Docker's runtimes against each other; only when it is named",
     "gate": "how often comparing two runs errs; only when it is named",
 }
-BY_NAME = ("datasets", "gate")
+BY_NAME = ("datasets", "gate", "runtimes")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -159,7 +159,7 @@ class SandboxProvider:
         from pytest_intercode.sandboxes.docker.engine import connect, runtime_problem
 
         with contextlib.suppress(EngineUnavailable), contextlib.closing(connect()) as api:
-            problem = runtime_problem(api, self._runtime)
+            problem = runtime_problem(api.info(), self._runtime)
             if problem:
                 raise ConfigurationError(f"{shown}: {problem}")
 

@@ -14,6 +14,7 @@ from pytest_intercode.sandboxes.docker.images import Images
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from tests.support.backends import SOURCE, Backend, BubblewrapBackend, DockerBackend
 from tests.support.bundled import BACKENDS
+from tests.support.gvisor import exception
 from tests.support.sql_shop import (  # noqa: F401 - fixtures
     shop,
     sql_provider,
@@ -48,6 +49,16 @@ def bash_image(docker_engine: DockerEngine) -> str:
 
 
 RUNTIMES = [pytest.param(f"docker-{name}", marks=pytest.mark.slow) for name in ("crun", "runsc")]
+
+
+@pytest.fixture(autouse=True)
+def _kept(request: pytest.FixtureRequest) -> None:
+    """Skip what a runtime does not keep of the contract."""
+    parameters = getattr(getattr(request.node, "callspec", None), "id", "")
+    if "docker-runsc" in parameters:
+        reason = exception(request.node.originalname, parameters)
+        if reason:
+            pytest.skip(f"gVisor: {reason}")
 
 
 @pytest.fixture(scope="session", params=["docker", "bubblewrap", *RUNTIMES])

@@ -67,10 +67,14 @@ def connect() -> APIClient:
         ) from None
 
 
-def runtime_problem(api: APIClient, name: str) -> str:
-    """Return why an engine cannot start containers with a runtime, or nothing."""
-    with _engine_errors("the engine's runtimes"):
-        known = sorted(api.info().get("Runtimes") or {})
+def runtime_problem(facts: Mapping[str, Any], name: str) -> str:
+    """Return why an engine cannot start containers with a runtime, or nothing.
+
+    Args:
+        facts: what the engine says of itself.
+        name: the runtime.
+    """
+    known = sorted(facts.get("Runtimes") or {})
     # A name with dots is that of a program, containerd-shim-NAME, which newer engines find by it.
     if name in known or "." in name:
         return ""
@@ -79,6 +83,21 @@ def runtime_problem(api: APIClient, name: str) -> str:
         f"the Docker engine has no such runtime. It has: {', '.join(known)}. Others are made known "
         f"to it in its daemon.json, as docs/isolation.md shows.{suggestion(name, known)}"
     )
+
+
+def _refuse_boundless(facts: Mapping[str, Any]) -> None:
+    """Refuse an engine that leaves limits out: a fork bomb would be the whole machine's."""
+    lost = [
+        what
+        for what, key in (("memory", "MemoryLimit"), ("processes", "PidsLimit"))
+        if facts.get(key) is False
+    ]
+    if lost:
+        raise EngineUnavailable(
+            f"the Docker engine does not limit {' and '.join(lost)}, as a rootless one where "
+            "control groups are of version 1 or are not delegated to its user (docs/isolation.md). "
+            "Take another engine, or --intercode-sandbox=bubblewrap"
+        )
 
 
 def _refuse_recorder() -> None:
@@ -123,7 +142,7 @@ class DockerEngine:
         starters: how many starts at the same time are good for the engine.
 
     Raises:
-        EngineUnavailable: no engine answers, or it has no such runtime.
+        EngineUnavailable: no engine answers, it sets no limits, or it has no such runtime.
     """
 
     starters = STARTERS
@@ -131,15 +150,25 @@ class DockerEngine:
     def __init__(self, api: APIClient | None = None, runtime: str | None = None) -> None:
         self.api = api or connect()
         self.runtime = runtime
-        problem = runtime_problem(self.api, runtime) if runtime else ""
-        if problem:
-            raise EngineUnavailable(f"runtime {runtime}: {problem}")
-        with _engine_errors("the engine"):
-            self._podman = Podman(self.api) if is_podman(self.api) else None
+        try:
+            self._podman = self._checked()
+        except BaseException:
+            self.api.close()
+            raise
         self.run = secrets.token_hex(6)
         self._labels = {RUN_LABEL: self.run, OWNER_LABEL: _owner_name(os.getpid())}
         self._reaper = Reaper(RUN_LABEL, self.run)
         self._process = MakingProcess()
+
+    def _checked(self) -> Podman | None:
+        """See that the engine can do what sandboxes need; return what is Podman's, if it is one."""
+        with _engine_errors("the engine"):
+            facts = self.api.info()
+        _refuse_boundless(facts)
+        problem = runtime_problem(facts, self.runtime) if self.runtime else ""
+        if problem:
+            raise EngineUnavailable(f"runtime {self.runtime}: {problem}")
+        return Podman(facts) if is_podman(facts) else None
 
     def launch(self, spec: SandboxSpec) -> Container:
         """Create, attach and start a container.

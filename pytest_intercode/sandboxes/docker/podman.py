@@ -9,31 +9,28 @@ import hashlib
 import os
 import resource
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.sandboxes.seccomp import profile
-
-if TYPE_CHECKING:
-    from docker import APIClient
 
 __all__ = ["Podman", "is_podman"]
 
 _MOST = {"nofile": 1 << 20, "nproc": 1 << 15}
 
 
-def is_podman(api: APIClient) -> bool:
-    """Whether an engine is Podman."""
-    said = api.get(f"{api.base_url}/_ping")
-    return str(said.headers.get("Server", "")).startswith("Libpod")
+def is_podman(facts: Mapping[str, Any]) -> bool:
+    """Whether an engine that says this of itself is Podman."""
+    return "BuildahVersion" in facts
 
 
 class Podman:
     """What of an engine is Podman's own.
 
     Args:
-        api: the engine's client.
+        facts: what it says of itself.
 
     Attributes:
         runtime: what it starts containers with; of a container it says no more than ``oci``.
@@ -42,8 +39,7 @@ class Podman:
         EngineUnavailable: the file of the filter cannot be written.
     """
 
-    def __init__(self, api: APIClient) -> None:
-        facts = api.info()
+    def __init__(self, facts: Mapping[str, Any]) -> None:
         self.runtime = str(facts.get("DefaultRuntime") or "unknown")
         self._options = [f"seccomp={_filter_file()}"]
         if str(facts.get("CgroupVersion")) == "1":

@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+import docker
 import pytest
 
 from pytest_intercode.cli import main
@@ -15,6 +16,7 @@ from pytest_intercode.sandboxes.bubblewrap import process
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.bubblewrap.images import Images
 from pytest_intercode.sandboxes.choice import choose
+from pytest_intercode.sandboxes.docker.engine import DockerEngine
 from pytest_intercode.sandboxes.protocol import HOST
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.loader import bundled_folder
@@ -230,3 +232,13 @@ def test_a_runtime_where_no_engine_answers(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(EngineUnavailable, match="no Docker engine answers"):
         provider.image(ImageSource(image="debian"))
     provider.close()
+
+
+@pytest.mark.usefixtures("needs_docker")
+def test_an_engine_that_sets_no_limits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so of itself, and of a container nothing."""
+    truth = docker.APIClient.info
+    limits = {"MemoryLimit": False, "PidsLimit": False}
+    monkeypatch.setattr(docker.APIClient, "info", lambda api: truth(api) | limits)
+    with pytest.raises(EngineUnavailable, match="does not limit memory and processes, as a rootl"):
+        DockerEngine()
