@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_intercode.auditing.findings import MEANINGS, AuditedTask, Finding
-from pytest_intercode.core.text import aligned, counted, harmless
+from pytest_intercode.core.text import aligned, counted, markdown_text
 
 __all__ = ["Report", "as_json", "as_markdown", "as_table"]
 
@@ -78,7 +78,7 @@ def as_table(findings: Iterable[Finding]) -> list[str]:
         elif finding.note:
             said = f"(note) {said}"
         row = [finding.task, finding.check, _short(said, _SAID), _short(finding.evidence, _SHOWN)]
-        lines.append([harmless(cell) for cell in row])
+        lines.append(row)
     if len(lines) == 1:
         return []
     return aligned(lines, labels=len(lines[0]))
@@ -135,7 +135,9 @@ def as_markdown(report: Report, version: str) -> str:
         lines.append(f"| `{check}` | {MEANINGS[check]} | {counts} |")
     if report.left_out:
         lines += ["", "## Left out", ""]
-        lines += [f"- `{e.task.id}`: {_escaped(_short(e.left_out, 300))}" for e in report.left_out]
+        lines += [
+            f"- `{e.task.id}`: {markdown_text(_short(e.left_out, 300))}" for e in report.left_out
+        ]
     for check in report.checks:
         those = [finding for finding in report.findings if finding.check == check]
         if those:
@@ -157,9 +159,9 @@ def _grouped(findings: Sequence[Finding]) -> Iterator[str]:
     """Yield an item for each message, with the tasks that have it."""
     groups: dict[str, list[str]] = {}
     for finding in findings:
-        said = _escaped(finding.said)
+        said = markdown_text(finding.said)
         if finding.acknowledged:
-            said = f"*acknowledged: {_escaped(finding.acknowledged)}*"
+            said = f"*acknowledged: {markdown_text(finding.acknowledged)}*"
         elif finding.note:
             said += " *(a note, no fault)*"
         groups.setdefault(said, []).append(f"`{finding.task}`")
@@ -173,11 +175,6 @@ def _grouped(findings: Sequence[Finding]) -> Iterator[str]:
             break_long_words=False,
             break_on_hyphens=False,
         )
-
-
-def _escaped(text: str) -> str:
-    """Escape the characters that have a meaning in Markdown."""
-    return harmless("".join(f"\\{c}" if c in "\\`*_<>|[]" else c for c in text))
 
 
 def _short(text: str, length: int) -> str:

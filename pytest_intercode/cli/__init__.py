@@ -8,11 +8,11 @@ status; it is listed in ``_COMMANDS`` and imports what is heavy inside its funct
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import version
 
+from pytest_intercode.cli.printing import note
 from pytest_intercode.errors import IntercodeError
 
 __all__ = ["main"]
@@ -56,8 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int = options.run(options)
         return status
     except IntercodeError as error:
-        print(f"pytest-intercode: {error}", file=sys.stderr)
+        note(str(error))
         return _FAILED
     except KeyboardInterrupt:
-        print("pytest-intercode: interrupted", file=sys.stderr)
+        note("interrupted")
         return _INTERRUPTED

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_intercode.cli.printing import note, say
 from pytest_intercode.errors import ConfigurationError, suggestion
 
 if TYPE_CHECKING:
@@ -103,12 +104,12 @@ def run(options: argparse.Namespace) -> int:
         if options.markdown is not None and len(suites) > 1:
             raise ConfigurationError("--markdown: a page is about one suite; name one")
     except ConfigurationError as error:
-        print(f"pytest-intercode: {error}", file=sys.stderr)
+        note(str(error))
         return _USAGE
     try:
         return _audit(options, suites, chosen, checks)
     except ConfigurationError as error:
-        print(f"pytest-intercode: {error}", file=sys.stderr)
+        note(str(error))
         return _USAGE
 
 
@@ -128,7 +129,7 @@ def _audit(
     provider = SandboxProvider(
         sandbox=options.sandbox,
         runtime=options.runtime,
-        progress=_report_progress,
+        progress=note,
         hidden=hidden,
     )
     try:
@@ -235,19 +236,19 @@ def _chosen(tasks: Sequence[Task], options: argparse.Namespace) -> list[Task]:
 def _show(report: Report, *, evidence: bool) -> None:
     """Print the table and, for tasks that the user named, the whole evidence."""
     from pytest_intercode.auditing.report import as_table
-    from pytest_intercode.core.text import harmless
+    from pytest_intercode.core.text import one_line
 
     for line in as_table(report.findings):
-        print(line)
+        say(line)
     for finding in report.findings if evidence else ():
         if finding.evidence:
-            print(f"\n{finding.task}: {finding.check}: {harmless(finding.said)}")
+            say(f"\n{finding.task}: {finding.check}: {one_line(finding.said)}")
             for line in finding.evidence.splitlines():
-                print(f"    {harmless(line)}".rstrip())
-    print(report.summary)
+                say(f"    {line}".rstrip())
+    say(report.summary)
     for each in report.left_out:
         said = "not audited" if each.broken else "left out"
-        print(f"pytest-intercode: {said}: {each.task.id}: {each.left_out}", file=sys.stderr)
+        note(f"{said}: {each.task.id}: {each.left_out}")
 
 
 def _command(options: argparse.Namespace, *, sample: bool) -> str:
@@ -266,7 +267,3 @@ def _command(options: argparse.Namespace, *, sample: bool) -> str:
     words += ["--sandbox", options.sandbox] if options.sandbox != "auto" else []
     words += ["--runtime", options.runtime] if options.runtime else []
     return shlex.join(words)
-
-
-def _report_progress(line: str) -> None:
-    print(f"pytest-intercode: {line}", file=sys.stderr)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
+from pytest_intercode.cli.printing import note, say
 from pytest_intercode.core.files import write_file
-from pytest_intercode.core.text import harmless
 from pytest_intercode.errors import ConfigurationError
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -78,16 +77,16 @@ def run(options: argparse.Namespace) -> int:
     for line in compared.warnings():
         _warn(line)
     for line in lines(compared, everything=options.all):
-        print(line)
+        say(line)
     if output is not None:
         write_file(output, json.dumps(compared.data(), indent=1) + "\n", option="--output")
-        print(f"written: {output}")
+        say(f"written: {output}")
     failed = compared.verdict.kind == "regressed" or not compared.verdict.tasks
     return 1 if options.fail_on_regression and failed else 0
 
 
 def _warn(line: str) -> None:
-    print(f"pytest-intercode: warning: {harmless(line)}", file=sys.stderr)
+    note(f"warning: {line}")
 
 
 def _same_file(one: Path, other: Path) -> bool:

@@ -9,6 +9,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from pytest_intercode.cli.printing import note, say
 from pytest_intercode.core.text import counted
 from pytest_intercode.errors import EngineUnavailable, FetchError, suggestion
 from pytest_intercode.suites.download import download, install, is_whole, workplace
@@ -78,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     found = data_folder(None, "")
     where = [] if found and found.path == folder else [f"--intercode-data={folder}"]
     command = shlex.join(["pytest", f"--intercode-dataset={','.join(names)}", *where])
-    print(f"run: {command} --intercode-agent=...")
+    say(f"run: {command} --intercode-agent=...")
     return 0
 
 
@@ -119,9 +120,9 @@ class _Fetch:
                 f"{name}: {error}. {whole} of {count} files are there; the same command continues"
             ) from None
         count = len(files) + len(trees)
-        print(f"{name}: {counted(count, 'file')} in {self._folder} ({done:,} new)")
+        say(f"{name}: {counted(count, 'file')} in {self._folder} ({done:,} new)")
         if dataset.note:
-            print(f"{name}: {dataset.note}")
+            say(f"{name}: {dataset.note}")
 
     def _download(self, file: RemoteFile) -> Path:
         label = f"[{next(self._steps)}/{self._total}] {file.path}"
@@ -147,7 +148,7 @@ class _Fetch:
 
 def _report_progress(line: str) -> None:
     if sys.stderr.isatty():
-        print(line, file=sys.stderr, flush=True)
+        note(line)
 
 
 def _archive(script: str) -> Path:

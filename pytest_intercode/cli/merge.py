@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_intercode.cli.printing import note, say
 from pytest_intercode.core.files import write_file
-from pytest_intercode.core.text import counted, harmless
+from pytest_intercode.core.text import counted
 from pytest_intercode.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _check(out: Path, paths: Sequence[Path], force: bool) -> None:
 
 
 def _warn(line: str) -> None:
-    print(f"pytest-intercode: warning: {harmless(line)}", file=sys.stderr)
+    note(f"warning: {line}")
 
 
 def _warn_of_mixed(name: str, values: Sequence[tuple[Path, str]]) -> None:
@@ -93,17 +93,17 @@ def _print_counts(out: Path, paths: Sequence[Path], merged: Merged) -> None:
     from pytest_intercode.results.summary import summarise
 
     made = summarise(merged.tries)
-    print(
+    say(
         f"{out}: {counted(len(merged.records), 'row')}, {counted(made.tries, 'try', 'tries')} of "
         f"{counted(made.tasks, 'task')}"
     )
     width = len(str(max(merged.kept)))
     for path, kept, duplicates in zip(paths, merged.kept, merged.duplicates, strict=True):
         more = f" (and {duplicates} that a later file has, too)" if duplicates else ""
-        print(f"  {kept:>{width}} from {path}{more}")
+        say(f"  {kept:>{width}} from {path}{more}")
     if merged.superseded:
-        print(f"{counted(merged.superseded, 'row')} superseded by a later or graded try")
+        say(f"{counted(merged.superseded, 'row')} superseded by a later or graded try")
     if made.spoiled:
-        print(f"{counted(made.spoiled, 'try', 'tries')} spoiled by the infrastructure")
+        say(f"{counted(made.spoiled, 'try', 'tries')} spoiled by the infrastructure")
     if made.task_errors:
-        print(f"{counted(made.task_errors, 'try', 'tries')} with a task error")
+        say(f"{counted(made.task_errors, 'try', 'tries')} with a task error")

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from pytest_intercode.agents.chat.templates import FOLDER, PLACEHOLDERS
+from pytest_intercode.cli.printing import say
 from pytest_intercode.core.text import counted
 from pytest_intercode.errors import ConfigurationError, suggestion
 
@@ -47,6 +48,6 @@ def run(options: argparse.Namespace) -> int:
             (folder / f"{name}.txt").write_bytes((FOLDER / f"{name}.txt").read_bytes())
     except OSError as error:
         raise ConfigurationError(f"{folder}: {error.strerror or error}") from None
-    print(f"{counted(len(names), 'template')} in {folder}; keep those that you change")
-    print(f"use them: --intercode-agent-arg prompts={folder}")
+    say(f"{counted(len(names), 'template')} in {folder}; keep those that you change")
+    say(f"use them: --intercode-agent-arg prompts={folder}")
     return 0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_intercode.cli.printing import note, say
 from pytest_intercode.core.files import write_file
-from pytest_intercode.core.text import aligned, counted
+from pytest_intercode.core.text import aligned, counted, one_line
 from pytest_intercode.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     output: Path | None = options.output and options.output.expanduser()
     if output is not None and output.exists() and path.exists() and output.samefile(path):
         raise ConfigurationError(f"--output={output}: this is the run itself; name another file")
-    records = read_records(path)
+    records = read_records(path, lambda line: note(f"warning: {line}"))
     if not records:
         raise ConfigurationError(f"{path}: holds no recorded episode")
     if options.data is not None and not options.data.expanduser().is_dir():
@@ -91,19 +91,16 @@ def run(options: argparse.Namespace) -> int:
         file=str(path),
     )
     by = options.reward or options.profile or "the profile it had"
-    print(f"{path}: {len(done.changes)} of {len(records)} episodes scored again by {by}")
+    say(f"{path}: {len(done.changes)} of {len(records)} episodes scored again by {by}")
     for line in _table(done.changes):
-        print(line)
+        say(line)
     _print_changes(done)
     if output is not None:
         write_file(output, to_text(done.records), option="--output")
-        print(f"written: {output}")
+        say(f"written: {output}")
     for problem, ids in done.problems.items():
         named = ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")
-        print(
-            f"pytest-intercode: not scored: {counted(len(ids), 'episode')} ({named}): {problem}",
-            file=sys.stderr,
-        )
+        note(f"not scored: {counted(len(ids), 'episode')} ({named}): {problem}")
     return 1 if done.problems else 0
 
 
@@ -141,10 +138,11 @@ def _print_changes(done: Rescored) -> None:
         outcome = change.outcome
         if change.was and change.was != outcome:
             outcome = f"{change.was} -> {outcome}"
-        print(f"{change.task_id}: {change.before:.2f} -> {change.after:.2f} ({outcome})")
+        task = one_line(change.task_id)
+        say(f"{task}: {change.before:.2f} -> {change.after:.2f} ({outcome})")
     if len(changed) > _SHOWN:
-        print(f"... and {len(changed) - _SHOWN} more")
+        say(f"... and {len(changed) - _SHOWN} more")
     if not changed and done.changes:
-        print("no reward changed")
+        say("no reward changed")
     if done.left:
-        print(f"left as they are: {done.left}, not graded or run again")
+        say(f"left as they are: {done.left}, not graded or run again")

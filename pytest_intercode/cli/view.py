@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
+from pytest_intercode.cli.printing import note, say
 from pytest_intercode.errors import ConfigurationError
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -61,15 +61,15 @@ def run(options: argparse.Namespace) -> int:
         options.title or (_stem(first) if other is None else " and ".join(names)),
         other=other,
         names=names,
-        warn=lambda line: print(f"pytest-intercode: {line}", file=sys.stderr),
+        warn=note,
         option="--output" if options.output else "",
     )
-    print(f"written: {output}")
+    say(f"written: {output}")
     if options.open:
         import webbrowser
 
         if not webbrowser.open(output.absolute().as_uri()):
-            print("pytest-intercode: no browser could be started here", file=sys.stderr)
+            note("no browser could be started here")
             return 1
     return 0
 

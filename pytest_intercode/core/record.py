@@ -6,12 +6,13 @@ else knows the shape of that line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from pytest_intercode.core.task import Task
-from pytest_intercode.core.text import harmless
+from pytest_intercode.core.text import clipped, harmless
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import UNSPENT, Usage
 
@@ -38,6 +39,9 @@ Outcome: TypeAlias = Literal[
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 UNGRADED: frozenset[Outcome] = frozenset(("task-error", "infrastructure-error"))
 """Outcomes that say nothing about the agent, so that no rate counts them."""
+
+_NEXT_LINE = re.compile(r"\n(?=\S)")
+_LONGEST = 4000  # characters of a headline, which an agent's exception may be part of
 
 FORMAT_VERSION = 2
 """The version of the format that records are written in. 1 is what earlier releases wrote, which
@@ -174,8 +178,8 @@ class EpisodeRecord:
 
     @property
     def headline(self) -> str:
-        """One line that says how it ended, for a failing test; it drives no terminal."""
-        return harmless(self._headline())
+        """How it ended, for a failing test: one line, harmless; more of a build's log, indented."""
+        return _NEXT_LINE.sub("\n    ", harmless(clipped(self._headline(), _LONGEST)))
 
     def _headline(self) -> str:
         turns = f"after {len(self.turns)}/{self.max_turns} turns"

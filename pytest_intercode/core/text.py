@@ -1,38 +1,100 @@
 """Text as it is shown to people: escaped, counted, in columns.
 
-Text from a sandbox or a suite drives no terminal once it is escaped. Whatever does not show as
-itself is written as an escape: control characters, which could move the cursor, rename the window
-or answer in the user's place; marks that turn the direction of writing; blanks that are no blanks.
+Text from a sandbox, an agent or a suite drives neither a terminal nor a CI server once it is
+escaped. Whatever does not show as itself is written as an escape: control characters, which could
+move the cursor, rename the window or answer in the user's place; marks that turn the direction of
+writing; blanks that are no blanks; line ends other than the usual one.
+
+So is a character of each sequence by which a line of a log becomes a command to a CI server.
+GitHub's runner takes ``::name::`` after blanks, so indenting does not help, and ``##[name]``
+anywhere in a line, so no prefix helps; Azure Pipelines takes ``##vso[`` and TeamCity
+``##teamcity[``. GitLab's and Buildkite's need an escape character.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Sequence
 
-__all__ = ["aligned", "counted", "fragments", "harmless"]
+__all__ = [
+    "aligned",
+    "clipped",
+    "counted",
+    "fragments",
+    "harmless",
+    "indented",
+    "markdown_text",
+    "one_line",
+]
 
 _STYLE = "reverse"
-_RUNS = re.compile(r"[\n\t\x20-\x7e]+|[^\n\t\x20-\x7e]")
+_HIDDEN = re.compile(r"[^\n\t\x20-\x7e]")
+_HIDDEN_RUNS = re.compile(rf"{_HIDDEN.pattern}+")
+# It is the last character that is escaped: what is shown of a text's beginning then never depends
+# on what follows, so that a stream can be escaped piece by piece.
+_COMMANDS = re.compile(r"##vso|##[A-Za-z]{0,32}\[|^[ \t]*::", re.MULTILINE)
+_MOST = 1_000_000
 
 
 def fragments(text: str, style: str = "") -> list[tuple[str, str]]:
     """Return pairs of a style and a text; escapes stand out from backslashes of the text."""
-    return [(_STYLE if escaped else style, piece) for piece, escaped in _pieces(text)]
+    found = []
+    for run in re.finditer(rf"{_HIDDEN.pattern}|[\n\t\x20-\x7e]+", text):
+        shown = _HIDDEN_RUNS.sub(_escape, run[0])
+        found.append((style if shown == run[0] else _STYLE, shown))
+    return found
 
 
 def harmless(text: str) -> str:
-    """Return a text in which what does not show as itself is written as an escape."""
-    return "".join(piece for piece, _ in _pieces(text))
+    """Return a text in which what does not show as itself, or is a command, is escaped.
+
+    Lines stay lines, and tabs stay. Escaping twice changes nothing more. What is returned for a
+    text begins with what is returned for the text's beginning.
+    """
+    return _COMMANDS.sub(_disarm, _HIDDEN_RUNS.sub(_escape, text))
 
 
-def _pieces(text: str) -> Iterator[tuple[str, bool]]:
-    for found in _RUNS.finditer(text):
-        piece = found[0]
-        if len(piece) > 1 or piece in "\n\t" or piece.isprintable():
-            yield piece, False
-        else:
-            yield piece.encode("unicode_escape").decode("ascii"), True
+def one_line(text: str) -> str:
+    """Return a harmless text on one line: line ends and tabs are escaped, too."""
+    return harmless(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def indented(text: str, margin: str = "    ") -> str:
+    """Return a harmless text with a margin before each line, so that none passes for ours."""
+    return textwrap.indent(harmless(text), margin, lambda line: True)
+
+
+def clipped(text: str, most: int = _MOST) -> str:
+    """Return a text of at most so many characters, and a line that says how many it lacks.
+
+    The first and the last half of what may stay is kept.
+    """
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters ...]\n{text[-half:]}"
+
+
+def markdown_text(text: str) -> str:
+    """Return a text on one line that means nothing in Markdown, and has no HTML in it."""
+    return _MARKUP.sub(r"\\\g<0>", one_line(text))
+
+
+_MARKUP = re.compile(r"[\\`*_<>|\[\]&~#!$]")
+
+
+def _escape(run: re.Match[str]) -> str:
+    if run[0].isprintable():
+        return run[0]
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
+        for each in run[0]
+    )
+
+
+def _disarm(command: re.Match[str]) -> str:
+    return f"{command[0][:-1]}\\x{ord(command[0][-1]):02x}"
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
@@ -41,12 +103,13 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], *, labels: int) -> list[str]:
-    """Return a line for each row, its cells in columns.
+    """Return a line for each row, its cells in columns and harmless.
 
     Args:
         rows: the rows, all of the same length.
         labels: how many columns stand to the left; the others, numbers, stand to the right.
     """
+    rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:

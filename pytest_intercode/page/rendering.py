@@ -130,8 +130,8 @@ def _environment() -> jinja2.Environment:
     import jinja2
 
     def shown(value: Any) -> Any:
-        # Markup is our own style and script; every other text may be an agent's.
-        return harmless(value) if type(value) is str else value
+        # Markup is our own style and script; every other text may be an agent's, a key's too.
+        return value if hasattr(value, "__html__") else harmless(str(value))
 
     made = jinja2.Environment(
         loader=jinja2.FunctionLoader(_source),

@@ -53,13 +53,14 @@ def pytest_configure(config: pytest.Config) -> None:
     asked = given(config) or any("intercode/" in arg or _is_suite(arg) for arg in config.args)
     if not asked:
         return
+    from pytest_intercode.core.text import harmless
     from pytest_intercode.errors import ConfigurationError
     from pytest_intercode.plugin.startup import start
 
     try:
         start(config)
     except ConfigurationError as error:
-        raise pytest.UsageError(str(error)) from None
+        raise pytest.UsageError(harmless(str(error))) from None
 
 
 def _is_suite(argument: str) -> bool:
@@ -111,10 +112,11 @@ class _Listener:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Hand an episode's report on."""
         if hasattr(report, "intercode"):
+            from pytest_intercode.core.text import harmless
             from pytest_intercode.errors import ConfigurationError
             from pytest_intercode.plugin.reporter import reporter_of
 
             try:
                 reporter_of(self.config).take(report)
             except ConfigurationError as error:
-                pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
+                pytest.exit(harmless(str(error)), returncode=pytest.ExitCode.USAGE_ERROR)

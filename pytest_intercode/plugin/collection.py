@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.core.task import Task
+from pytest_intercode.core.text import harmless, one_line
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.plugin.run import SUITE_TASKS, Run, run_of
 
@@ -43,7 +44,7 @@ class Suite(pytest.Module):
         try:
             audit = run_of(self.config).settings.audit
         except ConfigurationError as error:
-            raise self.CollectError(str(error)) from None
+            raise self.CollectError(harmless(str(error))) from None
         if audit:
             from pytest_intercode.plugin import audit_items
 
@@ -123,7 +124,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
             where = f"{metafunc.definition.path}::{metafunc.definition.name}"
             tasks = selection.marked(where, dict(mark.kwargs) if mark else {})
     except ConfigurationError as error:
-        raise pytest.Collector.CollectError(str(error)) from None
+        raise pytest.Collector.CollectError(harmless(str(error))) from None
     made: dict[tuple[Any, ...], list[Any]] = {}
     metafunc.parametrize(
         "intercode_task",
@@ -159,9 +160,9 @@ def _marks(
             *(getattr(pytest.mark, name) for name in dict.fromkeys((task.env, *task.tags))),
         ]
         if skip:
-            marks.append(pytest.mark.skip(reason=skip))
+            marks.append(pytest.mark.skip(reason=one_line(skip)))
         if may_fail:
-            marks.append(pytest.mark.xfail(reason=may_fail, strict=False))
+            marks.append(pytest.mark.xfail(reason=one_line(may_fail), strict=False))
         made[key] = marks
     return made[key]
 

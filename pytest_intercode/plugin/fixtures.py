@@ -35,6 +35,7 @@ def _one_line(session: pytest.Session | None = None) -> Iterator[None]:
 
     Given a session that runs nothing but tasks, also end it: each would say the same again.
     """
+    from pytest_intercode.core.text import one_line
     from pytest_intercode.errors import ConfigurationError
     from pytest_intercode.plugin.run import task_of
 
@@ -45,7 +46,7 @@ def _one_line(session: pytest.Session | None = None) -> Iterator[None]:
         problem = str(error)
     if problem:  # outside of the handler, or pytest would show the error twice
         if session is not None and all(task_of(item) for item in session.items):
-            session.shouldstop = problem
+            session.shouldstop = one_line(problem)
         pytest.fail(problem, pytrace=False)
 
 

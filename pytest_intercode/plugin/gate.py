@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.text import counted, harmless
+from pytest_intercode.core.text import counted, one_line
 from pytest_intercode.plugin.options import FailUnder
 from pytest_intercode.results.comparison import Baseline
 from pytest_intercode.results.format import from_line
@@ -103,7 +103,7 @@ class Gate:
         """Return the judgements, in sentences."""
         if not self._complete:
             return ["incomplete, so the gate was not evaluated"]
-        return [each.line for each in self._judgements]
+        return [one_line(each.line) for each in self._judgements]
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -136,9 +136,7 @@ def _of_tasks(tries: Iterable[EpisodeRecord]) -> Iterable[Judgement]:
     if broken:
         named = ", ".join([*broken][:_NAMED]) + (", ..." if len(broken) > _NAMED else "")
         have = "has an error of its own" if len(broken) == 1 else "have errors of their own"
-        yield Judgement(
-            True, harmless(f"not counted: {counted(len(broken), 'task')} {have} ({named})")
-        )
+        yield Judgement(True, f"not counted: {counted(len(broken), 'task')} {have} ({named})")
 
 
 def _of_baseline(baseline: Baseline, tries: list[EpisodeRecord]) -> Iterable[Judgement]:

@@ -1,9 +1,10 @@
-"""What concurrent rollouts print: kept until their items' turns; and the line that shows progress.
+"""What rollouts print, kept until their turns or escaped; and the line that shows progress.
 
 The streams are pytest's to change, phase by phase, so it is their ``write`` that is replaced, on
 the streams that there are: what a rollout's threads write goes to its own store, everything else
 where it always went. Only writes past Python (a child's, on file descriptor 1) cannot be
-assigned, and are captured with the item whose turn it is.
+assigned, and are captured with the item whose turn it is. With ``-s`` nothing is captured, and what
+agents print is escaped on its way.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from typing import IO, Any, Literal, TypeAlias
 
 import pytest
 
+from pytest_intercode.core.text import harmless, one_line
 from pytest_intercode.rollouts.isolation import owner, owning
 
-__all__ = ["LiveLine", "Output", "Router"]
+__all__ = ["EscapedStreams", "LiveLine", "Output", "Router"]
 
 _MOST = 16 * 1024 * 1024  # characters of an episode; pytest would keep all, but not of all at once
 _CUT = "\n[... more was not kept ...]\n"
+_BEGUN = 200  # characters; no command of a CI server begins longer
+_GIVING_OUT = object()  # owns what an item prints of what its rollout had printed
 _FORMATTER = logging.Formatter()
 _Piece: TypeAlias = tuple[str, str, "str | logging.LogRecord"]  # phase, stream, what
 
@@ -79,13 +83,68 @@ class Output:
             self.over = last
             present = [piece for piece in self._kept if phase != "setup" or piece[0] == "setup"]
             self._kept = self._kept[len(present) :]
-        for _, where, what in present:
-            if isinstance(what, str):
-                getattr(sys, where).write(what)
-                continue
-            for handler in _pytests_handlers():
-                if what.levelno >= handler.level:
-                    handler.handle(what)
+        with owning(_GIVING_OUT):
+            for _, where, what in present:
+                if isinstance(what, str):
+                    getattr(sys, where).write(what)
+                    continue
+                for handler in _pytests_handlers():
+                    if what.levelno >= handler.level:
+                        handler.handle(what)
+
+
+class EscapedStreams:
+    """Escapes what agents print where pytest captures nothing (``-s``); also a pytest plugin.
+
+    It is what is printed off the main thread, on which pytest and the tests print. What goes past
+    Python's streams, as a child process writes, cannot be escaped.
+    """
+
+    def __init__(self) -> None:
+        self._streams: list[Any] = []
+        self._lent = False
+        self._lock = threading.RLock()  # a collection of garbage may come while it is held
+        self._line = ""  # the end of what is begun; both streams go to one log
+        for name in ("stdout", "stderr"):
+            self._escape(getattr(sys, name))
+
+    def _escape(self, stream: Any) -> None:
+        if stream is None or "write" in getattr(stream, "__dict__", {}):
+            return  # no stream, or another plugin's business
+        write = stream.write
+
+        def write_escaped(text: str) -> int:
+            ours = threading.current_thread() is threading.main_thread()
+            with self._lock:
+                shown = text
+                if not self._lent and (not ours or owner() is _GIVING_OUT):
+                    begun = harmless(self._line)
+                    # Other programs write, too, so that each piece may be at a line's beginning.
+                    shown = harmless(harmless(self._line + text)[len(begun) :])
+                self._line = (self._line + text).rpartition("\n")[2][-_BEGUN:]
+                write(shown)
+            return len(text)
+
+        try:
+            stream.write = write_escaped
+        except AttributeError:  # a stream without room for it
+            return
+        self._streams.append(stream)
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[None]:
+        """Let everything through while an agent draws on the user's terminal."""
+        self._lent = True
+        try:
+            yield
+        finally:
+            self._lent = False
+
+    def pytest_unconfigure(self) -> None:
+        """Leave the streams as they were."""
+        self._lent = True  # another plugin may have wrapped them meanwhile
+        for stream in self._streams:
+            vars(stream).pop("write", None)
 
 
 class Router:
@@ -194,7 +253,7 @@ class LiveLine:
         """Show a text in place of what is there."""
         if self._file is None or text == self._shown:
             return
-        self._draw(text[: shutil.get_terminal_size().columns - 1])
+        self._draw(one_line(text)[: shutil.get_terminal_size().columns - 1])
         self._shown = text
 
     def clear(self) -> None:

@@ -1,16 +1,20 @@
 """What goes on pytest's reports: the record as JSON, properties, the trajectory's tail.
 
 ``report.intercode`` is one line of JSON: a builtin, which survives the way from an xdist worker.
+What else the report of an item of ours holds is escaped: reasons, tracebacks, what was captured.
+The terminal, JUnit's file, and the reports of other plugins are made from it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.text import harmless
+from pytest_intercode.core.text import clipped, harmless, indented, one_line
 from pytest_intercode.errors import EngineUnavailable, InfrastructureError, TaskError
 from pytest_intercode.plugin.run import run_of, task_of
 from pytest_intercode.results.format import to_line
@@ -26,6 +30,8 @@ _PROPERTIES = frozenset(
         *("requests", "input_tokens", "output_tokens", "cost"),
     )
 )
+_OURS = "intercode trajectory"
+_MARGIN = "    "
 _TAIL_TURNS = 5
 _TAIL_CHARACTERS = 1500
 
@@ -37,7 +43,35 @@ def keep_episode(item: pytest.Item, episode: EpisodeRecord) -> None:
 
 
 def complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Put what we know on a report that pytest has just made."""
+    """Put what we know on a report that pytest has just made; escape what others said."""
+    _complete(report, item, call)
+    escape(report)
+
+
+def escape(report: pytest.TestReport) -> None:
+    """Escape all that a report says, and indent what was captured; also of a report without us."""
+    report.sections[:] = [
+        (title, text if title == _OURS else indented(clipped(text).rstrip("\n")) + "\n")
+        for title, text in report.sections
+    ]
+    report.longrepr = _escaped(report.longrepr)
+    if hasattr(report, "wasxfail"):
+        report.wasxfail = harmless(report.wasxfail)
+
+
+def _escaped(value: Any) -> Any:
+    """Return what pytest made of an exception with all of its texts escaped, in place if it can."""
+    if isinstance(value, str):
+        return harmless(clipped(value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_escaped, value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for name, held in vars(value).items():
+            setattr(value, name, _escaped(held))
+    return value
+
+
+def _complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
     error = call.excinfo.value if call.excinfo is not None else None
     if isinstance(error, (InfrastructureError, TaskError)):
         _complete_broken(report, item, error)
@@ -51,7 +85,7 @@ def complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo
     vars(report)["intercode"] = to_line(episode)
     if report.failed or hasattr(report, "wasxfail"):
         results = run_of(item.config).settings.results
-        report.sections.append(("intercode trajectory", trajectory_tail(episode, results)))
+        report.sections.append((_OURS, trajectory_tail(episode, results)))
 
 
 def _complete_broken(
@@ -73,7 +107,7 @@ def _complete_broken(
     if report.when == "call":
         report.when = "setup"  # pytest calls a fault outside of the test itself an error
     if isinstance(error, EngineUnavailable):
-        item.session.shouldstop = str(error)
+        item.session.shouldstop = one_line(str(error))
 
 
 def _set_properties(item: pytest.Item, episode: EpisodeRecord) -> None:
@@ -95,33 +129,33 @@ def _set_properties(item: pytest.Item, episode: EpisodeRecord) -> None:
 
 
 def trajectory_tail(episode: EpisodeRecord, results: Path | None = None) -> str:
-    """Write the last turns of an episode for people."""
-    lines = [f"query: {episode.task.query}"]
+    """Write the last turns of an episode for people; what is not ours is indented."""
+    lines = _said("query: ", episode.task.query)
     skipped = len(episode.turns) - _TAIL_TURNS
     if skipped > 0:
         lines.append(f"[{skipped} earlier turns]")
     for number, turn in list(enumerate(episode.turns, 1))[-_TAIL_TURNS:]:
         if turn.thought:
-            lines.append(f"{number} thought: {_clipped(turn.thought.strip())}")
+            lines += _said(f"{number} thought: ", turn.thought.strip())
         if turn.log:
-            lines.append(f"{number} printed: {_clipped(turn.log.rstrip())}")
-        lines.append(f"{number} > {_clipped(turn.action)}")
+            lines += _said(f"{number} printed: ", turn.log.rstrip())
+        lines += _said(f"{number} > ", turn.action)
         if turn.observation:
-            lines.append(_clipped(turn.observation.rstrip("\n")))
+            lines += _said("", turn.observation.rstrip("\n"))
     if episode.log:
-        lines.append(f"printed at the end: {_clipped(episode.log.rstrip())}")
-    lines.extend(f"left behind: {line}" for line in episode.left_behind)
+        lines += _said("printed at the end: ", episode.log.rstrip())
+    for line in episode.left_behind:
+        lines += _said("left behind: ", line)
     parts = ", ".join(f"{name} {value:.2f}" for name, value in episode.parts.items())
-    lines.append(f"reward {episode.reward:.2f}" + (f" ({parts})" if parts else ""))
+    lines += _said(f"reward {episode.reward:.2f}", f" ({parts})" if parts else "")
     if episode.detail:
-        lines.append(episode.detail)
+        lines += _said("", episode.detail)
     if results is not None:
-        lines.append(f"the whole trajectory is in {results}")
-    return harmless("\n".join(lines))
+        lines += _said("the whole trajectory is in ", str(results))
+    return "\n".join(lines)
 
 
-def _clipped(text: str) -> str:
-    if len(text) <= _TAIL_CHARACTERS:
-        return text
-    half = _TAIL_CHARACTERS // 2
-    return f"{text[:half]}\n[... {len(text) - 2 * half} characters ...]\n{text[-half:]}"
+def _said(what: str, text: str) -> list[str]:
+    """Return the lines of a text after our word for it; all but the first are indented."""
+    shown = indented(clipped(text, _TAIL_CHARACTERS), _MARGIN)
+    return [what + shown[len(_MARGIN) :] if what else shown]

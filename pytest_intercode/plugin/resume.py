@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.text import counted, harmless
+from pytest_intercode.core.text import counted, one_line
 from pytest_intercode.plugin.run import SUITE_TASKS, Run, task_of
 from pytest_intercode.results.format import shown_arguments, to_line
 from pytest_intercode.rollouts.rollout import sandbox_of
@@ -123,12 +123,12 @@ def _grade(report: pytest.TestReport, item: pytest.Item, record: EpisodeRecord) 
     vars(report)["intercode_resumed"] = True
     expected = item.get_closest_marker("xfail")
     if expected is not None:
-        vars(report)["wasxfail"] = str(expected.kwargs.get("reason", ""))
+        vars(report)["wasxfail"] = one_line(str(expected.kwargs.get("reason", "")))
     if record.solved:
         return
     report.outcome = "failed" if expected is None else "skipped"
     why = f": {record.reason}" if record.reason else ""
-    report.longrepr = harmless(
+    report.longrepr = one_line(
         f"{record.outcome}, reward {record.reward:.2f} after {counted(len(record.turns), 'turn')}"
         f"{why} (reused from the resumed run)"
     )

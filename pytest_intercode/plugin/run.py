@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -18,6 +19,7 @@ import pytest
 from pytest_intercode.agents.loader import adapt, load_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task
+from pytest_intercode.core.text import harmless, one_line
 from pytest_intercode.core.turn import Feedback
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.registry import environment_class
@@ -28,6 +30,7 @@ from pytest_intercode.errors import (
     TornResultsWarning,
 )
 from pytest_intercode.plugin.settings import Settings
+from pytest_intercode.plugin.workarounds import escape_live_log
 from pytest_intercode.plugin.xdist import SharedBudget, Workers
 from pytest_intercode.results.comparison import Baseline
 from pytest_intercode.rollouts.rollout import Services, default_environment
@@ -55,6 +58,10 @@ def run_of(config: pytest.Config) -> Run:
     if found is None:
         found = config.stash[_RUN] = Run(config)
         config.pluginmanager.register(found, "intercode-run")
+        if config.getoption("capture", "") == "no":
+            from pytest_intercode.plugin.output import EscapedStreams
+
+            config.pluginmanager.register(EscapedStreams(), "intercode-streams")
     return found
 
 
@@ -257,7 +264,19 @@ class Run:
         with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
             while self.lines:
                 terminal.ensure_newline()
-                terminal.write_line(f"intercode: {self.lines.popleft()}")
+                terminal.write_line(one_line(f"intercode: {self.lines.popleft()}"))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self) -> None:
+        """Escape what is logged live, now that pytest has set that up."""
+        escape_live_log(self.config)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
+        """Escape what a warning says, which may be an agent's words."""
+        said = str(warning_message.message)
+        if harmless(said) != said:
+            warning_message.message = harmless(said)
 
     def pytest_unconfigure(self) -> None:
         """End every sandbox and what the agent holds open, however the run ended."""

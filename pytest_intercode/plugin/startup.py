@@ -14,6 +14,7 @@ import pytest
 
 from pytest_intercode.agents.protocol import AgentFactory
 from pytest_intercode.core.task import ENVIRONMENTS
+from pytest_intercode.core.text import harmless, one_line
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.plugin.collection import BundledFirst, BundledSuites
@@ -87,11 +88,11 @@ class Startup:
             if run.config.option.collectonly:
                 return
             _check(run)
+            _open_reports(run)  # locks the results, so that nothing is added while they are read
             _resume(run)
             _choose_execution(run)
-            _open_reports(run)
         except ConfigurationError as error:
-            raise pytest.UsageError(str(error)) from None
+            raise pytest.UsageError(harmless(str(error))) from None
 
     def pytest_report_header(self) -> list[str]:
         """Say what is run."""
@@ -110,7 +111,7 @@ class Startup:
         resumed = resumed_of(run.config)
         if resumed is not None:
             words.append(f"resuming {resumed.count} episodes of {settings.results}")
-        lines = [f"intercode: {', '.join(words)}, sandbox {run.provider.choice}"]
+        lines = [one_line(f"intercode: {', '.join(words)}, sandbox {run.provider.choice}")]
         dist = getattr(run.config.option, "dist", "no")
         if dist != "no" and self._suites_in_order():
             where = "run in one worker, in order"
@@ -200,8 +201,9 @@ def _resume(run: Run) -> None:
     settings = run.settings
     if settings.resume and settings.results is not None and settings.results.exists():
         # The reporter reports a truncated last line, and mends it; it may be writing by now.
-        resumed = Resumed(run, read_records(settings.results, warn=lambda line: None))
-        run.config.pluginmanager.register(resumed, "intercode-resumed")
+        records = read_records(settings.results, warn=lambda line: None)
+        if records:
+            run.config.pluginmanager.register(Resumed(run, records), "intercode-resumed")
 
 
 def _choose_execution(run: Run) -> None:

@@ -61,7 +61,12 @@ def lent_terminal(config: pytest.Config, action_timeout: float) -> Iterator[Call
         What writes a line to the terminal.
     """
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    with _uncaptured(config), _modes_kept():
+    streams: Any = config.pluginmanager.get_plugin("intercode-streams")
+    with (
+        _uncaptured(config),
+        _modes_kept(),
+        streams.lent() if streams is not None else contextlib.nullcontext(),
+    ):
         if reporter is not None:
             reporter.ensure_newline()
             reporter.flush()

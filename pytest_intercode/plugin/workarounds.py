@@ -3,15 +3,47 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 from collections.abc import Iterator
 
 import pytest
 from _pytest import runner
 
-__all__ = ["log_level_held", "may_be_tried_again", "variables_kept_still"]
+from pytest_intercode.core.text import harmless
+
+__all__ = ["escape_live_log", "log_level_held", "may_be_tried_again", "variables_kept_still"]
 
 _CURRENT_TEST = "_update_current_test_var"
+
+
+def escape_live_log(config: pytest.Config) -> None:
+    """Escape what is logged live (``log_cli``), which pytest prints past its capturing.
+
+    Args:
+        config: pytest's.
+    """
+    plugin = config.pluginmanager.get_plugin("logging-plugin")
+    handler: object = getattr(plugin, "log_cli_handler", None)
+    if isinstance(handler, logging.StreamHandler) and handler.formatter is not None:
+        handler.setFormatter(_Escaping(handler.formatter))
+
+
+class _Escaping(logging.Formatter):
+    """Formats a record as another formatter does, colours included, but for the record's texts."""
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self._formatter = formatter
+
+    def format(self, record: logging.LogRecord) -> str:
+        escaped = copy.copy(record)
+        escaped.msg, escaped.args = harmless(record.getMessage()), None
+        if record.exc_info and not record.exc_text:
+            escaped.exc_text = self._formatter.formatException(record.exc_info)
+        escaped.exc_text = escaped.exc_text and harmless(escaped.exc_text)
+        escaped.stack_info = escaped.stack_info and harmless(escaped.stack_info)
+        return self._formatter.format(escaped)
 
 
 def may_be_tried_again(item: pytest.Item) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_intercode.core.text import aligned, counted, harmless
+from pytest_intercode.core.text import aligned, counted, one_line
 from pytest_intercode.results.comparison import KINDS, Change, Compared, Difference, Run
 from pytest_intercode.results.summary import Summary, summarise
 
@@ -47,7 +47,7 @@ def _run(run: Run) -> str:
     said = [counted(made.tasks, "task"), counted(made.tries, "try", "tries")]
     settings = run.settings()
     said += [f"{name} {settings[name]}" for name in ("agent", "profile") if settings[name]]
-    return harmless(f"{run.path}: {', '.join(said)}")
+    return one_line(f"{run.path}: {', '.join(said)}")
 
 
 # -- the tasks that changed
@@ -70,14 +70,14 @@ def _changes(changes: Sequence[Change], everything: bool) -> list[str]:
             found += ["", f"as before: {len(those)}"]
         else:
             shown = those if everything else those[:_NAMED]
-            named = ", ".join(harmless(str(each.key)) for each in shown)
+            named = ", ".join(one_line(str(each.key)) for each in shown)
             more = f", and {len(those) - len(shown)} more" if len(those) > len(shown) else ""
             found += ["", f"{kind}: {len(those)} ({named}{more})"]
     return found
 
 
 def _task(change: Change) -> list[str]:
-    name = harmless(f"{change.key.env} {change.key}".strip())
+    name = one_line(f"{change.key.env} {change.key}".strip())
     chance = f" (within chance, p {change.p:.2g})" if change.p and change.by_chance else ""
     line = f"  {name}  {change.before} -> {change.after}{chance}"
     if change.difference is None:
@@ -130,7 +130,7 @@ def _one_line(text: str) -> str:
 
 
 def _short(line: str) -> str:
-    line = harmless(line) or "(nothing)"
+    line = one_line(line) or "(nothing)"
     return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 4]} ..."
 
 
@@ -147,7 +147,7 @@ def _tables(compared: Compared) -> list[str]:
         rows.append(
             [
                 group.by,
-                harmless(group.value),
+                group.value,
                 str(was.tasks),
                 _rate(was),
                 _rate(now),

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.text import aligned
+from pytest_intercode.core.text import aligned, markdown_text
 from pytest_intercode.core.usage import UNSPENT
 from pytest_intercode.results.summary import (
     Grouping,
@@ -47,7 +47,7 @@ def markdown(tries: Iterable[EpisodeRecord]) -> list[str]:
     """Return the same table in Markdown, as GitHub shows it in a job's summary."""
     heading, *rows = _rows(list(tries))
     rule = ["---"] * len(_LABELS) + ["---:"] * (len(heading) - len(_LABELS))
-    return [f"| {' | '.join(map(_escaped, row))} |" for row in (heading, rule, *rows)]
+    return [f"| {' | '.join(map(markdown_text, row))} |" for row in (heading, rule, *rows)]
 
 
 def detailed_table(tries: Iterable[EpisodeRecord]) -> list[str]:
@@ -155,7 +155,3 @@ def _range(interval: Interval | None, *, percent: bool = True) -> str:
     if percent:
         return f"{100 * interval.low:.0f}-{100 * interval.high:.0f}%"
     return f"{interval.low:.3f}-{interval.high:.3f}"
-
-
-def _escaped(cell: str) -> str:
-    return cell.replace("|", "\\|")

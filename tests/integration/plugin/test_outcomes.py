@@ -209,7 +209,9 @@ def test_a_loop_sees_the_end_of_its_budget(pytester: pytest.Pytester) -> None:
     )
     result = run(pytester, "eager:eager", "--intercode-max-turns=3")
     assert outcomes() == {"prints": "solved", "writes": "out-of-budget", "both": "out-of-budget"}
-    result.stdout.fnmatch_lines(["refused: the episode is over (budget)*", "submitted too late"])
+    result.stdout.fnmatch_lines(
+        ["    refused: the episode is over (budget)*", "    submitted too late"]
+    )
 
 
 @pytest.mark.usefixtures("pretend", "short_grace")
@@ -411,9 +413,9 @@ def test_the_agents_own_traceback_is_shown(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(
         [
             "*- intercode trajectory -*",
-            '  File "*faults.py", line *, in act',
-            '    raise ValueError("the model said no")',
-            "ValueError: the model said no",
+            '      File "*faults.py", line *, in act',
+            '        raise ValueError("the model said no")',
+            "    ValueError: the model said no",
         ]
     )
     assert "faults.py" in results(Path("r.jsonl"))[0]["detail"]
@@ -723,6 +725,6 @@ def test_what_is_shown_drives_no_terminal(pytester: pytest.Pytester) -> None:
             r"1 thought: \x1b]0;thought\x07",
             r"1 printed: \x1b[[]2Jlog",
             r"1 > \x1b[[]31maction",
-            r"\x1b]52;c;eA==\x07",
+            r"    \x1b]52;c;eA==\x07",
         ]
     )

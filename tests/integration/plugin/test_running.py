@@ -334,7 +334,11 @@ def test_what_the_agent_prints_is_shown_under_its_item(pytester: pytest.Pytester
     result = pytester.runpytest("suite.yaml", "--intercode-agent=talking:talking")
     for name in ("prints", "writes", "both"):
         result.stdout.fnmatch_lines(
-            [f"*_ test_solves[[]{name}[]] _*", "*Captured stdout call*", f"thinking about {name}"]
+            [
+                f"*_ test_solves[[]{name}[]] _*",
+                "*Captured stdout call*",
+                f"    thinking about {name}",
+            ]
         )
 
 
@@ -349,7 +353,12 @@ def test_a_long_trajectory_is_cut(pytester: pytest.Pytester) -> None:
     )
     result = pytester.runpytest("suite.yaml", "--intercode-agent=long:long", "-k", "prints")
     result.stdout.fnmatch_lines(
-        ["[[]3 earlier turns[]]", "4 > echo 3 xxx*", "[[]... * characters ...[]]", "8 > echo 7 x*"]
+        [
+            "[[]3 earlier turns[]]",
+            "4 > echo 3 xxx*",
+            "    [[]... * characters ...[]]",
+            "8 > echo 7 x*",
+        ]
     )
     result.stdout.no_fnmatch_line("3 > *")
 

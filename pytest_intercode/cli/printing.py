@@ -1,0 +1,19 @@
+"""What the commands print: lines for people, escaped, as results and suites are others' words."""
+
+from __future__ import annotations
+
+import sys
+
+from pytest_intercode.core.text import harmless, one_line
+
+__all__ = ["note", "say"]
+
+
+def say(text: str) -> None:
+    """Print a result, of one line or several."""
+    print(harmless(text))
+
+
+def note(line: str) -> None:
+    """Print a line on the standard error: a mistake, a warning, progress."""
+    print(f"pytest-intercode: {one_line(line)}", file=sys.stderr, flush=True)
