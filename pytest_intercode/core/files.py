@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import secrets
 from pathlib import Path
 
 from pytest_intercode.errors import ConfigurationError
 
-__all__ = ["write_file"]
+__all__ = ["locked", "write_file"]
 
 
 def write_file(path: Path, content: str | bytes, *, option: str = "") -> None:
@@ -23,18 +25,41 @@ def write_file(path: Path, content: str | bytes, *, option: str = "") -> None:
         option: the option that named it, for the message.
 
     Raises:
-        ConfigurationError: it cannot be written.
+        ConfigurationError: it cannot be written, or a run writes its results to it.
     """
+    named = f"{option}={path}" if option else f"{path}"
     data = content.encode("utf-8") if isinstance(content, str) else content
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():
             path.write_bytes(data)  # a folder says so itself
             return
+        if _is_in_use(path):
+            raise ConfigurationError(f"{named}: a run writes to this file; name another one")
         _replace(Path(os.path.realpath(path)), data)
     except OSError as error:
-        named = f"{option}={path}" if option else f"{path}"
         raise ConfigurationError(f"{named}: cannot be written: {error.strerror}") from None
+
+
+def locked(file: int) -> bool:
+    """Lock an open file for who opened it; return False if somebody else has it locked.
+
+    The system releases the lock when the file is closed, also when the process is killed. Where a
+    file system knows no locks, nothing is locked.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _is_in_use(path: Path) -> bool:
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return not locked(file.fileno())
+    return False  # there is no such file, or it may not be read
 
 
 def _replace(path: Path, data: bytes) -> None:

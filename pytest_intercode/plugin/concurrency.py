@@ -377,8 +377,7 @@ class ConcurrentExecution:
             if not (record.solved or forgiven) and item in self._running:
                 self._failed.add(item)
         if not again and self._reporter is not None:  # else the record may be superseded
-            with contextlib.suppress(OSError):  # it is tried again when the item is reported
-                self._reporter.write_early(record)
+            self._reporter.write_early(record)
 
     def failed(self, handle: Handle, error: BaseException) -> None:
         """Begin nothing more if all the others would fail as this one did."""

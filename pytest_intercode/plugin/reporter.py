@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ import pytest
 
 from pytest_intercode.core.files import write_file
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.text import counted
-from pytest_intercode.errors import IntercodeError, TornResultsWarning
+from pytest_intercode.core.text import counted, markdown_text, one_line
+from pytest_intercode.errors import ConfigurationError, IntercodeError, TornResultsWarning
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.results.files import ResultsFile
 from pytest_intercode.results.format import from_line, to_line
@@ -49,11 +49,13 @@ class Reporter:
         self._spool = _spool() if settings.html and not settings.results else None
         path = settings.results or self._spool
         self._file = ResultsFile(path, resume=settings.resume) if path else None
-        for line in self._file.repairs if self._file else ():
+        for line in self._file.notes if self._file else ():
             config.issue_config_time_warning(TornResultsWarning(line), stacklevel=2)
+        self._noted = len(self._file.notes) if self._file else 0
         self._episodes: dict[str, EpisodeRecord] = {}
         self._early: set[str] = set()
         self._lock = threading.Lock()
+        self._unwritable = ""  # what another plugin wanted to write
         self._unreported = self._ended = self._reused = 0
 
     def tries(self) -> list[EpisodeRecord]:
@@ -81,8 +83,7 @@ class Reporter:
         """
         line = to_line(record)
         with self._lock:
-            if self._file is not None:
-                self._file.write(line)
+            self._append(line)
             self._early.add(record.node_id)
 
     def take_unreported(self, records: Iterable[EpisodeRecord], ended: int) -> None:
@@ -101,14 +102,49 @@ class Reporter:
         with self._lock:
             if node_id in self._early:
                 self._early.discard(node_id)  # a second try has a record of its own
-            elif self._file is not None:
-                self._file.write(line)
+            else:
+                self._append(line)
+
+    def _append(self, line: str) -> None:
+        """Write a line; end the run if it cannot be written, as its work would be lost."""
+        if self._file is None:
+            return
+        self._file.write(line)
+        if self._file.problem and self._settings.results is not None:
+            for name in ("session", "dsession"):  # the latter is xdist's, and has a word of its own
+                running: Any = self._config.pluginmanager.get_plugin(name)
+                if running is not None and not running.shouldstop:
+                    running.shouldstop = self._problem()
+
+    def _problem(self) -> str:
+        """Say in one line why results cannot be written, and what is safe."""
+        file = self._file
+        assert file is not None
+        reused = self._reused if self._settings.resume else 0
+        safe = 0 if file.lost else file.written + reused
+        are = "is" if file.unwritten == 1 else "are"
+        return one_line(
+            f"--intercode-results={file.path}: cannot be written: {file.problem}; "
+            f"{counted(safe, 'row')} {'is' if safe == 1 else 'are'} safe in it, "
+            f"{counted(file.unwritten, 'episode')} {are} not; mend it, and run what is missing "
+            "with --intercode-resume"
+        )
 
     # -- the end
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None]:
+        """Let a report of pytest's own that cannot be written (JUnit) cost nothing but itself."""
+        try:
+            return (yield)
+        except OSError as error:
+            self._unwritable = f"a report of this run cannot be written: {error}"
+            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the tables, and write what is made of the whole run."""
         self._print_unreported(terminalreporter)
+        self._print_problems(terminalreporter)
         tries = self.tries()
         if not tries:
             return
@@ -126,9 +162,21 @@ class Reporter:
         if self._file is not None and self._settings.results is not None:
             self._write_summary(terminalreporter, tries, self._file.path)
             written = self._file.written + (self._reused if self._settings.resume else 0)
-            terminalreporter.write_line(f"{written} episodes in {self._file.path}")
+            terminalreporter.write_line(one_line(f"{written} episodes in {self._file.path}"))
         self._write_step_summary(terminalreporter, tries)
         self._write_page(terminalreporter)
+
+    def _print_problems(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._unwritable:
+            terminalreporter.write_line(one_line(self._unwritable), red=True)
+        if self._file is None:
+            return
+        if self._file.unwritten:
+            self._file.retry()
+        for line in self._file.notes[self._noted :]:
+            terminalreporter.write_line(one_line(line), yellow=True)
+        if self._file.problem:
+            terminalreporter.write_line(self._problem(), red=True)
 
     def _warn_of_limits_without_effect(
         self, terminalreporter: pytest.TerminalReporter, tries: list[EpisodeRecord]
@@ -170,9 +218,9 @@ class Reporter:
         target = os.environ.get(_STEP_SUMMARY)
         if not target:
             return
-        agent = self._settings.agent or "the agent"
+        agent = markdown_text(self._settings.agent or "the agent")
         gate: Any = self._config.pluginmanager.get_plugin("intercode-gate")
-        said = [f"- {line}" for line in gate.lines()] if gate is not None else []
+        said = [f"- {markdown_text(line)}" for line in gate.lines()] if gate is not None else []
         text = "\n".join([f"### {agent}", "", *markdown(tries), "", *said, ""])
         try:
             with Path(target).open("a", encoding="utf-8") as file:
@@ -196,11 +244,18 @@ class Reporter:
         try:
             write_file(path, json.dumps(found, indent=1) + "\n")
         except IntercodeError as error:
-            terminalreporter.write_line(f"{error}", red=True)
+            terminalreporter.write_line(one_line(str(error)), red=True)
 
     def _write_page(self, terminalreporter: pytest.TerminalReporter) -> None:
         target = self._settings.html
         if target is None or self._file is None:
+            return
+        if self._file.unwritten and self._spool is not None:
+            terminalreporter.write_line(
+                f"--intercode-html={target}: not written, as the episodes that it shows could not "
+                f"be kept in {self._spool.parent}: {self._file.problem}",
+                red=True,
+            )
             return
         from pytest_intercode.page import write
 
@@ -208,9 +263,9 @@ class Reporter:
             title = self._settings.agent or "pytest-intercode"
             write(self._file.path, target, title, option="--intercode-html")
         except (IntercodeError, OSError) as error:
-            terminalreporter.write_line(f"{error}", red=True)
+            terminalreporter.write_line(one_line(str(error)), red=True)
         else:
-            terminalreporter.write_line(f"a page to look at: {target}")
+            terminalreporter.write_line(one_line(f"a page to look at: {target}"))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -228,6 +283,12 @@ class Reporter:
 
 
 def _spool() -> Path:
-    handle, name = tempfile.mkstemp(prefix="pytest-intercode-", suffix=".jsonl")
+    try:
+        handle, name = tempfile.mkstemp(prefix="pytest-intercode-", suffix=".jsonl")
+    except OSError as error:
+        raise ConfigurationError(
+            f"--intercode-html: the episodes cannot be kept in a temporary file: {error.strerror}; "
+            "set TMPDIR, or give --intercode-results"
+        ) from None
     os.close(handle)
     return Path(name)

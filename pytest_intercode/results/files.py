@@ -6,14 +6,19 @@ gzip. Whatever its shape, episodes are read as :class:`EpisodeRecord`.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
+import os
 import re
+import secrets
+import stat
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from pytest_intercode.core.files import locked
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.format import from_row, to_line
@@ -30,8 +35,8 @@ def read_records(path: Path, warn: Callable[[str], None] | None = None) -> list[
 
     Args:
         path: the file; with gzip if its name ends with ``.gz``.
-        warn: called with one line if the last line is truncated, as its run was killed; that line
-            is left out, then. Without it, such a line is an error.
+        warn: called with one line if the last line is truncated, as its run was killed or is
+            writing it; that line is left out, then. Without it, such a line is an error.
 
     Raises:
         ConfigurationError: it cannot be read, or is no results file.
@@ -114,7 +119,8 @@ def _whole_lines(path: Path, data: bytes, warn: Callable[[str], None]) -> bytes:
     if not last.strip() or not lines or _is_json(last):
         return data
     line = whole.count(b"\n") + 1 + bool(end)
-    warn(f"{path}:{line}: the last line is truncated, as its run was killed; it is left out")
+    why = "its run was killed, or is writing it"
+    warn(f"{path}:{line}: the last line is truncated: {why}; it is left out")
     return whole + end
 
 
@@ -209,50 +215,181 @@ def _usual(row: Any) -> Any:
 class ResultsFile:
     """Appends records as episodes end, so that a killed run loses only what was running.
 
+    The file is locked while it is open, by a lock that the system releases when the process is
+    gone, and ends with a whole row at any time. Nothing here raises once it is open: what cannot be
+    written is kept, and written as soon as it can be.
+
     Args:
         path: the file; what is there is replaced.
         resume: keep what is there, but for a truncated last line.
 
     Attributes:
-        path: the file.
+        path: the file; another one beside it, if the file was replaced while it was open.
         written: how many records were written here.
-        repairs: a line for people, if the last line was truncated.
+        notes: lines for people: the last line was truncated, the file was removed meanwhile.
+        problem: why the last record could not be written; empty if it was.
+        lost: the file was removed, and its rows could not be written anew; so far.
 
     Raises:
-        ConfigurationError: the file cannot be written, or what is to be resumed is no results file.
+        ConfigurationError: the file cannot be written, another run writes to it, or what is to be
+            resumed is no results file.
     """
 
     def __init__(self, path: Path, *, resume: bool = False) -> None:
         self.path = path
         self.written = 0
-        self.repairs = _repair(path) if resume and path.exists() else []
+        self.notes: list[str] = []
+        self.problem = ""
+        self.lost = False
+        self._waiting: list[bytes] = []
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: IO[str] = path.open("a" if resume else "w", encoding="utf-8")
+            self._file = self._open(path, os.O_CREAT)
+            # What is no file, as a pipe, has no rows to be kept and no place to go back to.
+            self._regular = stat.S_ISREG(os.fstat(self._file).st_mode)
         except OSError as error:
             raise ConfigurationError(
                 f"--intercode-results={path}: cannot be written: {error.strerror}"
             ) from None
+        try:
+            if resume and self._regular:
+                self.notes += _repair(path, self._file)
+            elif self._regular:
+                os.ftruncate(self._file, 0)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    @property
+    def unwritten(self) -> int:
+        """How many records wait to be written."""
+        return len(self._waiting)
 
     def write(self, line: str) -> None:
-        """Append a record as :func:`to_line` wrote it; it is in the file when this returns."""
-        self._file.write(f"{line}\n")
-        self._file.flush()
-        self.written += 1
+        """Append a record as :func:`to_line` wrote it; see ``problem`` for whether it is there."""
+        self._waiting.append(f"{line}\n".encode())
+        self.retry()
+
+    def retry(self) -> None:
+        """Write what waits; afterwards ``problem`` says why not all of it is written, if so."""
+        try:
+            self.lost = True
+            self._follow()
+            self.lost = False
+            while self._waiting:
+                self._append(self._waiting[0])
+                del self._waiting[0]
+                self.written += 1
+            self.problem = ""
+        except OSError as error:
+            self.problem = error.strerror or str(error)
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the file, and so unlock it."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _open(self, path: Path, flags: int) -> int:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
+        access = os.O_RDWR if path.is_file() or not path.exists() else os.O_WRONLY
+        file = os.open(path, access | os.O_APPEND | os.O_CLOEXEC | flags, 0o666)
+        try:
+            if stat.S_ISREG(os.fstat(file).st_mode) and not locked(file):
+                raise ConfigurationError(
+                    f"--intercode-results={path}: another run writes to this file; name another "
+                    "one, or wait until that run is over"
+                )
+        except BaseException:
+            os.close(file)
+            raise
+        return file
+
+    def _append(self, row: bytes) -> None:
+        """Write a row whole, or leave the file as it was."""
+        end = os.fstat(self._file).st_size
+        left = memoryview(row)
+        try:
+            while left:
+                left = left[os.write(self._file, left) :]
+        except OSError:
+            if self._regular and len(left) < len(row):
+                os.ftruncate(self._file, end)
+            raise
+
+    def _follow(self) -> None:
+        """See that the rows are in a file that has a name; the user may have removed it."""
+        if not self._regular:
+            return
+        ours = os.fstat(self._file)
+        try:
+            if os.path.samestat(self.path.stat(), ours):
+                return
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError:
+            return  # its folder may not be looked into any more, and writing may work
+        moved = ours.st_nlink > 0
+        path = self.path
+        if path.exists():
+            path = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+        try:
+            file = self._open(path, os.O_CREAT | os.O_EXCL)
+        except ConfigurationError as error:
+            raise OSError(errno.EBUSY, str(error)) from None
+        try:
+            _copy(self._file, file)
+        except BaseException:
+            os.close(file)
+            path.unlink(missing_ok=True)
+            raise
+        os.close(self._file)
+        happened = "moved" if moved else "removed"
+        self.notes.append(
+            f"{self.path}: was {happened if path == self.path else 'replaced'} while the run wrote "
+            f"to it; all of its rows are in {path}"
+        )
+        self.path, self._file = path, file
 
 
-def _repair(path: Path) -> list[str]:
-    """Cut a truncated last line off a results file, and end the last whole one; say what was."""
+def _copy(source: int, target: int) -> None:
+    place = 0
+    while piece := os.pread(source, 1024 * 1024, place):
+        place += len(piece)
+        left = memoryview(piece)
+        while left:
+            left = left[os.write(target, left) :]
+
+
+def _repair(path: Path, file: int) -> list[str]:
+    """Cut a truncated last line off a results file, and end the last whole one; say what was.
+
+    Raises:
+        ConfigurationError: it is no results file, or cannot be written.
+    """
     warnings: list[str] = []
     read_records(path, warnings.append)
-    with path.open("rb+") as file:
-        whole, end, last = file.read().rpartition(b"\n")
+    try:
+        size = os.fstat(file).st_size
         if warnings:
-            file.truncate(len(whole) + len(end))
-        elif last:
-            file.write(b"\n")
+            os.ftruncate(file, _end_of_lines(file, size))
+        elif size and os.pread(file, 1, size - 1) != b"\n":
+            os.write(file, b"\n")
+    except OSError as error:
+        raise ConfigurationError(
+            f"--intercode-results={path}: cannot be written: {error.strerror}"
+        ) from None
     return warnings
+
+
+def _end_of_lines(file: int, size: int) -> int:
+    """Return where the last line end of a file is."""
+    while size:
+        begin = max(0, size - 1024 * 1024)
+        at = os.pread(file, size - begin, begin).rfind(b"\n")
+        if at >= 0:
+            return begin + at + 1
+        size = begin
+    return 0

@@ -69,8 +69,8 @@ def test_what_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         "1 row superseded by a later or graded try",
     ]
     assert told.err.splitlines() == [
-        "pytest-intercode: warning: two.jsonl:4: the last line is truncated, as its run was "
-        "killed; it is left out",
+        "pytest-intercode: warning: two.jsonl:4: the last line is truncated: its run was "
+        "killed, or is writing it; it is left out",
         "pytest-intercode: warning: these are not shards of one run: profile strict in one.jsonl, "
         "paper in two.jsonl",
     ]
