@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
 from pytest_intercode.core.reward import Reward
@@ -70,17 +71,41 @@ def resolve_cd(directory: str, action: str) -> str:
     return "/" + "/".join(parts)
 
 
+# The engine's exec ends when everybody has let go of its output, background jobs included. Who
+# waits for that has its own name before the process begins: processes are listed.
+_WAITING = (
+    "exec {out}> >(exec cat); "
+    "for ((n = 0; n < 2000; n++)); do "
+    "read -r name 2>/dev/null </proc/$!/comm && [[ $name != cat ]] || break; done; "
+    "{ (%s) >&$out 2>&1 {out}>&-; } 2>/dev/null; "  # no word of the shell's own on how it ended
+    "status=$?; exec {out}>&-; wait $!; (exit $status)"
+)
+
+
 def run_words(
-    sandbox: Sandbox, words: list[str] | None, directory: str, timeout: float
+    sandbox: Sandbox,
+    words: list[str] | None,
+    directory: str,
+    timeout: float,
+    variables: Mapping[str, str] | None = None,
 ) -> tuple[str, int | None]:
-    """Run a process with the environment of ``docker exec``; return its output and its status."""
+    """Run a process with the environment of ``docker exec``; return its output and its status.
+
+    Args:
+        sandbox: where it runs.
+        words: its words; None for an action that does not split.
+        directory: where it starts.
+        timeout: seconds until it is killed.
+        variables: what the image adds to the environment.
+    """
     if words is None:
         return MALFORMED, None
-    # The engine's exec ends when everybody has let go of its output, background jobs included.
-    command = (
-        f'(cd -- {shlex.quote(directory)} && exec env -i PATH="$PATH" HOSTNAME="$HOSTNAME" '
-        f"HOME=/root {shlex.join(words)}) 2>&1 | cat; (exit ${{PIPESTATUS[0]}})"
+    added = [f"{name}={value}" for name, value in (variables or {}).items()]
+    process = (
+        f'cd -- {shlex.quote(directory)} && exec env -i PATH="$PATH" HOSTNAME="$HOSTNAME" '
+        f"HOME=/root {shlex.join([*added, *words])}"
     )
+    command = _WAITING % process
     execution: Execution = sandbox.run(command, timeout)
     if execution.ended != "itself":
         return TIMED_OUT, None
@@ -102,6 +127,10 @@ class PaperShell(PaperEnvironment, ShellEnvironment):
     def _split(self, action: str) -> list[str] | None:
         """Return the words of the process that an action becomes; None if it is malformed."""
 
+    def _variables(self) -> dict[str, str]:
+        """Return what InterCode's image adds to the environment of processes."""
+        return {}
+
     def execute(self, action: str) -> Observation:
         """Run the action as a process of its own, in the directory that ``cd`` led to."""
         target = None
@@ -110,7 +139,9 @@ class PaperShell(PaperEnvironment, ShellEnvironment):
             target, directory = resolve_cd(self._directory, action), "/"
             action = f"cd {target}"
         words = self._split(action)
-        text, status = run_words(self.sandbox, words, directory, self.action_timeout)
+        text, status = run_words(
+            self.sandbox, words, directory, self.action_timeout, self._variables()
+        )
         if target is not None and status == 0:
             self._directory = target
         self._observation = text

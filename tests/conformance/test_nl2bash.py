@@ -18,20 +18,17 @@ from typing import Any
 import pytest
 
 from pytest_intercode.results.files import read_results
-from tests.support.thinning import ALL, thinned
+from tests.support.thinning import ALL, every, thinned
 
 PARTS = (1, 2, 3, 4)
 STRICT, PAPER = ("oracle", "idle"), ("gpt-4", "gold", "noop")
-# Some parts; of strict's golds one task in so many, and of the paper profile the first few, as
-# rewards depend on what was played before. All of it takes minutes, most of them waiting.
-PARTS_OF = {"oracle": PARTS, "idle": (4,), "gpt-4": (3,), "gold": (2,), "noop": ()}
-EVERY = {1: 20, 2: 20, 3: 20, 4: 9}
-FIRST = {"gpt-4": 6, "gold": 6, "idle": 9}
 SIZES = {1: 60, 2: 53, 3: 60, 4: 27}
-if ALL:
-    PARTS_OF = dict.fromkeys(PARTS_OF, PARTS)
-    EVERY = dict.fromkeys(PARTS, 1)
-    FIRST = {}
+# One task in so many of strict, and the first few of the paper profile, whose rewards depend on
+# what was played before. All of it takes minutes, most of them waiting.
+EVERY = every(20)
+FIRST = {} if ALL else {("gpt-4", 3): 6, ("gold", 2): 6}
+ALL_PARTS = 0
+PLAYED = [(kind, part) for kind in PAPER for part in PARTS if ALL or (kind, part) in FIRST]
 
 NOOP = "def run(task, env):\n    env.step('true')\n"
 
@@ -44,7 +41,7 @@ def run(folder: Path, data: Path, part: int, *options: str) -> Rows:
     (folder / "noop.py").write_text(NOOP)
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "-p", "no:cacheprovider"),
-        f"--intercode-dataset=nl2bash-fs{part}",
+        f"--intercode-dataset=nl2bash{f'-fs{part}' if part else ''}",
         f"--intercode-data={data}",
         f"--intercode-results={results}",
         *options,
@@ -78,17 +75,14 @@ def runs(
             options += ["--intercode-profile=paper", "--intercode-feedback=reward"]
             options += ["--intercode-network"]
         folder = tmp_path_factory.mktemp(f"{kind}{part}")
-        if kind in STRICT:  # in paper, what was played before decides about files' times
-            options += ["--intercode-concurrency=3"]
-        if kind == "oracle":
-            options += thinned(folder, EVERY[part])
-        if kind in FIRST:
-            options += [f"--intercode-limit={FIRST[kind]}"]
+        if kind in STRICT:
+            options += ["--intercode-concurrency=3", *thinned(folder, EVERY)]
+        elif (kind, part) in FIRST:
+            options += [f"--intercode-limit={FIRST[kind, part]}"]
         return job, run(folder, data, part, *options)
 
-    beside = [(kind, part) for kind in (*STRICT, *PAPER) for part in PARTS_OF[kind]]
-    last = [(kind, part) for kind, part in beside if kind in PAPER and part == 2]
-    beside = [job for job in beside if job not in last]
+    beside = [(kind, ALL_PARTS) for kind in STRICT] + [job for job in PLAYED if job[1] != 2]
+    last = [job for job in PLAYED if job[1] == 2]
     tmp_path_factory.getbasetemp()  # made now, by one thread
     with ThreadPoolExecutor(2) as pool:
         done = list(pool.map(run_one, sorted(beside, key=lambda job: job != ("gpt-4", 1))))
@@ -122,8 +116,6 @@ class Agreement:
     def add(self, ours: dict[str, dict[str, Any]], theirs: Iterable[dict[str, Any]]) -> None:
         for row in theirs:
             name = f"fs{row['fs']}-{row['task_id']:05d}"
-            if not ALL and f"nl2bash-{name}" not in ours:
-                continue
             history = ours[f"nl2bash-{name}"]["turn_history"]
             expected = [(step["action"], step.get("reward", 0.0)) for step in row["steps"]]
             rewards = [float(reward) for reward in history["rewards"]]
@@ -151,11 +143,9 @@ class Agreement:
 
 def test_strict_oracle(runs: Runs) -> None:
     """Gold reaches 1.0 on all tasks but those that are not the same twice."""
-    ids = {
-        f"nl2bash-fs{part}-{n:05d}" for part in PARTS for n in range(0, SIZES[part], EVERY[part])
-    }
-    rows = {name: row for part in PARTS for name, row in runs["oracle", part].items()}
-    assert rows.keys() <= ids
+    ids = [f"nl2bash-fs{part}-{n:05d}" for part in PARTS for n in range(SIZES[part])][::EVERY]
+    rows = runs["oracle", ALL_PARTS]
+    assert rows.keys() <= set(ids)
     assert len(rows) >= len(ids) - 4
     # A gold that did not end in time has no row.
     unsolved = {name for name in ids if rows.get(name, {}).get("outcome") != "solved"}
@@ -167,25 +157,26 @@ def test_strict_oracle(runs: Runs) -> None:
 
 def test_strict_noop(runs: Runs) -> None:
     """Doing nothing earns nothing where gold prints or changes something."""
-    for part in PARTS_OF["idle"]:
-        # A gold that never ends has no grade.
-        assert len(runs["idle", part]) >= FIRST.get("idle", SIZES[part]) - 1
-        for row in runs["idle", part].values():
-            gold = row["end_state"].get("gold", {})
-            if gold.get("output") or gold.get("touched"):
-                assert row["reward"] == 0.0, row["task_id"]
+    rows = runs["idle", ALL_PARTS]
+    assert len(rows) >= sum(SIZES.values()) // EVERY - 4  # a gold that never ends has no grade
+    for row in rows.values():
+        gold = row["end_state"].get("gold", {})
+        if gold.get("output") or gold.get("touched"):
+            assert row["reward"] == 0.0, row["task_id"]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in PAPER if PARTS_OF[kind]])
+@pytest.mark.parametrize("kind", sorted({kind for kind, _ in PLAYED}))
 def test_paper(kind: str, runs: Runs, reference: Path) -> None:
     """Rewards after every step, and success, are those of InterCode's own code."""
     agreement = Agreement()
-    for part in PARTS_OF[kind]:
+    parts = [part for each, part in PLAYED if each == kind]
+    for part in parts:
         file = reference / "exact" / f"bash_fs{part}_{kind}.jsonl.gz"
         with gzip.open(file, "rt", encoding="utf-8") as lines:
-            agreement.add(runs[kind, part], map(json.loads, lines))
+            theirs = [json.loads(line) for line in lines]
+        agreement.add(runs[kind, part], theirs[: FIRST.get((kind, part))])
     print(agreement)
-    assert agreement.episodes == sum(FIRST.get(kind, SIZES[part]) for part in PARTS_OF[kind])
+    assert agreement.episodes == sum(FIRST.get((kind, part), SIZES[part]) for part in parts)
     assert agreement.different.keys() <= READ_THE_MOMENT, str(agreement)
     if ALL:
         assert agreement.equal_steps >= 0.98 * agreement.steps, str(agreement)

@@ -11,6 +11,7 @@ killed.
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +19,7 @@ from typing import Any
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import ImageSource, Task
-from pytest_intercode.core.turn import Profile
+from pytest_intercode.core.turn import Profile, StepResult
 from pytest_intercode.environments.bash.repository import (
     Repositories,
     make_repository,
@@ -41,6 +42,8 @@ from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = ["PaperBashEnvironment", "split_action"]
 
+# InterCode's images name what made their files in the environment, too.
+_SCRIPT = re.compile(r"/(setup_nl2b_fs_(\d+)\.sh)")
 _GRADING = 60.0  # seconds for git, and again for md5sum
 _GOLD_TIMEOUT = 60.0  # InterCode's gold has no limit
 _OUTPUT = 16 * 1024**2  # bytes of an output that are compared; InterCode's has no limit
@@ -76,6 +79,14 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
 
     def _split(self, action: str) -> list[str] | None:
         return split_action(action)
+
+    def _variables(self) -> dict[str, str]:
+        scripts = filter(None, map(_SCRIPT.fullmatch, self.current_task.files))
+        return {
+            name: value
+            for found in scripts
+            for name, value in (("script", found[1]), ("file_system_version", found[2]))
+        }
 
     def submission(self, action: str) -> str | None:
         """Take every action that begins with ``submit`` for a bare submission."""
@@ -114,7 +125,7 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
             # look at either do something else from the second time on.
             reset(gold)
         words = self._split(";".join(self.current_task.gold))
-        text, _ = run_words(gold, words, "/", _GOLD_TIMEOUT)
+        text, _ = run_words(gold, words, "/", _GOLD_TIMEOUT, self._variables())
         with self._gold_at_fault():
             theirs = status(gold, _GRADING)
         try:
@@ -131,6 +142,12 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         self._ungradable = ""
         self._graded = PaperState(self._observation, mine, sums), gold_state
         return bash_paper_reward(*self._graded)
+
+    def _submit(self, action: str, answer: str | None) -> StepResult:
+        """Grade anew, be the state graded already: gold may do something else by now."""
+        if not self._ungradable:
+            self._latest = None
+        return super()._submit(action, answer)
 
     @contextlib.contextmanager
     def _gold_at_fault(self) -> Iterator[None]:
@@ -151,14 +168,22 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
     def stop(self) -> None:
         """Note what InterCode's next reset would leave, and end both sandboxes."""
         golds, self._golds = self._golds, None
-        if self._sandbox and self.task:
-            if not self._ungradable:  # git does not answer there
-                with contextlib.suppress(IntercodeError):
-                    self._repositories.note(self._sandbox, self.task, "agent")
-            if golds:
-                with contextlib.suppress(IntercodeError):
-                    self._repositories.note(golds, self.task, "gold")
+        if self._sandbox and self.task and not self._cancelled:
+            mine = None if self._ungradable else self._sandbox  # git does not answer there
+            with contextlib.suppress(IntercodeError):
+                self._note(mine, golds, self.task)
         super().stop()
+
+    def _note(self, mine: Sandbox | None, golds: Sandbox | None, task: Task) -> None:
+        """Note both sides at the same time."""
+        note, graded = self._repositories.note, self._graded is not None
+        other = golds and self.provider.background(lambda: note(golds, task, "gold", graded=graded))
+        try:
+            if mine:
+                note(mine, task, "agent", graded=graded)
+        finally:
+            if other:
+                other.result()
 
     def end_state(self) -> dict[str, Any]:
         """Return both end states as builtins."""

@@ -12,7 +12,7 @@ import shlex
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from pytest_intercode.core.task import Task
@@ -29,19 +29,17 @@ Its files are older than what a reset brings back, and not as old as what tasks 
 
 _IGNORED = "bin boot dev etc home lib media opt proc root run sbin srv sys usr var .dockerenv"
 _RESET = "git reset -q --hard && git clean -q -f -d"
-# A reset writes every file anew whose state is not the one that git knows, be it the same content.
-_KNOW = "git update-index -q --refresh"
-_FILES = "git ls-files -z; git ls-tree -r -d -z --name-only HEAD; printf '.\\0'"
+_UNKNOWN = " -o ".join(f"-name {name}" for name in (*_IGNORED.split(), ".git"))
+_FIND = f"find . \\( {_UNKNOWN} \\) -prune -o"
 # A file that was read has a time of access after that of its change, or reading it sets a new one.
 _MAKE = (
     f"cd / && printf '%s\\n' {_IGNORED} >.gitignore && touch -d @{{time}} .gitignore && "
     "printf '[user]\\n\\tname = sandbox\\n\\temail = sandbox@localhost\\n' >/root/.gitconfig && "
     "export HOME=/root && git init -q 2>/dev/null && git add -A && git commit -q -m start && "
-    f"{{{{ {_FILES}; }}}} | xargs -0r touch -h -a -d @{{read}} -- && {_KNOW} && "
-    f"{_RESET}"
+    f"{_FIND} -exec touch -h -a -d @{{read}} -- {{{{}}}} + && git clean -q -f -d"
 )
-_LIST = f"{{ {_FILES}; }} | xargs -0r stat --printf '%f %u:%g %.9Y %n\\0'"
-_STATE = re.compile(r"([0-9a-f]{4}) (\d+:\d+) (-?\d+\.\d{9}) ([^\0]+)\0")
+_LIST = f"{_FIND} -printf '%y%m %U:%G %T@ %p\\0'"
+_STATE = re.compile(r"([fdl])([0-7]+) (\d+:\d+) (-?\d+\.\d+) (\.[^\0]*)\0")
 _TIMEOUT = 60.0
 _END_TIMEOUT = 10.0  # of an episode that is over
 
@@ -52,12 +50,14 @@ class _State(NamedTuple):
     """What a reset may leave of a file or directory besides its content.
 
     Attributes:
-        mode: type and permissions.
+        kind: ``f`` file, ``d`` directory, ``l`` link.
+        mode: permissions, in octal digits.
         owner: user and group, as ``0:0``.
         time: of the last change, in seconds since the epoch, to the nanosecond.
     """
 
-    mode: int
+    kind: str
+    mode: str
     owner: str
     time: str
 
@@ -66,7 +66,7 @@ States: TypeAlias = dict[str, _State]
 
 
 def make_repository(sandbox: Sandbox, built: int) -> str:
-    """Make the root directory a git repository with all of its files, and reset it.
+    """Make the root directory a git repository with all of its files, and clean it.
 
     Args:
         sandbox: a sandbox with the task's files.
@@ -116,14 +116,22 @@ class Repositories:
         with self._lock:
             left = dict(self._left[_file_system(task), side])
         if left:
-            command = _restoring(_states(sandbox, _TIMEOUT), left)
+            command = _restoring(_states(sandbox, _LIST, _TIMEOUT), left)
             if command:
-                sandbox.admin(f"cd / && {{ {command}; {_KNOW}; }}", _TIMEOUT)
+                sandbox.admin(f"cd / && {{ {command}; }}", _TIMEOUT)
 
-    def note(self, sandbox: Sandbox, task: Task, side: Side) -> None:
-        """Reset a sandbox whose episode is over, and remember what that leaves."""
-        sandbox.admin(f"cd / && {_RESET}", _END_TIMEOUT)
-        states = _states(sandbox, _END_TIMEOUT)
+    def note(self, sandbox: Sandbox, task: Task, side: Side, *, graded: bool) -> None:
+        """Reset a sandbox whose episode is over, and remember what that leaves.
+
+        Args:
+            sandbox: the sandbox.
+            task: the task.
+            side: whose sandbox it is.
+            graded: whether git has looked at the files since they were made ready. A reset writes
+                anew what it has not looked at, be it the same content.
+        """
+        look = "" if graded else "git status --short >&2; "
+        states = _states(sandbox, f"{look}{_RESET} >&2; {_LIST}", _END_TIMEOUT)
         with self._lock:
             self._left[_file_system(task), side].update(states)
 
@@ -133,45 +141,26 @@ def _file_system(task: Task) -> Hashable:
     return task.dataset, task.image, task.archive, tuple(sorted(task.files)), task.setup
 
 
-def _states(sandbox: Sandbox, timeout: float) -> States:
-    _, output = sandbox.admin(f"cd / && {_LIST} 2>/dev/null", timeout)
+def _states(sandbox: Sandbox, command: str, timeout: float) -> States:
+    _, output = sandbox.admin(f"cd / && {{ {command}; }} 2>/dev/null", timeout)
     found = _STATE.findall(output.decode("utf-8", "surrogateescape"))
-    return {path: _State(int(mode, 16), owner, when) for mode, owner, when, path in found}
+    return {path: _State(*state) for *state, path in found}
 
 
 def _restoring(present: Mapping[str, _State], left: Mapping[str, _State]) -> str:
     """Return the command that turns what is present into what was left; empty if they are equal.
 
-    Only what is present and of the same type is touched: an episode may have left anything.
+    Only what is present and of the same kind is touched: an episode may have left anything.
     """
-    pairs = [
-        (path, state, left[path])
-        for path, state in present.items()
-        if path in left and left[path] != state and left[path].mode >> 12 == state.mode >> 12
-    ]
-    link = 0o12
-    return "; ".join(
-        [
-            *_grouped(
-                "chown -h", (p for p in pairs if p[1].owner != p[2].owner), lambda s: s.owner
-            ),
-            *_grouped(
-                "chmod",
-                (p for p in pairs if p[1].mode != p[2].mode and p[1].mode >> 12 != link),
-                lambda s: f"{s.mode & 0o7777:04o}",
-            ),
-            *_grouped(
-                "touch -h -d", (p for p in pairs if p[1].time != p[2].time), lambda s: f"@{s.time}"
-            ),
-        ]
-    )
-
-
-def _grouped(
-    program: str, pairs: Iterable[tuple[str, _State, _State]], value: Callable[[_State], str]
-) -> list[str]:
-    """Return one command for all paths that get the same value."""
-    paths: dict[str, list[str]] = defaultdict(list)
-    for path, _, state in pairs:
-        paths[value(state)].append(shlex.quote(path))
-    return [f"{program} {each} -- {' '.join(names)}" for each, names in paths.items()]
+    changes: dict[str, list[str]] = defaultdict(list)
+    for path, state in present.items():
+        then = left.get(path, state)
+        if then.kind != state.kind:
+            continue
+        if then.owner != state.owner:
+            changes[f"chown -h {then.owner}"].append(path)
+        if then.mode != state.mode and then.kind != "l":
+            changes[f"chmod {then.mode}"].append(path)
+        if then.time != state.time:
+            changes[f"touch -h -d @{then.time}"].append(path)
+    return "; ".join(f"{change} -- {shlex.join(paths)}" for change, paths in changes.items())
