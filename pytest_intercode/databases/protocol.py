@@ -77,11 +77,14 @@ class State:
             indexes, routines and keys, with their definitions in a form that does not depend on
             how they were typed.
         uncommitted: a transaction was open, whose work is not in it.
+        unreadable: why nothing of it could be read, in the time and the room that there is for it;
+            empty if it could.
     """
 
     tables: Mapping[str, Table] = field(default_factory=dict)
     others: Mapping[str, str] = field(default_factory=dict)
     uncommitted: bool = False
+    unreadable: str = ""
 
 
 class Session(Protocol):
@@ -101,13 +104,19 @@ class Session(Protocol):
         """
 
     def state(self) -> State:
-        """Return the committed state of the whole database; works after ``interrupt`` too."""
+        """Return the committed state of the whole database; works after ``interrupt`` too.
+
+        It takes at most half a minute, and :meth:`abandon` ends it.
+        """
 
     def interrupt(self) -> None:
         """End the running statement from another thread; later ones are not run.
 
         They are answered as ``cancelled``.
         """
+
+    def abandon(self) -> None:
+        """End what is being read from another thread; the session can only be closed then."""
 
     def close(self) -> None:
         """End the session; may be called twice, never raises."""

@@ -14,7 +14,17 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
-__all__ = ["Dialect", "Statement", "Token", "is_word", "normalised", "scan", "split", "unquoted"]
+__all__ = [
+    "Definitions",
+    "Dialect",
+    "Statement",
+    "Token",
+    "is_word",
+    "normalised",
+    "scan",
+    "split",
+    "unquoted",
+]
 
 Dialect: TypeAlias = Literal["sqlite", "mysql"]
 Kind: TypeAlias = Literal["word", "name", "string", "number", "mark", "conditional", "space"]
@@ -98,6 +108,30 @@ def normalised(tokens: Iterable[Token]) -> str:
         text = unquoted(token.text) if token.kind == "name" else token.text
         written.append(text.upper() if token.kind in ("word", "name") else text)
     return " ".join(written)
+
+
+class Definitions:
+    """Writes definitions in one form, as far as that is done in a second or two.
+
+    Args:
+        dialect: what they are written in.
+
+    Attributes:
+        left: characters that are still written; below 0 when there were more.
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.left = 2 * 1024**2
+        self._dialect = dialect
+
+    def tokens(self, sql: str) -> list[Token]:
+        """Return the tokens of a definition; none where there are too many definitions."""
+        self.left -= len(sql)
+        return list(scan(sql, self._dialect)) if self.left >= 0 else []
+
+    def normalised(self, sql: str) -> str:
+        """Return a definition in one form."""
+        return normalised(self.tokens(sql))
 
 
 def scan(text: str, dialect: Dialect) -> Iterator[Token]:

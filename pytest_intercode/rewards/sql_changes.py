@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 MOST_ROWS = 100_000
-"""Rows of one table that may be different; more are not looked at one by one."""
+"""Rows of all tables that may be different; more are not looked at one by one."""
 
 _MOST_BELOW_ONE = 0.99
 _KEPT_SIZE = 256 * 1024
@@ -49,11 +49,13 @@ class Changes:
         added: facts that are true now and were not, and how often.
         removed: facts that were true and are no more.
         uncommitted: a transaction was left open, whose work does not count.
+        unreadable: why the end state could not be read; empty if it could.
     """
 
     added: Mapping[str, int] = field(default_factory=dict)
     removed: Mapping[str, int] = field(default_factory=dict)
     uncommitted: bool = False
+    unreadable: str = ""
 
     @property
     def too_many(self) -> bool:
@@ -66,11 +68,14 @@ def changes_between(before: State, after: State) -> Changes:
     """Return what is different in two states of a database."""
     old = Counter(f"{name} {text}".strip() for name, text in before.others.items())
     new = Counter(f"{name} {text}".strip() for name, text in after.others.items())
-    for name in before.tables.keys() | after.tables.keys():
+    left = MOST_ROWS
+    for name in sorted(before.tables.keys() | after.tables.keys()):
         removed, added = _different(before.tables.get(name), after.tables.get(name))
-        old += _facts(name, before.tables.get(name), removed)
-        new += _facts(name, after.tables.get(name), added)
-    return Changes(new - old, old - new, after.uncommitted)
+        old.update(_facts(name, before.tables.get(name), removed, left))
+        new.update(_facts(name, after.tables.get(name), added, left))
+        left = max(0, left - max(len(removed), len(added)))
+    unreadable = before.unreadable or after.unreadable
+    return Changes(new - old, old - new, after.uncommitted, unreadable)
 
 
 def _different(before: Table | None, after: Table | None) -> tuple[Counter[_Row], Counter[_Row]]:
@@ -82,7 +87,7 @@ def _different(before: Table | None, after: Table | None) -> tuple[Counter[_Row]
     return old - new, new - old
 
 
-def _facts(name: str, table: Table | None, rows: Counter[_Row]) -> Counter[str]:
+def _facts(name: str, table: Table | None, rows: Counter[_Row], most: int) -> Counter[str]:
     """Return a table's columns, and those of its rows that count, as facts."""
     facts: Counter[str] = Counter()
     if table is None:
@@ -93,7 +98,7 @@ def _facts(name: str, table: Table | None, rows: Counter[_Row]) -> Counter[str]:
     facts[f"columns of {called}: {json.dumps([columns[at] for at in order])}"] += 1
     if table.truncated:
         facts[f"more rows of {called}"] += 1
-    if len(rows) > MOST_ROWS:
+    if len(rows) > most:
         facts[f"too many rows of {called}"] += sum(rows.values())
         return facts
     for row, count in rows.items():
@@ -104,6 +109,9 @@ def _facts(name: str, table: Table | None, rows: Counter[_Row]) -> Counter[str]:
 
 def sql_changes_reward(agent: Changes, gold: Changes) -> Reward:
     """Return the strict reward of an end state, with its part ``changes``."""
+    if agent.unreadable:
+        said = f"what was left of the database cannot be graded: {agent.unreadable}"
+        return Reward(0.0, {"changes": 0.0}, said)
     shared = _count(agent, gold, both=True)
     union = _count(agent, gold, both=False)
     if union and shared == union:
@@ -143,6 +151,7 @@ def changes_state(agent: Changes, gold: Changes) -> dict[str, Any]:
             "added": written(side.added),
             "removed": written(side.removed),
             "uncommitted": side.uncommitted,
+            **({"unreadable": side.unreadable} if side.unreadable else {}),
         }
         for name, side in (("agent", agent), ("gold", gold))
     }

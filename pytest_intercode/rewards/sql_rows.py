@@ -25,6 +25,7 @@ _WHOLE = Context(prec=15)  # what is whole to this many digits is whole
 _NEAR = Context(prec=12)  # the noise of sums of floats is below this
 _DIGITS = Context(prec=9, rounding=ROUND_HALF_UP)
 _MOST_STEPS = 2000  # of the search for columns; only columns that are almost equal need many
+_MOST_CELLS = 30_000_000  # that it looks at, in some seconds
 _LONG = 64  # bytes, above which a digest stands for them
 
 
@@ -115,10 +116,10 @@ def column_orders(
     accepted = [Counter(column) for column in theirs]
     fitting = [[at for at in range(width) if _within(counted[at], each)] for each in accepted]
     places = sorted(range(width), key=lambda place: len(fitting[place]))
-    steps = 0
+    steps = cells = 0
 
     def search(depth: int, chosen: dict[int, int]) -> Iterator[tuple[int, ...]]:
-        nonlocal steps
+        nonlocal steps, cells
         if depth == width:
             yield tuple(chosen[place] for place in range(width))
             return
@@ -128,7 +129,8 @@ def column_orders(
             if at in chosen.values() or mine[at] in tried:
                 continue
             steps += 1
-            if steps > _MOST_STEPS:
+            cells += (depth + 1) * (len(rows) + len(universe))
+            if steps > _MOST_STEPS or (steps > width and cells > _MOST_CELLS):
                 return
             tried.append(mine[at])
             extended = {**chosen, place: at}

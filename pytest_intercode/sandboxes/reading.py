@@ -35,7 +35,7 @@ class GradingLimits:
         seconds: wall time.
     """
 
-    entries: int = 200_000
+    entries: int = 100_000
     names: int = 32 * 1024**2
     content: int = 4 * 1024**3
     seconds: float = 30.0

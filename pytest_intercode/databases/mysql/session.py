@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_intercode.databases.mysql.server import MySqlServer
-from pytest_intercode.databases.mysql.state import read_state
+from pytest_intercode.databases.mysql.state import TooMuch, read_state
 from pytest_intercode.databases.mysql.wire import Watch
 from pytest_intercode.databases.protocol import Answer, Cell, ResultSet, State
 from pytest_intercode.errors import SandboxError, TaskError
@@ -66,6 +66,8 @@ class MySqlSession:
         self._closed = False
         self._holds = False  # variables, a transaction, another database: what a loss would take
         self._watch = Watch(self._kill)
+        self._abandoned = False
+        self._reading: Watch | None = None  # of the state that is being read
         self._server, self._account = find(None)
         try:
             self._connect()
@@ -241,8 +243,13 @@ class MySqlSession:
                     self._account,
                     self._database,
                     uncommitted=bool(status & _IN_TRANSACTION),
+                    begun=self._begin_reading,
                 )
+            except TooMuch as why:  # the server is the session's own, and so is what it does
+                return State(unreadable=str(why))
             except (MySQLError, OSError) as error:
+                if attempt == 2 and error.args[:1] == (_LOCKED,):
+                    return State(unreadable="it is locked")
                 if attempt == 2:
                     raise SandboxError(f"the state cannot be read: {error}") from None
                 locked = error.args[:1] == (_LOCKED,)
@@ -251,6 +258,19 @@ class MySqlSession:
             else:
                 self._revive()
         raise AssertionError
+
+    def _begin_reading(self, watch: Watch) -> None:
+        self._reading = watch
+        if self._abandoned:
+            watch.cancel()
+
+    def abandon(self) -> None:
+        """End what is being read from another thread."""
+        self._abandoned = True
+        reading = self._reading
+        if reading is not None:
+            reading.cancel()
+        self.interrupt()
 
     def _unlock(self, connection: Connection[Any]) -> None:
         """Give up the session's table locks; what it has not committed stays uncommitted."""

@@ -8,43 +8,79 @@ agent's.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.databases.mysql.wire import Watch, failures
 from pytest_intercode.databases.protocol import Cell, State, Table
-from pytest_intercode.databases.scan import normalised, scan
+from pytest_intercode.databases.scan import Definitions
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
 
     from pytest_intercode.databases.mysql.server import MySqlServer
 
-__all__ = ["read_state"]
+__all__ = ["TooMuch", "read_state"]
 
 _SECONDS = 30.0
 _VIEW_SECONDS = 5.0
 _MOST_ROWS = 200_000
 _MOST_BYTES = 64 * 1024**2
+_ALL_ROWS = 1_000_000  # of all tables and views
+_ALL_BYTES = 256 * 1024**2
 _WIRE = 1024**3
 
 _Facts = list[dict[str, Any]]
 
 
-def read_state(server: MySqlServer, account: str, database: str, *, uncommitted: bool) -> State:
+class TooMuch(Exception):
+    """A database takes more time or room than there is for it; the message says which."""
+
+
+def read_state(
+    server: MySqlServer,
+    account: str,
+    database: str,
+    *,
+    uncommitted: bool,
+    begun: Callable[[Watch], None],
+) -> State:
     """Return the committed state of a database, which the session of an account has used.
 
+    Args:
+        server: the server.
+        account: the session's account.
+        database: the database.
+        uncommitted: the session has a transaction open.
+        begun: is given what ends the reading from another thread.
+
     Raises:
+        TooMuch: there is more than is read.
         OSError, pymysql.err.MySQLError: it cannot be read.
     """
-    watch = Watch(lambda _: None)
+    number = 0
+    watch = Watch(lambda what: server.kill(number, what))
     root = server.connect("root", None, watch)
     try:
+        number = int(root.thread_id())  # type: ignore[no-untyped-call]
+        begun(watch)
         watch.begin(_SECONDS, _WIRE)
         with root.cursor() as cursor:
             cursor.execute("SET SESSION lock_wait_timeout = 1")
-        return _Reader(server, account, database, root).state(uncommitted)
+        reader = _Reader(server, account, database, root, lambda: watch.cancelled)
+        return reader.state(uncommitted)
+    except failures() as error:
+        if watch.reason == "timeout":
+            raise TooMuch(f"reading it takes more than {_SECONDS:g} s") from error
+        if watch.reason:
+            raise TooMuch("the reading was ended") from error
+        if watch.flooded:
+            raise TooMuch(f"it holds more than {_WIRE} bytes") from error
+        raise
+    except (ValueError, LookupError) as error:  # as a character set that is none of Unicode's
+        raise TooMuch(f"what it holds cannot be decoded: {error}") from error
     finally:
         watch.end()
         root.close()
@@ -52,12 +88,30 @@ def read_state(server: MySqlServer, account: str, database: str, *, uncommitted:
 
 class _Reader:
     def __init__(
-        self, server: MySqlServer, account: str, database: str, root: Connection[Any]
+        self,
+        server: MySqlServer,
+        account: str,
+        database: str,
+        root: Connection[Any],
+        ended: Callable[[], bool],
     ) -> None:
+        self._ended = ended
         self._server = server
         self._account = account
         self._database = database
         self._root = root
+        self._definitions = Definitions("mysql")
+        self._rows, self._bytes = _ALL_ROWS, _ALL_BYTES
+        self._until = time.monotonic() + _SECONDS
+
+    def _count(self, rows: int, size: int) -> None:
+        """Count what is read of tables and views."""
+        self._rows -= rows
+        self._bytes -= size
+        if self._rows < 0 or self._bytes < 0:
+            raise TooMuch(f"it holds more than {_ALL_ROWS} rows or {_ALL_BYTES} bytes")
+        if time.monotonic() > self._until or self._ended():
+            raise TooMuch(f"reading it takes more than {_SECONDS:g} s")
 
     def state(self, uncommitted: bool) -> State:
         columns: dict[str, _Facts] = defaultdict(list)
@@ -76,12 +130,15 @@ class _Reader:
                 others[f"view {name}"] = ""
         others.update(self._keys())
         others.update(self._programs())
+        if self._definitions.left < 0:
+            raise TooMuch("its definitions are longer than what is read")
         return State(tables, others, uncommitted)
 
     def _view(self, view: str) -> tuple[tuple[Cell, ...], ...] | None:
         """Return what a view shows to the agent's account; None if it cannot be read soon."""
         problems: tuple[type[Exception], ...] = (*failures(), UnicodeDecodeError)
         number = 0
+        self._count(0, 0)
         watch = Watch(lambda what: self._server.kill(number, what))
         try:
             connection = self._server.connect(self._account, self._database, watch)
@@ -93,6 +150,7 @@ class _Reader:
             with connection.cursor() as cursor:
                 cursor.execute(f"SELECT * FROM {_quoted(view)} LIMIT {_MOST_ROWS + 1}")
                 rows = cursor.fetchall()
+            self._count(len(rows), watch.received)
             return None if len(rows) > _MOST_ROWS or watch.stopped else tuple(rows)
         except problems:
             return None
@@ -112,6 +170,7 @@ class _Reader:
         [size] = self._ask(f"SELECT COUNT(*) AS n, {' + '.join(['0', *lengths])} AS b FROM {full}")
         if size["n"] > _MOST_ROWS or size["b"] > _MOST_BYTES:
             return Table(declared, (), truncated=True)
+        self._count(int(size["n"]), int(size["b"]))
         with self._root.cursor() as cursor:
             cursor.execute(f"SELECT * FROM {full}")
             return Table(declared, tuple(cursor.fetchall()))
@@ -164,9 +223,12 @@ class _Reader:
     def _programs(self) -> Mapping[str, str]:
         """Return triggers, routines and events."""
         found: dict[str, str] = {}
+        written = self._definitions.normalised
         for row in self._about("triggers", "trigger_schema"):
-            found[f"trigger {row['trigger_name']} on {row['event_object_table']}"] = _normalised(
-                f"{row['action_timing']} {row['event_manipulation']} {row['action_statement']}"
+            found[f"trigger {row['trigger_name']} on {row['event_object_table']}"] = (
+                self._definitions.normalised(
+                    f"{row['action_timing']} {row['event_manipulation']} {row['action_statement']}"
+                )
             )
         parameters: dict[tuple[str, str], list[str]] = defaultdict(list)
         for row in _sorted(self._about("parameters", "specific_schema"), "ordinal_position"):
@@ -175,12 +237,12 @@ class _Reader:
             parameters[called].append(" ".join(str(word) for word in words if word))
         for row in self._about("routines", "routine_schema"):
             takes = ", ".join(parameters[row["routine_type"], row["specific_name"]])
-            found[f"{row['routine_type'].lower()} {row['routine_name']}"] = _normalised(
-                f"({takes}) {row['routine_definition']}"
+            found[f"{row['routine_type'].lower()} {row['routine_name']}"] = (
+                self._definitions.normalised(f"({takes}) {row['routine_definition']}")
             )
         for row in self._about("events", "event_schema"):
             when = row["interval_value"], row["interval_field"], row["execute_at"]
-            found[f"event {row['event_name']}"] = _normalised(
+            found[f"event {row['event_name']}"] = written(
                 f"{' '.join(str(word) for word in when if word)} {row['event_definition']}"
             )
         return found
@@ -217,10 +279,6 @@ def _part(row: Mapping[str, Any]) -> str:
     length = f"({row['sub_part']})" if row["sub_part"] else ""
     order = " DESC" if row["collation"] == "D" else ""
     return f"{row['column_name'] or row.get('expression')}{length}{order}"
-
-
-def _normalised(sql: str) -> str:
-    return normalised(scan(sql, "mysql"))
 
 
 def _sorted(rows: Iterable[dict[str, Any]], by: str) -> _Facts:

@@ -77,6 +77,11 @@ class Watch:
         self._cancelled = True
 
     @property
+    def cancelled(self) -> bool:
+        """Whether nothing is to be waited for any more."""
+        return self._cancelled
+
+    @property
     def stopped(self) -> bool:
         """Whether a kill was sent."""
         return self._kills > 0

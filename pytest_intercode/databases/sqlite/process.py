@@ -202,6 +202,7 @@ class SqliteProcess:
         self._fork = forks.start()
         self._woken, self._wake = os.pipe()
         self._number = 0
+        self.received = 0  # bytes of the last answer
         self._busy = threading.Lock()
         self._closing = threading.Lock()
         self._closed = False
@@ -243,15 +244,14 @@ class SqliteProcess:
     def batch(
         self, statements: Sequence[str], timeout: float, *, max_rows: int, max_bytes: int
     ) -> list[Reply]:
-        """Run several statements without NUL, even if some fail; the timeout is for all of them.
+        """Run several statements without NUL, even if some fail; the limits are for all of them.
 
         Raises:
             Lost: the process ended with them.
         """
         header = EXECUTE.pack(timeout, max_rows, max_bytes)
         data = "\0".join(statements).encode()
-        most = max_bytes * len(statements)
-        answers, ended = self._exchange(b"B", header, data, timeout, most, False)
+        answers, ended = self._exchange(b"B", header, data, timeout, max_bytes + len(data), False)
         try:
             cursor = _Cursor(answers, 0)
             return [_decode(cursor.block(), ended) for _ in statements]
@@ -342,6 +342,7 @@ class SqliteProcess:
         number, length = ANSWER.unpack(self._receive(ANSWER.size, until, ended))
         if number != self._number or length > 3 * most + _SLACK:
             raise Lost(ended, _INVALID)
+        self.received = length
         return self._receive(length, until, ended), ended
 
     def _send(self, *parts: bytes) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from pytest_intercode.databases.protocol import Answer, ResultSet, State
 from pytest_intercode.databases.scan import split
@@ -19,7 +20,7 @@ __all__ = ["SqliteSession"]
 _REPEAT_TIMEOUT = 60.0  # seconds to repeat what a session changed
 _STATE_TIMEOUT = 30.0  # seconds to read the end state
 _TABLE_TIMEOUT = 10.0  # seconds to read its tables, or one view
-_STATE_ROWS = 500_000  # of one table
+_STATE_ROWS = 1_000_000  # of all tables and views
 _STATE_BYTES = 256 * 1024**2
 _ASKING = ("SELECT", "VALUES", "EXPLAIN", "WITH")
 
@@ -48,6 +49,7 @@ class SqliteSession:
         self._pending: list[str] = []  # those of the open transaction
         self._in_transaction = False
         self._process: SqliteProcess | None = start()
+        self._reading: SqliteProcess | None = None  # a second one that a state is read from
 
     def execute(self, statement: str, timeout: float, *, max_rows: int, max_bytes: int) -> Answer:
         """Run one statement."""
@@ -84,15 +86,16 @@ class SqliteSession:
             process = self._live()
             if not self._in_transaction:
                 return _read(process)
-            other = self._start()
+            other = self._reading = self._start()
             try:
                 self._repeat(other)
                 state = _read(other)
             finally:
+                self._reading = None
                 other.close()
-            return State(state.tables, state.others, uncommitted=True)
+            return replace(state, uncommitted=True)
         except Lost as lost:
-            return State(others={f"unreadable: {lost}": ""})
+            return State(unreadable=str(lost))
 
     def interrupt(self) -> None:
         """End the running statement from another thread; later ones are not run."""
@@ -100,6 +103,13 @@ class SqliteSession:
         process = self._process
         if process is not None:
             process.interrupt()
+
+    def abandon(self) -> None:
+        """End what is being read from another thread."""
+        self._stopped = True
+        for process in (self._process, self._reading):
+            if process is not None:
+                process.close()
 
     def close(self) -> None:
         """End the session."""
@@ -169,10 +179,18 @@ class SqliteSession:
 
 def _read(process: SqliteProcess) -> State:
     until = time.monotonic() + _STATE_TIMEOUT
+    rows, size = _STATE_ROWS, _STATE_BYTES
 
     def ask(queries: Sequence[str]) -> list[ResultSet]:
+        nonlocal rows, size
         left = min(max(0.0, until - time.monotonic()), _TABLE_TIMEOUT)
-        replies = process.batch(queries, left, max_rows=_STATE_ROWS, max_bytes=_STATE_BYTES)
-        return [reply.result or ResultSet((), (), truncated=True) for reply in replies]
+        replies = process.batch(queries, left, max_rows=rows, max_bytes=size)
+        results = [reply.result or ResultSet((), (), truncated=True) for reply in replies]
+        rows = max(0, rows - sum(len(result.rows) for result in results))
+        size = max(0, size - process.received)
+        return results
 
-    return read_state(ask)
+    state = read_state(ask)
+    if rows == 0 or size == 0:
+        return State(unreadable="it holds more than what is read")
+    return state

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from pytest_intercode.databases.protocol import Cell, ResultSet, State, Table
-from pytest_intercode.databases.scan import is_word, normalised, scan
+from pytest_intercode.databases.scan import Definitions, Token, is_word, normalised
 
 __all__ = ["Ask", "read_state"]
 
@@ -29,6 +29,7 @@ def read_state(ask: Ask) -> State:
     tables: dict[str, Table] = {}
     others: dict[str, str] = {}
     made: dict[str, str] = {}
+    definitions = Definitions("sqlite")
     for kind, name, table, sql in objects.rows:
         if name.startswith("sqlite_") or name in shadows:
             continue
@@ -40,9 +41,7 @@ def read_state(ask: Ask) -> State:
             tables[name] = Table(named, shown.rows, shown.truncated)
             others[f"view {name.casefold()}"] = ""
         elif sql is not None:
-            others[f"{kind} {name.casefold()} on {table.casefold()}"] = normalised(
-                scan(sql, "sqlite")
-            )
+            others[f"{kind} {name.casefold()} on {table.casefold()}"] = definitions.normalised(sql)
     answers = ask([query for name in made for query in _questions(name)]) if made else []
     answered = {name: answers[4 * at : 4 * at + 4] for at, name in enumerate(made)}
     primary = {name.casefold(): _primary(columns) for name, (columns, *_) in answered.items()}
@@ -55,8 +54,11 @@ def read_state(ask: Ask) -> State:
             found.append(
                 f"unique of {called}: {sorted(str(row[2]).casefold() for row in index.rows)}"
             )
-        found += [f"check of {called}: {check}" for check in _checks(made[name])]
+        checks = _checks(definitions.tokens(made[name]))
+        found += [f"check of {called}: {check}" for check in checks]
         others.update(dict.fromkeys(found, ""))
+    if definitions.left < 0:
+        return State(unreadable="its definitions are longer than what is read")
     return State(tables, others)
 
 
@@ -121,12 +123,13 @@ def _unique(answer: ResultSet) -> list[str]:
     return [row[1] for row in answer.rows if row[2] and row[3] == "u"]
 
 
-def _checks(sql: str) -> list[str]:
-    tokens = list(scan(sql, "sqlite"))
+def _checks(tokens: Sequence[Token]) -> list[str]:
     checks = []
+    end = 0
     for at, token in enumerate(tokens[:-1]):
-        if is_word(token, "CHECK") and tokens[at + 1].text == "(":
-            inside = tokens[at + 2 :]
-            end = next((n for n, t in enumerate(inside) if t.depth <= token.depth), len(inside))
-            checks.append(normalised(inside[:end]))
+        if at >= end and is_word(token, "CHECK") and tokens[at + 1].text == "(":
+            end = at + 2
+            while end < len(tokens) and tokens[end].depth > token.depth:
+                end += 1
+            checks.append(normalised(tokens[at + 2 : end]))
     return checks

@@ -207,9 +207,15 @@ class Worker:
             resource.setrlimit(what, (limit, limit))
 
     def batch(self, payload: bytes) -> bytes:
-        """Run several statements, even if some fail."""
-        header, statements = payload[: EXECUTE.size], payload[EXECUTE.size :].split(b"\0")
-        return b"".join(_block(self.execute(header + statement)) for statement in statements)
+        """Run several statements, even if some fail; they share the rows and bytes."""
+        seconds, rows, size = EXECUTE.unpack_from(payload)
+        blocks = []
+        for statement in payload[EXECUTE.size :].split(b"\0"):
+            answer = self.execute(EXECUTE.pack(seconds, rows, size) + statement)
+            rows = max(0, rows - RESULT.unpack_from(answer)[4])
+            size = max(0, size - len(answer))
+            blocks.append(_block(answer))
+        return b"".join(blocks)
 
     def execute(self, payload: bytes) -> bytes:
         """Run one statement and fetch its rows, as many as are asked for."""

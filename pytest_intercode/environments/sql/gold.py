@@ -140,6 +140,8 @@ class KeptSessions:
             state = self._before.get(database)
         if state is None:
             state = session.state()
+            if state.unreadable:
+                return state
             if sum(len(table.rows) for table in state.tables.values()) <= _KEPT_ROWS:
                 with self._lock:
                     self._before[database] = state
@@ -230,7 +232,9 @@ def _play_changes(
         session.close()
     changes = changes_between(before, after)
     problem = ""
-    if after.uncommitted:
+    if changes.unreadable:
+        problem = f"leaves a database that cannot be graded: {changes.unreadable}"
+    elif after.uncommitted:
         problem = "leaves a transaction open"
     elif not (changes.added or changes.removed):
         problem = "is to change the database (database.writes), but leaves it as it was"

@@ -89,6 +89,12 @@ class SqlEnvironment(Environment):
         if session is not None:
             session.interrupt()
 
+    def abandon(self) -> None:
+        """Let what reads the agent's database end at once."""
+        session = self._session
+        if session is not None:
+            session.abandon()
+
     # -- an episode; a profile may do each step in its own way
 
     def start(self, task: Task) -> None:

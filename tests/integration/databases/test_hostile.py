@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from pytest_intercode.core.task import Limits
+from pytest_intercode.databases.sqlite import session
 from pytest_intercode.databases.sqlite.session import SqliteSession
+from pytest_intercode.errors import GoldError
+from pytest_intercode.rewards.sql_changes import sql_changes_reward_again
 from tests.support.sql_shop import (
     CHEAPEST,
     ENDLESS,
@@ -196,6 +199,52 @@ def test_many_statements_have_the_time_and_the_room_of_one_action(start: Start) 
     observation = environment.step(f"{wide} SELECT hex(zeroblob(100000)) FROM r;" * 20)
     assert observation[0].executed
     assert len(observation[0]) < 100_000
+
+
+MUCH = "WITH RECURSIVE r(n) AS (VALUES(1) UNION ALL SELECT n + 1 FROM r LIMIT 2000)"
+
+
+def test_an_end_state_of_too_many_rows(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_STATE_ROWS", 3000)
+    environment = start(RAISE)
+    environment.step(RAISE)
+    environment.step(";".join(f"CREATE TABLE t{n} AS {MUCH} SELECT n FROM r" for n in range(2)))
+    assert environment.submit()[1] == 0.0
+    said = "what was left of the database cannot be graded: it holds more than what is read"
+    assert reason_of(environment) == said
+    state = environment.recorded_state()
+    assert sql_changes_reward_again(state).reason == said
+    with pytest.raises(GoldError, match="it holds more than what is read"):
+        start(*(f"CREATE TABLE t{n} AS {MUCH} SELECT n FROM r" for n in range(2)))
+
+
+def test_definitions_without_end(start: Start) -> None:
+    environment = start(RAISE)
+    began = time.monotonic()
+    environment.step(f"CREATE TABLE t (a{', CHECK (1)' * 15_000})")
+    environment._session.state()  # type: ignore[union-attr]
+    assert time.monotonic() - began < 20
+    for name in ("x", "y", "z"):
+        environment.step(f"CREATE TABLE {name} (a /* {'long ' * 190_000} */)")
+    assert environment.submit()[1] == 0.0
+    assert "its definitions are longer than what is read" in reason_of(environment)
+
+
+def test_a_view_without_end_is_given_up_when_the_episode_is_cancelled(start: Start) -> None:
+    environment = start(RAISE)
+    for name in ("a", "b", "c"):
+        environment.step(f"CREATE VIEW {name} AS {ENDLESS}")
+    ended: list[float] = []
+    thread = threading.Thread(target=lambda: ended.append(environment.submit()[1]))
+    began = time.monotonic()
+    thread.start()
+    time.sleep(0.3)
+    assert not ended
+    environment.cancel("not wanted")
+    thread.join(20)
+    assert not thread.is_alive()
+    assert time.monotonic() - began < 5
+    assert ended in ([], [0.0])
 
 
 def test_memory_is_limited(start: Start) -> None:

@@ -24,6 +24,7 @@ import docker
 import pytest
 
 from pytest_intercode.core.task import Database, Limits, Task
+from pytest_intercode.databases.mysql import state
 from pytest_intercode.databases.mysql.engine import MySqlEngine, image_source
 from pytest_intercode.databases.mysql.server import MySqlServer
 from pytest_intercode.databases.mysql.session import MySqlSession
@@ -558,6 +559,21 @@ def test_state(open_session: Open, is_mariadb: bool) -> None:
     run(session, "LOCK TABLES extra WRITE")
     session.interrupt()
     assert session.state().tables["extra"].rows == ((3, "unseen"),)
+
+
+def test_a_state_that_is_more_than_is_read(
+    open_session: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = open_session(writes=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(state, "_ALL_ROWS", 3)
+        assert "more than 3 rows" in session.state().unreadable
+    with monkeypatch.context() as patch:
+        patch.setattr(state, "_SECONDS", 0.0)
+        assert "more than 0 s" in session.state().unreadable
+    assert session.state().unreadable == ""
+    session.abandon()
+    assert session.state().unreadable
 
 
 def test_a_view_of_the_agents_runs_with_the_agents_rights(open_session: Open) -> None:

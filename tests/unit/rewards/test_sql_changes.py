@@ -52,6 +52,16 @@ def test_only_equal_states_are_right(before: State, agent: State, gold: State) -
     assert value == 1.0 or 0.0 <= value <= 0.99
 
 
+def test_a_state_that_cannot_be_read_earns_nothing() -> None:
+    before, emptied = _state(t=[(1, "a")]), _state()
+    assert _value(before, emptied, emptied) == 1.0
+    unreadable = changes_between(before, State(unreadable="it is too large"))
+    gold = changes_between(before, emptied)
+    reward = sql_changes_reward(unreadable, gold)
+    assert (reward.value, "it is too large" in reward.reason) == (0.0, True)
+    assert sql_changes_reward_again(changes_state(unreadable, gold)) == reward
+
+
 @given(_STATES, _STATES)
 def test_doing_nothing_earns_nothing(before: State, gold: State) -> None:
     assume(_content(before) != _content(gold))
