@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -36,6 +36,7 @@ class Chains:
     Args:
         owner: tells the agent's values from data.
         first: the number of the first value.
+        displays: lists, dictionaries and the like by their names, as the test writes them.
 
     Attributes:
         steps: what the agent's side has to do, in order. ``("value", N, SOURCE)`` is a chain, or
@@ -46,6 +47,7 @@ class Chains:
 
     owner: Ownership
     first: int = 0
+    displays: Mapping[str, ast.expr] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     sources: list[ast.expr] = field(default_factory=list)
     _bound: frozenset[str] = frozenset()
@@ -153,9 +155,11 @@ class Chains:
     def _comprehension(self, node: ast.expr) -> ast.expr:
         assert isinstance(node, COMPREHENSIONS)
         if self._owner().is_pure(node):
-            if isinstance(node, ast.GeneratorExp):
-                node = ast.ListComp(node.elt, node.generators)  # no data, else
-            return self._value(node)
+            loops = self._narrowed(node.generators, _parts(node))
+            if isinstance(node, ast.DictComp):
+                return self._value(ast.DictComp(node.key, node.value, loops))
+            kind = ast.SetComp if isinstance(node, ast.SetComp) else ast.ListComp
+            return self._value(kind(node.elt, loops))
         if self._bound:
             raise TestError(
                 "a comprehension in another that compares or computes: write them one by one"
@@ -179,7 +183,8 @@ class Chains:
         rows, self._bound, self._rows = self._rows, frozenset(), []
         if rows:
             number = self._number()
-            source = ast.ListComp(ast.Tuple(rows, ast.Load()), generators)
+            loops = self._narrowed(generators, rows)
+            source = ast.ListComp(ast.Tuple(rows, ast.Load()), loops)
             self.steps.append(("value", number, ast.unparse(source)))
             self.sources.append(source)
             names: list[ast.expr] = [
@@ -189,8 +194,63 @@ class Chains:
             node.generators.append(ast.comprehension(ast.Tuple(names, ast.Store()), row, [], 0))
         return node
 
+    def _narrowed(
+        self, loops: list[ast.comprehension], parts: list[ast.expr]
+    ) -> list[ast.comprehension]:
+        """Leave out of loops what the agent's side has no use for: what is expected, say."""
+        used = {name for each in parts for name in names_in(each).loaded}
+        for loop in loops:
+            used |= {name for each in (loop.iter, *loop.ifs) for name in names_in(each).loaded}
+        return [self._narrow(loop, used) for loop in loops]
+
+    def _narrow(self, loop: ast.comprehension, used: set[str]) -> ast.comprehension:
+        items = self._items(loop.iter)
+        target = loop.target
+        if items is None:
+            return loop
+        if isinstance(target, ast.Tuple):
+            names = [each.id if isinstance(each, ast.Name) else "" for each in target.elts]
+            rows = [each.elts for each in items if isinstance(each, (ast.Tuple, ast.List))]
+            kept = [at for at, name in enumerate(names) if name in used or not name]
+            if len(rows) < len(items) or any(len(row) != len(names) for row in rows):
+                return loop
+            target = ast.Tuple([target.elts[at] for at in kept], ast.Store())
+            items = [ast.Tuple([row[at] for at in kept], ast.Load()) for row in rows]
+        return ast.comprehension(target, ast.List(items, ast.Load()), loop.ifs, loop.is_async)
+
+    def _items(self, iterable: ast.expr) -> list[ast.expr] | None:
+        """Return what a loop goes over, where the test writes it down."""
+        called = iterable.func if isinstance(iterable, ast.Call) else None
+        pairs = isinstance(called, ast.Attribute) and called.attr == "items"
+        shown = called.value if pairs and isinstance(called, ast.Attribute) else iterable
+        shown = self.displays.get(shown.id, shown) if isinstance(shown, ast.Name) else shown
+        if isinstance(shown, ast.Dict):
+            keys = [key for key in shown.keys if key is not None]
+            if len(keys) < len(shown.keys) or not _differ(keys):
+                return None
+            if not pairs:
+                return keys
+            both = zip(keys, shown.values, strict=True)
+            return [ast.Tuple([key, value], ast.Load()) for key, value in both]
+        if not pairs and isinstance(shown, (ast.List, ast.Tuple)):
+            plain = not any(isinstance(each, ast.Starred) for each in shown.elts)
+            return shown.elts if plain else None
+        return None
+
     def _uses_unknown_besides(self, node: ast.expr, bound: frozenset[str]) -> bool:
         return any(map(self.owner.is_agents, names_in(node).loaded - bound))
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    return [getattr(node, name) for name in ("elt", "key", "value") if hasattr(node, name)]
+
+
+def _differ(keys: list[ast.expr]) -> bool:
+    """Whether keys are written down, and each is there once."""
+    try:
+        return len({ast.literal_eval(key) for key in keys}) == len(keys)
+    except (ValueError, TypeError):
+        return False
 
 
 def _flat(parts: object) -> Iterator[ast.expr]:

@@ -33,6 +33,7 @@ _PLAIN = (
     *(ast.JoinedStr, ast.FormattedValue, ast.expr_context, ast.operator, ast.unaryop, ast.boolop),
     ast.cmpop,
 )
+_DISPLAYS = (ast.List, ast.Tuple, ast.Dict)
 _SIMPLE = (
     *(ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.UnaryOp, ast.BinOp, ast.Call),
     *(ast.Name, ast.expr_context, ast.operator, ast.unaryop),
@@ -124,11 +125,12 @@ def split_test(
         functions,
         _foreign(statements, known),
     )
+    displays = _displays(statements)
     given: set[str] = set()
     while True:
         _classify(statements, known, owner, given)
         _check_names(statements, functions)
-        needed = _split_statements(statements, owner)
+        needed = _split_statements(statements, owner, displays)
         wanted = _needed(statements, lambda each: each.wanted)
         computed = {name for each in statements if each.computed for name in each.names.bound}
         both = sorted(computed & needed & wanted)
@@ -147,13 +149,15 @@ def split_test(
     return Split(tuple(_steps(statements, needed)), source, raises)
 
 
-def _split_statements(statements: list[_Statement], owner: Ownership) -> set[str]:
+def _split_statements(
+    statements: list[_Statement], owner: Ownership, displays: Mapping[str, ast.expr]
+) -> set[str]:
     """Set every statement's steps and remainder; return the names that the agent's side needs."""
     changeable: set[str] = set()
     while True:
         count = 0
         for statement in statements:
-            count = _split_statement(statement, owner, changeable, count)
+            count = _split_statement(statement, owner, displays, changeable, count)
         needed = _needed(statements, lambda each: each.loaded)
         more = _mutable(statements, needed)
         if more <= changeable:
@@ -219,6 +223,20 @@ def _check_asserts(statement: ast.stmt) -> None:
                 "agent's side, and what it expects be seen there; put the values into a list "
                 "and compare that, or write several asserts"
             )
+
+
+def _displays(statements: list[_Statement]) -> dict[str, ast.expr]:
+    """Return the lists, dictionaries and the like that the test names, and then only loops over."""
+    found: dict[str, ast.expr] = {}
+    changed: set[str] = set()
+    for statement in statements:
+        node = statement.node
+        if isinstance(node, ast.Assert):
+            continue
+        changed |= statement.affects & found.keys()
+        if isinstance(node, ast.Assign) and isinstance(node.value, _DISPLAYS):
+            found |= {each.id: node.value for each in node.targets if isinstance(each, ast.Name)}
+    return {name: value for name, value in found.items() if name not in changed}
 
 
 def _foreign(statements: list[_Statement], known: frozenset[str]) -> frozenset[str]:
@@ -312,17 +330,21 @@ def _check_names(statements: list[_Statement], gold_names: Iterable[str]) -> Non
 
 
 def _split_statement(
-    statement: _Statement, owner: Ownership, changeable: set[str], first: int
+    statement: _Statement,
+    owner: Ownership,
+    displays: Mapping[str, ast.expr],
+    changeable: set[str],
+    first: int,
 ) -> int:
     """Set a statement's steps and remainder; return the number for the next step."""
     node, known = statement.node, statement.known
     statement.steps, statement.remainder, statement.loaded = [], None, set()
     if isinstance(node, ast.Assert) or (isinstance(node, ast.Assign) and statement.computed):
         expression = node.test if isinstance(node, ast.Assert) else node.value
-        chains = Chains(_knowing(owner, known), first)
+        chains = Chains(_knowing(owner, known), first, displays)
         remainder = chains.take(expression)
         if not chains.steps and changeable:
-            chains = Chains(_knowing(owner, known.difference(changeable)), first)
+            chains = Chains(_knowing(owner, known.difference(changeable)), first, displays)
             remainder = chains.take(expression)
         statement.steps = chains.steps
         if isinstance(node, ast.Assert):

@@ -193,6 +193,36 @@ def test_comprehensions_that_compare_are_compared_by_the_judge() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("code", "sent"),
+    [
+        ("assert all(f(n) == v for n, v in [(1, 'wanted')])", "[(f(n),) for n, in [(1,)]]"),
+        ("assert all(f(n) == v for n, v in {1: 'wanted'}.items())", "[(f(n),) for n, in [(1,)]]"),
+        ("assert [f(n) for n in {1: 'wanted'}] == ['wanted']", "[f(n) for n in [1]]"),
+        (
+            "cases = {1: 'wanted', (2, 3): ''}\nassert all(f(n) == v for n, v in cases.items())",
+            "[(f(n),) for n, in [(1,), ((2, 3),)]]",
+        ),
+        (
+            "cases = [(1, 2, 'wanted')]\nassert all(f(a, b) == c for a, b, c in cases if a)",
+            "[(f(a, b),) for a, b in [(1, 2)] if a]",
+        ),
+    ],
+)
+def test_what_stands_beside_arguments_is_left_out(code: str, sent: str) -> None:
+    assert agents(split(code)) == [sent]
+
+
+@pytest.mark.parametrize(
+    "cases", ["{1: 2, True: 3}", "{**{1: 2}}", "{x: 2}", "[(1, 2), *[(2, 3)]]"]
+)
+def test_loops_go_over_what_the_test_goes_over(cases: str) -> None:
+    """Where that is not plainly written down, it is all sent."""
+    items = f"{cases}.items()" if cases.startswith("{") else cases
+    made = split(f"x = 1\nassert all(f(n) == v for n, v in {items})")
+    assert agents(made)[-1] == f"[(f(n),) for n, v in {items}]"
+
+
 def test_arguments_are_made_on_both_sides_and_stay_what_they_were() -> None:
     made = split("from datetime import date\nd = date(2024, 1, 1)\nassert f(d) == d")
     imports, value, chain = agents(made)
