@@ -17,6 +17,7 @@
     │   ├── SandboxError         a sandbox that did not start, or died
     │   │   └── CommandFailed    a command of ours in it that does not end, or floods
     │   └── FetchError           data that could not be fetched
+    ├── SandboxBroken            what ran in a sandbox broke it: the fault of whoever acted there
     ├── AgentError               the agent's fault: it raised, or its action is no string
     ├── UngradableState          what was left is more than grading reads: the fault of who left it
     ├── RolloutCancelled         a rollout was cancelled: its result is not wanted any more
@@ -46,6 +47,7 @@ __all__ = [
     "MissingFile",
     "MissingProgram",
     "RolloutCancelled",
+    "SandboxBroken",
     "SandboxError",
     "SuiteError",
     "TaskError",
@@ -106,7 +108,20 @@ class SandboxError(InfrastructureError):
 
 
 class CommandFailed(SandboxError):
-    """A command of ours in a sandbox did not end in its time, or printed more than it may."""
+    """A command of ours in a sandbox did not end in its time, or printed more than it may.
+
+    Attributes:
+        acted: something had acted in the sandbox before.
+    """
+
+    acted = False
+
+
+class SandboxBroken(IntercodeError):
+    """A sandbox ended or does not answer since something acted in it, and no other cause is known.
+
+    No fault of the infrastructure: it is not tried again, and counts against whoever acted there.
+    """
 
 
 class FetchError(InfrastructureError):

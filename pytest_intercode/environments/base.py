@@ -19,7 +19,13 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Observation, Profile, StepResult, Turn
 from pytest_intercode.environments.task_order import TaskOrder
-from pytest_intercode.errors import BudgetExhausted, ConfigurationError, SandboxError
+from pytest_intercode.errors import (
+    BudgetExhausted,
+    CommandFailed,
+    ConfigurationError,
+    SandboxBroken,
+    SandboxError,
+)
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.stock import Order
@@ -60,6 +66,7 @@ class Environment(abc.ABC):
         first: the observation that the last reset returned.
         final: the episode's reward, once it is graded.
         tasks: the list that :meth:`reset` takes tasks from; empty unless ``make`` filled it.
+        turns_spent: turns of the budget that an earlier attempt at this episode has used.
     """
 
     name: str
@@ -85,6 +92,8 @@ class Environment(abc.ABC):
         self.first = Observation("")
         self.final: Reward | None = None
         self.tasks = TaskOrder(())
+        self.turns_spent = 0
+        self._without_state = False  # the last grading failed, so there is no end state to record
         self._over = ""
         self._best: Reward | None = None
         self._best_state: dict[str, Any] = {}
@@ -178,7 +187,7 @@ class Environment(abc.ABC):
         """
         if self._best is not None and self.final is self._best:
             return self._best_state
-        return self.end_state()
+        return self._state_now()
 
     # -- what agents and loops use
 
@@ -191,7 +200,7 @@ class Environment(abc.ABC):
     @property
     def max_turns(self) -> int:
         """Actions in this episode."""
-        return self._max_turns or (self.task.max_turns if self.task else 0)
+        return (self._max_turns or (self.task.max_turns if self.task else 0)) - self.turns_spent
 
     @property
     def action_timeout(self) -> float:
@@ -373,18 +382,20 @@ class Environment(abc.ABC):
             if self._over:  # called off meanwhile
                 raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
             observation = execute(action)
+        except SandboxBroken as broken:
+            observation = Observation(f"[this broke the sandbox: {broken}]\n", executed=False)
         finally:
             self._acting = False
         seconds = time.monotonic() - began
         self.turns.append(Turn(action, str(observation), observation.executed, seconds=seconds))
         observation.turns_left = self.max_turns - len(self.turns)
         if self.feedback == "reward":
-            graded = self._latest = self.grade(None) if self._latest is None else self._latest
+            graded = self._latest = self._reward_now(None) if self._latest is None else self._latest
             self.amend_turn(reward=graded.value, parts=graded.parts)
             observation.reward = graded.value
             if self._best is None or graded.value > self._best.value:
                 self._best = graded
-                self._best_state = {**self.end_state(), "turn": len(self.turns)}
+                self._best_state = {**self._state_now(), "turn": len(self.turns)}
             if graded.value >= 1.0:
                 self.final, self._over = graded, "solved"
         if not self._over and len(self.turns) >= self.max_turns:
@@ -410,9 +421,24 @@ class Environment(abc.ABC):
         assert self.final is not None
         return Observation("", reward=self.final.value), self.final.value, True, False, {}
 
+    def _reward_now(self, answer: str | None) -> Reward:
+        """Grade; a sandbox that the agent broke is worth nothing, and no reason to try again."""
+        self._without_state = False
+        try:
+            return self.grade(answer)
+        except (SandboxBroken, CommandFailed) as broken:
+            if isinstance(broken, CommandFailed) and not broken.acted:
+                raise
+            self._without_state = True
+            return Reward(0.0, {}, f"the agent broke its sandbox: {broken}")
+
+    def _state_now(self) -> dict[str, Any]:
+        """Return what the last grading compared; nothing if it could not compare anything."""
+        return {} if self._without_state else self.end_state()
+
     def _finish(self, answer: str | None) -> None:
         graded = self._latest if answer is None else None
-        graded = graded or self.grade(answer)
+        graded = graded or self._reward_now(answer)
         if self.turns:
             self.amend_turn(reward=graded.value, parts=graded.parts)
         if self._best is not None and self._best.value > graded.value:

@@ -7,18 +7,35 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 
-from pytest_intercode.errors import IntercodeError, SandboxError
+from pytest_intercode.errors import (
+    CommandFailed,
+    GoldError,
+    IntercodeError,
+    SandboxBroken,
+    SandboxError,
+)
 from pytest_intercode.sandboxes.protocol import Changes, Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
-__all__ = ["Gold", "GoldRun"]
+__all__ = ["Gold", "GoldRun", "golds_fault"]
 
 _PATIENCE = 300.0
+
+
+@contextlib.contextmanager
+def golds_fault() -> Iterator[None]:
+    """Make it gold's fault that a sandbox in which gold has acted is broken."""
+    try:
+        yield
+    except (SandboxBroken, CommandFailed) as broken:
+        if isinstance(broken, CommandFailed) and not broken.acted:
+            raise
+        raise GoldError(f"gold broke its sandbox: {broken}") from broken
 
 
 @dataclass
@@ -67,7 +84,8 @@ class GoldRun:
         try:
             if self._stopped.is_set():
                 raise SandboxError("the episode ended before its gold began")
-            return self._play(sandbox)
+            with golds_fault():
+                return self._play(sandbox)
         except BaseException:
             sandbox.close()
             raise

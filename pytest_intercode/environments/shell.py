@@ -19,10 +19,13 @@ from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.files import build_archive
 from pytest_intercode.suites.loader import bundled_folder
 
-__all__ = ["NAMES_LOST", "ShellEnvironment", "set_up", "text_of"]
+__all__ = ["NAMES_LOST", "STATE_LOST", "ShellEnvironment", "set_up", "text_of"]
 
 NAMES_LOST = "a new interpreter has none of the names from before"
 """What an observation says where the interpreter was replaced."""
+
+STATE_LOST = "a new shell has nothing of the state from before, which kept a shell from starting"
+"""What an observation says where a shell was replaced without the state of the one before."""
 
 _SETUP_TIMEOUT = 120.0
 # Setup runs in a shell that reads its text from a pipe and prints into a file that is emptied, so
@@ -160,12 +163,16 @@ class ShellEnvironment(Environment):
             return f"stopped after {execution.size} bytes of output; {left}"
         if execution.ended == "cancelled":
             return "stopped: the episode is over"
+        if execution.restarted and execution.status is None:
+            return f"the {self._reader} gave no answer that can be read; {left}"
         if execution.restarted:
             return f"the {self._reader} ended with status {execution.status}; {left}"
         return ""
 
     def _what_is_left(self, execution: Execution) -> str:
         """Return what is left of the state after such an action."""
+        if execution.state_lost:
+            return STATE_LOST
         return "a new shell has the directory, variables and functions from before this command"
 
     def abandon(self) -> None:

@@ -125,6 +125,7 @@ class Rollout:
             ConfigurationError: the task is not what the environment needs.
             RolloutCancelled: it was cancelled.
         """
+        environment.turns_spent = 0
         self._twice(lambda _: self._reset(environment))
 
     def run(self, agent: Agent, environment: Environment) -> EpisodeRecord:
@@ -141,6 +142,7 @@ class Rollout:
         def attempt(again: bool) -> EpisodeRecord:
             acting = agent
             if again:
+                environment.turns_spent += len(environment.turns)
                 self._reset(environment)
                 acting = agent.again() if agent.again is not None else agent
             with services.stage(environment) as show:
@@ -157,7 +159,7 @@ class Rollout:
             return record
 
         with services.isolate() as left:
-            record = self._twice(attempt)
+            record = self._twice(attempt, lambda: len(environment.turns) < environment.max_turns)
         backend, image = sandbox_of(environment, spec.task, services.sandboxes)
         return replace(
             record,
@@ -179,12 +181,17 @@ class Rollout:
         with self._cancellation.reaching(environment.cancel):
             environment.reset(task=self.spec.task)
 
-    def _twice(self, attempt: Callable[[bool], Result]) -> Result:
-        """Return what an attempt comes to; make another one where a sandbox broke under it."""
+    def _twice(
+        self, attempt: Callable[[bool], Result], may_retry: Callable[[], bool] = lambda: True
+    ) -> Result:
+        """Return what an attempt comes to; make another one where a sandbox broke under it.
+
+        Turns stay used: a fault never gives an agent more of them than its budget.
+        """
         try:
             return attempt(False)
         except SandboxError as error:
-            if self._attempts:
+            if self._attempts or not may_retry():
                 raise
             self._attempts.append(str(error))
         return attempt(True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from pytest_intercode.errors import SandboxError
+from pytest_intercode.errors import CommandFailed, SandboxBroken, SandboxError
 from pytest_intercode.sandboxes.channel import MOST_SAID, Channel, ChannelClosed, Transport
 from pytest_intercode.sandboxes.listing import ListingProbe
 from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
@@ -15,28 +17,91 @@ from pytest_intercode.sandboxes.protocol import OUTSIDE, Changes, Entry, Executi
 from pytest_intercode.sandboxes.python_channel import PythonChannel
 from pytest_intercode.sandboxes.reading import SETUP_LIMITS, GradingLimits, Reading
 
-__all__ = ["CAPABILITIES", "KEEPER_CAPABILITY", "SHM_SIZE", "AttachedSandbox"]
+__all__ = [
+    *("CAPABILITIES", "GUARD", "KEEPER_CAPABILITY", "SHM_SIZE"),
+    *("AttachedSandbox", "who_killed"),
+]
 
 # What su, useradd, tar, chmod 4755, git and crontab need, and nothing that reaches the host.
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID")
-# Only the keeper has this one; the shell is started without it (see keeper.sh).
+# Starts the keeper so that no other process, root's neither, may look into it: the kernel guards a
+# process that began with two different groups. It keeps nothing of that, and needs no capability.
+GUARD = ("setpriv", "--egid", "1", "--keep-groups", "--inh-caps", "-all", "--ambient-caps", "-all")
+# Where there is one group only: the keeper has this one, and its shells are started without it.
 KEEPER_CAPABILITY = "SETPCAP"
 SHM_SIZE = 16 * 1024**2
+
+# What the kernel logs as it ends a process for memory: the whole machine's, or a control group's.
+_MEMORY_KILL = re.compile(
+    rb"[0-7],\d+,(\d+),[^;]*;(Memory cgroup out|Out) of memory\b.*?: Kill(?:ed)? process (\d+) "
+)
+_INITIAL_PIDS = 0xEFFFFFFC  # the namespace whose numbers of processes the kernel logs
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
+def who_killed(process: int, since: float, log: str = "/dev/kmsg") -> str:
+    """Say who killed the first process of a sandbox, if it was nobody in the sandbox.
+
+    Nothing in there can: the kernel guards that process from signals, and the filter of system
+    calls its limits. What is left is want of memory, which the kernel logs.
+
+    Args:
+        process: its number.
+        since: the time (of the monotonic clock) at which it was started.
+        log: the kernel's log. Where it may not be read, nothing is known.
+
+    Returns:
+        Words for a message; empty where the sandbox ran out of its own memory, or nothing is known.
+    """
+    try:
+        if os.stat("/proc/self/ns/pid").st_ino != _INITIAL_PIDS:  # noqa: PTH116
+            return ""
+        descriptor = os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        while True:
+            try:
+                entry = os.read(descriptor, 8192)
+            except BrokenPipeError:  # it was overwritten meanwhile
+                continue
+            except BlockingIOError:
+                break
+            found = _MEMORY_KILL.match(entry)
+            if found and int(found[3]) == process and int(found[1]) / 1e6 > since - 1:
+                return "this machine lacked memory" if found[2] == b"Out" else ""
+            if not entry:
+                break
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+    return "somebody has killed it from outside"
+
+
 def _explained(method: Method) -> Method:
-    """Turn a channel that closed into a sentence about why the sandbox ended."""
+    """Say why the sandbox failed, and whose fault it is."""
 
     @functools.wraps(method)
     def call(self: AttachedSandbox, *args: Any, **kwargs: Any) -> Any:
+        if self.broken:
+            raise SandboxBroken(self.broken)
         try:
             return method(self, *args, **kwargs)
-        except ChannelClosed as closed:
-            raise SandboxError(f"sandbox {self.name} ended while in use: {closed}") from closed
+        except CommandFailed as failed:
+            failed.acted = self._acted
+            raise
         except OSError as error:  # its files went away with it
-            raise SandboxError(f"sandbox {self.name} cannot be read: {error}") from error
+            gone = SandboxError(f"sandbox {self.name} cannot be read: {error}")
+            raise self._blamed(gone) from error
+        except SandboxError as error:
+            blamed = self._blamed(error)
+            lasting = isinstance(error, ChannelClosed) or method.__name__ == "run"
+            if lasting and isinstance(blamed, SandboxBroken):
+                self.broken = str(blamed)  # no later call is to wait for it
+                self._channel.close()
+            raise blamed from error
 
     return call  # type: ignore[return-value]
 
@@ -44,9 +109,13 @@ def _explained(method: Method) -> Method:
 class AttachedSandbox:
     """A started sandbox and the channel to its keeper.
 
+    A fault before the first action is the machine's. After it, it is the fault of what acted in the
+    sandbox, unless the engine says otherwise: else an agent could break its sandbox to be excused.
+
     Attributes:
         name: a short name for messages.
         probe: reads what changed on disk; made at the first mark.
+        broken: how what ran in it broke it for good; empty while it did not.
         grading: how much is read of it at most, each time that it is graded.
         outside: what of its files is no part of its disk.
     """
@@ -54,23 +123,47 @@ class AttachedSandbox:
     grading = GradingLimits()
     outside = OUTSIDE
 
-    def __init__(self, name: str, streams: Transport, spec: SandboxSpec) -> None:
+    def __init__(
+        self, name: str, streams: Transport, spec: SandboxSpec, *, lowered: bool = False
+    ) -> None:
         self.name = name
         channel = PythonChannel if spec.worker == "python" else Channel
         self._channel = channel(
             streams,
             workdir=spec.workdir,
             output_limit=spec.limits.output,
-            guarded=spec.guarded,
+            lowered=lowered,
             offline=not spec.limits.network,
         )
         self.probe: ListingProbe | OverlayProbe | None = None
+        self.broken = ""
+        self._acted = False
         self._ended = False
 
     @_explained
     def run(self, action: str, timeout: float) -> Execution:
         """Run one action in the shell."""
+        self._acted = True
         return self._channel.run(action, timeout)
+
+    def _blamed(self, error: SandboxError) -> SandboxError | SandboxBroken:
+        """Return the error as the fault of the machine, or of what acted in the sandbox."""
+        why = str(error)
+        if isinstance(error, ChannelClosed):
+            why = f"sandbox {self.name} ended while in use: {error}"
+        if not self._acted or self._ended:
+            return SandboxError(why)
+        cause = self.outside_cause()
+        if cause:
+            return SandboxError(f"{why} ({cause})")
+        return SandboxBroken(why)
+
+    def outside_cause(self) -> str:
+        """Return what the engine says is the cause of a fault, if it lies outside of the sandbox.
+
+        Empty where the engine knows of none.
+        """
+        raise NotImplementedError
 
     @_explained
     def admin(self, command: str, timeout: float, most: int = MOST_SAID) -> tuple[int, bytes]:
@@ -127,7 +220,7 @@ class AttachedSandbox:
             try:
                 self.probe = self.layers()
             except Unreadable:
-                self.probe = ListingProbe(self.admin, self.outside)
+                self.probe = ListingProbe(self._channel.admin, self.outside)
         return self.probe
 
     def _reading(self, limits: GradingLimits) -> Reading:

@@ -11,6 +11,9 @@ transport that reads the keeper's own pipe takes what is in there; for any other
 keeper print a marker that was unknown before, and reads up to it. When the shell
 died instead, or the clock ran out, the keeper kills what the action started and a new shell takes
 over the variables, functions and directory of the last action that ended well.
+
+The shell is the agent's, and so is what it leaves for the next one: neither is trusted. Answers are
+read by a grammar with limits; a state that keeps a shell from starting is dropped.
 """
 
 from __future__ import annotations
@@ -28,16 +31,18 @@ from pytest_intercode.errors import CommandFailed, SandboxError
 from pytest_intercode.sandboxes.output import Output, as_bash_c
 from pytest_intercode.sandboxes.protocol import Execution
 
-__all__ = ["Channel", "ChannelClosed", "Transport"]
+__all__ = ["INPUT_ENDED", "Channel", "ChannelClosed", "Transport"]
 
 FLOOD = 64 * 1024**2
-"""Bytes of output after which an action is stopped, whatever its time."""
+"""Bytes of output, and of noise among the answers, after which an action is stopped."""
+
+INPUT_ENDED = 77
+"""The status that the keeper ends with where its input has ended; see ``keeper.sh``."""
 
 MOST_SAID = 256 * 1024**2
 """Bytes that a command of ours may print; it may be a program of the agent's that answers."""
 
-STATE = "/dev/shm/.intercode"
-"""Where the shell notes its state after each action, for its successor."""
+_STATE = "/proc/self/fd/203"  # where the shell notes its state after each action; see keeper.sh
 
 _LINES_AHEAD = 1000
 """Empty lines that a shell reads before its first (``ahead`` in ``keeper.sh``)."""
@@ -49,11 +54,23 @@ _MANY = 30  # processes: more than the jobs that an action leaves behind
 
 _POLL_FIRST, _POLL_MOST = 0.02, 0.25
 _PATIENCE = 5.0
+_STARTING = 15.0  # seconds that a shell may take to start, all tries together, on a busy machine
+_STATE_LOADING = 2.0  # seconds that a shell which runs already may take over its state
+
+_ANSWER_MOST = 16_384  # bytes of an answer: the longest has a path in it
+_STATUS_MOST = 255
+# What follows the nonce in an answer of each kind; see keeper.sh.
+_ANSWERS = {
+    b"D": re.compile(rb" (\d{1,3}) ([A-Za-z]{1,40}|-) ([^\0]*)"),
+    b"K": re.compile(rb""),
+    b"N": re.compile(rb" (\d{1,7})"),
+    b"P": re.compile(rb" (alive|dead) (\d{1,3})"),
+    b"T": re.compile(rb" (\d{1,3}) ([^\0]*)"),
+    b"U": re.compile(rb""),
+}
 
 _SHELL_START = (
     "builtin unset __intercode; "
-    # The state of the shell before this one, if there was one; readonly variables complain.
-    f"{{ . {STATE}; }} >/dev/null 2>&1; "
     '__intercode_status() { builtin return "$1"; }; '
     # `builtin`, as the agent's functions may have any name. Options that would disturb these
     # lines go off; the next action turns them on again. What the agent defined comes last in the
@@ -63,7 +80,7 @@ _SHELL_START = (
     'builtin printf \'D %s %s %s %s\\n\' "$1" "$2" "$3" "${PWD//$\'\\n\'/?}" >&201; '
     "{ builtin declare -p; builtin umask -p; builtin printf 'cd -- %q\\n' \"$PWD\"; "
     "builtin set +o; builtin shopt -p; builtin declare -f; builtin alias -p; builtin trap -p; "
-    f"}} >|{STATE}; "
+    f"}} >|{_STATE}; "
     # No failure of its own: the agent's ERR trap is not for this line.
     "builtin return 0; }; "
 )
@@ -119,6 +136,15 @@ def quote(text: bytes) -> bytes:
     return b"$'" + _CONTROL.sub(lambda found: b"\\%03o" % found.group()[0], text) + b"'"
 
 
+def _words(kind: bytes, said: bytes) -> list[str] | None:
+    """Return the words of an answer; None if an answer of its kind cannot be like that."""
+    found = _ANSWERS[kind].fullmatch(said)
+    words = [word.decode("utf-8", "surrogateescape") for word in found.groups()] if found else None
+    if words and kind in (b"D", b"P") and int(words[kind == b"P"]) > _STATUS_MOST:
+        return None
+    return words
+
+
 class Channel:
     """The client's end of the channel. One thread at a time may use it, any may interrupt it."""
 
@@ -130,12 +156,14 @@ class Channel:
         *,
         workdir: str,
         output_limit: int,
-        guarded: bool = True,
+        lowered: bool = False,
         offline: bool = True,
     ) -> None:
         self._transport = transport
         self._output_limit = output_limit
         self._answers = bytearray()
+        self._noise = 0  # bytes among the answers that are none, since the action began
+        self._has_state = True  # the present shell took over the state of the one before
         self._pending = bytearray()  # output that arrived outside of any action
         self._status = 0
         self._flags = ""
@@ -144,7 +172,7 @@ class Channel:
         self._actions: list[tuple[int, int]] = []  # of this shell: first line, further lines
         self._interrupted = threading.Event()
         self._lock = threading.Lock()
-        for name, value in (("guarded", guarded), ("offline", offline), ("python", self.python)):
+        for name, value in (("lowered", lowered), ("offline", offline), ("python", self.python)):
             self._send(f"{name}={'yes' if value else ''}".encode())
         # Told how much is to come, bash reads it in one piece, and not byte by byte.
         start, script = _SHELL_START.encode(), keeper_script()
@@ -181,6 +209,7 @@ class Channel:
         output = Output(self._output_limit)
         output.add(bytes(self._pending))
         self._pending.clear()
+        self._noise = 0
         self._send(b"A %b %b" % (nonce.encode(), self._line_of(action)))
 
         ended: Literal["itself", "timeout", "flood", "cancelled"] = "itself"
@@ -192,7 +221,7 @@ class Channel:
             now = time.monotonic()
             if now - began >= timeout:
                 ended = "timeout"
-            elif output.size > FLOOD:
+            elif output.size > FLOOD or self._noise > FLOOD:
                 ended = "flood"
             elif self._interrupted.is_set():
                 ended = "cancelled"
@@ -215,6 +244,10 @@ class Channel:
             if kind == "P" and words[0] == "dead":
                 code, restarted = int(words[1]), True
                 break
+            if not kind:  # forged, or of a shell that is no bash any more
+                self._kill()
+                restarted = True
+                break
         self._read_rest(output)
         if not output.truncated:
             text = output.kept()
@@ -235,6 +268,7 @@ class Channel:
             cwd=self._cwd,
             ended=ended,
             restarted=restarted,
+            state_lost=restarted and not self._has_state,
             seconds=time.monotonic() - began,
         )
 
@@ -249,11 +283,10 @@ class Channel:
         """Return the one line that the shell reads for an action."""
         options = "".join(flag for flag in self._flags if flag in "exv")
         prefix = b"set -%s; " % options.encode() if options else b""
-        # With `||`, what is not zero is still `$?` of the action, and no error to traps.
-        status = b"__intercode_status %d || " % self._status if self._status else b""
         self._actions.append((self._line, action.count(b"\n")))
         self._line += _LINES_PER_ACTION
-        return b"%bbuiltin eval %b </dev/null 201>&-" % (status, quote(prefix + action))
+        line = b"builtin eval %b </dev/null 201>&- 203>&-" % quote(prefix + action)
+        return b"%d %b" % (self._status, line)
 
     def _stop(self, nonce: str, output: Output, why: str) -> bool:
         """Stop a running action; return whether its shell is lost."""
@@ -290,25 +323,54 @@ class Channel:
         nonce = secrets.token_hex(8)
         self._send(f"K {nonce} {scope}".encode())
         # For long: the keeper takes commands in order, so nothing else would be done sooner.
-        return self._await("K", nonce, 5 * _PATIENCE) is not None
+        return self._await("K", nonce, 3 * _PATIENCE) is not None
 
     def _start_shell(self, first: bytes = b"") -> None:
-        nonce = secrets.token_hex(8)
-        start = b"S %b %b" % (nonce.encode(), first)
-        self._send(start)
+        """Start a shell with the state of the one before, or without it if that stops the shell."""
+        state, limit = b"kept", time.monotonic() + _STARTING
         for _ in range(3):
-            answer = self._await("D", nonce, _PATIENCE)
-            if answer is None and not self._has_bomb():  # no bomb, but a busy machine
-                answer = self._await("D", nonce, 4 * _PATIENCE)
-            if answer is not None:
-                self._cwd = answer[2]
+            nonce = secrets.token_hex(8)
+            self._send(b"S %b %b %b" % (nonce.encode(), state, first))
+            came = self._await_shell(nonce, limit)
+            if came == "D":
+                self._has_state = state == b"kept"
                 self._line = _LINES_AHEAD + 2
                 self._actions.clear()
                 return
-            # A bomb that an earlier action left behind may have taken the new shell's place.
-            self._killed("all")
-            self._send(start)
+            if self._interrupted.is_set():  # no action is run any more, so none is needed
+                return
+            if came == "U":
+                state = b"fresh"
+            # Or a bomb that an earlier action left behind has taken the new shell's place.
+            if not self._killed("all"):
+                raise SandboxError("the sandbox does not answer after a kill")
         raise SandboxError("the sandbox starts no shell")
+
+    def _await_shell(self, nonce: str, limit: float) -> Literal["D", "U", ""]:
+        """Wait for a shell; return how far it came: to its end, to its state, or nowhere."""
+        came: Literal["U", ""] = ""
+        now = time.monotonic()
+        ask_at, looked, until = now + _POLL_FIRST, False, min(limit, now + _PATIENCE)
+        while not self._interrupted.is_set():
+            now = time.monotonic()
+            if now >= until:
+                if came or looked or self._has_bomb():
+                    break
+                looked, until = True, limit  # no bomb, but a busy machine
+            if now >= ask_at:
+                self._send(f"P {nonce}".encode())
+                ask_at = now + _POLL_MOST
+            kind, words = self._answer(nonce) or (None, [])
+            if kind == "D":
+                self._cwd = words[2]
+                return "D"
+            if kind == "U":
+                came, until = "U", min(limit, now + _STATE_LOADING)
+            elif kind == "P" and words[0] == "dead":
+                break
+            elif kind is None:
+                self._pump(min(ask_at, until) - time.monotonic())
+        return came
 
     def _read_rest(self, output: Output) -> None:
         """Add what the keeper's stdout holds by now."""
@@ -376,7 +438,7 @@ class Channel:
                 seen = at
                 status, ended, _ = answers[at + len(end) :].partition(b"\n")
                 start = answers.find(begin, 0, at + 1)
-                if ended and start >= 0:
+                if ended and start >= 0 and re.fullmatch(rb"\d{1,3}", status):
                     output = bytes(answers[start + len(begin) : at])
                     answers.clear()
                     return int(status), output
@@ -442,19 +504,35 @@ class Channel:
                 del self._pending[: -self._output_limit]
 
     def _answer(self, nonce: str) -> tuple[str, list[str]] | None:
-        """Take the next whole answer that carries ``nonce``; drop what carries another."""
-        while (end := self._answers.find(b"\n")) >= 0:
-            line = self._answers[:end].decode("utf-8", "surrogateescape")
-            del self._answers[: end + 1]
-            # A command of ours that was killed may have left a line unfinished before it.
-            words = line[max(0, line.find(f" {nonce}") - 1) :].split(" ", 4)
-            if len(words) > 2 and words[1] == nonce:
-                if words[0] == "P" and words[2] == "alive":
-                    continue
-                return words[0], words[2:]
-            if words[:2] == ["K", nonce]:
-                return "K", []
+        """Take the next whole answer that carries ``nonce``; drop what carries another.
+
+        Returns:
+            Its kind and its words; no kind if it is not what an answer can be; None if there is no
+            answer yet.
+        """
+        buffer, mark = self._answers, b" %b" % nonce.encode()
+        while (at := buffer.find(mark)) >= 0:
+            begin, rest = max(0, at - 1), at + len(mark)
+            end = buffer.find(b"\n", rest)
+            if end < 0 and len(buffer) - rest <= _ANSWER_MOST:
+                self._drop(begin)
+                return None
+            kind, said = bytes(buffer[begin:at]), bytes(buffer[rest : max(rest, end)])
+            self._drop(len(buffer) if end < 0 else end + 1)
+            if kind in _ANSWERS:
+                words = _words(kind, said) if 0 <= end <= rest + _ANSWER_MOST else None
+                if words is None:
+                    return "", []
+                if words[:1] != ["alive"]:
+                    return kind.decode(), words
+        # What may be the beginning of an answer stays.
+        self._drop(max(0, len(buffer) - len(mark)))
         return None
+
+    def _drop(self, count: int) -> None:
+        """Drop the first bytes of what arrived as answers."""
+        self._noise += count
+        del self._answers[:count]
 
     def _await(self, kind: str, nonce: str, timeout: float) -> list[str] | None:
         limit = time.monotonic() + timeout

@@ -2,18 +2,23 @@
 # the standard input that the client holds open: when the client goes, however it goes, the input
 # ends, the keeper with it, and everything in the sandbox with the keeper.
 #
-# The agent's shell is a child that has one capability less, so that it can neither look into the
-# keeper nor hold its input open (unless $guarded is empty).
+# The agent's shell is a child that can neither look into the keeper nor hold its input open: the
+# engine starts the keeper so that the kernel shows it to nobody (see GUARD in attached.py). Where
+# that cannot be, the shell has one capability less ($lowered). All else that is started here has
+# no more rights than the agent has, which may have replaced any program.
 #
 # The shell is bash, or with $python a Python interpreter, which reads Python and is called a shell
 # here all the same.
 #
-# Descriptors: 0 commands; 1 what the agent's processes print; 201 answers to the client (bash has
-# it too, but not while an action runs); 202 the shell's input. An answer carries the nonce of its
-# command, so that none can be forged ahead of time. Commands:
+# Descriptors: 0 commands; 1 what the agent's processes print; 201 answers to the client; 202 the
+# shell's input; 203 a file without a name, in which a shell leaves its state for the next one (bash
+# has 201 and 203 too, but not while an action runs). An answer carries the nonce of its command, so
+# that none can be forged ahead of time. Commands:
 #
-#   A NONCE LINE    run an action, as one line of bash      M TEXT         print a marker
-#   S NONCE FIRST   start a shell; what it does first       P NONCE        is the shell alive?
+#   A NONCE STATUS LINE   run an action, as one line of bash, with this $? before it (a line of
+#                   Python has none)                        M TEXT         print a marker
+#   S NONCE STATE FIRST   start a shell, with or without the state of the last ("kept", "fresh");
+#                   what it does first                      P NONCE        is the shell alive?
 #   K NONCE [all]   kill the shell and what the last action started (or everything)
 #   I NONCE         interrupt the shell, kill what the last action started; no answer
 #   X NONCE CODE    run a command outside the shell         T NONCE SIZE   unpack a tar archive
@@ -22,6 +27,10 @@ exec 201>&2 2>/dev/null
 [ -z "$offline" ] || # the engine writes this file only for a container with a network
   printf '127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n' >/etc/hosts
 set -m # else what is started here would ignore SIGINT
+if [ -z "$python" ]; then
+  exec 203<>/dev/shm/.intercode
+  rm -f /dev/shm/.intercode </dev/null &
+fi
 shell=0 before=
 # Empty lines ahead of the first, so that the shell's own line numbers are like no others (see
 # channel.py, which counts from here).
@@ -31,7 +40,7 @@ ten() { ahead=$ahead$ahead$ahead$ahead$ahead$ahead$ahead$ahead$ahead$ahead; }
 ten && ten && ten
 lower() {
   # Also out of the sets that a program inherits, in which bubblewrap leaves what root has anyway.
-  [ -z "$guarded" ] || set -- setpriv --inh-caps -all --ambient-caps -all --bounding-set -setpcap "$@"
+  [ -z "$lowered" ] || set -- setpriv --inh-caps -all --ambient-caps -all --bounding-set -setpcap "$@"
   exec "$@"
 }
 worker() {
@@ -88,6 +97,9 @@ while IFS= read -r line; do
       feed "$line
 "
     else
+      status=${rest%% *} rest=${rest#* }
+      # With `||`, what is not zero is still `$?` of the action, and no error to traps.
+      [ "$status" = 0 ] || rest="__intercode_status $status || $rest"
       feed "$rest
 
 { __intercode_end $nonce \"\$?\" \"\$-\"; } 2>/dev/null
@@ -117,7 +129,9 @@ while IFS= read -r line; do
       exec 202> >(worker python3 -uc 'exec(eval(input()))' 2>&1 202>&-)
     else
       exec 202> >(worker bash 2>&1 202>&-)
-      line="$start${rest}__intercode_end $nonce 0 -"
+      line="builtin printf 'U %s\\n' $nonce >&201; "
+      [ "${rest%% *}" = fresh ] || line="$line{ . /proc/self/fd/203; } >/dev/null 2>&1; "
+      line="$line$start${rest#* }__intercode_end $nonce 0 -"
       # As ours: read in one piece.
       line="${ahead}IFS= read -rN $((${#line} + 1)) __intercode; eval \"\$__intercode\"
 $line"
@@ -135,21 +149,23 @@ $line"
     echo "X $nonce" >&201 # what follows, up to the line below, is the command's output
     {
       eval "code=$rest"
-      (lower bash -c "$code" </dev/null >&201 2>&1 201>&- 202>&-)
+      (lower bash -c "$code" </dev/null >&201 2>&1 201>&- 202>&- 203>&-)
       printf '\nX %s %s\n' "$nonce" "$?" >&201
     } &
     ;;
   T)
     why=$(
       head -c "$rest" | {
-        tar -xpf - -C / --numeric-owner 2>&1
+        tar -xpf - -C / --numeric-owner 2>&1 201>&-
         status=$?
         while IFS= read -rN 65536 left; do :; done # what tar left would be taken for commands
         exit $status
       }
     )
     status=$?
+    why=${why:0:2000}
     echo "T $nonce $status ${why//$'\n'/; }" >&201
     ;;
   esac
 done
+exit 77 # the input has ended

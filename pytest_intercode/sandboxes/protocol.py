@@ -67,6 +67,7 @@ class Execution:
             episode being called off.
         restarted: the shell was lost with the action and has been replaced.
         seconds: wall time.
+        state_lost: the new shell could not take over the state of the one before.
     """
 
     output: bytes
@@ -77,6 +78,7 @@ class Execution:
     ended: Literal["itself", "timeout", "flood", "cancelled"]
     restarted: bool
     seconds: float
+    state_lost: bool = False
 
     @property
     def truncated(self) -> bool:

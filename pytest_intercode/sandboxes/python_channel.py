@@ -15,11 +15,10 @@ from pytest_intercode.sandboxes.channel import Channel
 from pytest_intercode.sandboxes.inside import text_of
 from pytest_intercode.sandboxes.output import Output
 
-__all__ = ["InterpreterLost", "PythonChannel"]
+__all__ = ["PythonChannel"]
 
 _GRACE = (0.1, 0.3, 0.6)  # seconds that an action has after each KeyboardInterrupt
 _PATIENCE = 10.0
-_ANSWERS = 16 * 1024**2  # bytes; the agent can write there, and must not fill our memory
 
 # Our copy of the builtins is taken before the agent can change them. The empty entry of the path
 # is the current directory, whose modules must not take the place of the standard library's here.
@@ -30,10 +29,6 @@ _BEGINNING = (
 )
 
 _ROOM = 2.0  # seconds in which the killed processes of a bomb go
-
-
-class InterpreterLost(SandboxError):
-    """An action left the sandbox in a state in which no interpreter starts any more."""
 
 
 class PythonChannel(Channel):
@@ -56,13 +51,15 @@ class PythonChannel(Channel):
             self._send(b"S " + ascii(_BEGINNING.format(text=ascii(text + call))).encode("ascii"))
             if self._has_started(nonce):
                 return
+            if self._interrupted.is_set():  # no action is run any more, so none is needed
+                return
             # A bomb that an earlier action left behind may have taken its place.
             self._killed("all")
-        raise InterpreterLost("the sandbox starts no Python interpreter (it needs python3)")
+        raise SandboxError("the sandbox starts no Python interpreter (it needs python3)")
 
     def _has_started(self, nonce: str) -> bool:
         limit = time.monotonic() + _PATIENCE
-        while time.monotonic() < limit:
+        while time.monotonic() < limit and not self._interrupted.is_set():
             if self._answered(nonce, None, 0.5):
                 return True
             if self._dead:
@@ -117,7 +114,3 @@ class PythonChannel(Channel):
 
     def _reworded(self, nonce: str, text: bytes) -> bytes:
         return text
-
-    def _take_answers(self, data: bytes) -> None:
-        super()._take_answers(data)
-        del self._answers[:-_ANSWERS]

@@ -79,7 +79,7 @@ _TABLE = (
     "arch_prctl:158:- prctl:157:167 getpid:39:172 getppid:110:173 gettid:186:178 getpgid:121:155 "
     "getpgrp:111:- setpgid:109:154 getsid:124:156 setsid:112:157 pidfd_open:434:434 "
     "pidfd_send_signal:424:424 getcpu:309:168 getrusage:98:165 getrlimit:97:163 setrlimit:160:164 "
-    "prlimit64:302:261 getpriority:140:141 setpriority:141:140 ioprio_get:252:31 "
+    "getpriority:140:141 setpriority:141:140 ioprio_get:252:31 "
     "ioprio_set:251:30 uretprobe:335:- sched_yield:24:124 sched_getaffinity:204:123 "
     "sched_setaffinity:203:122 sched_getparam:143:121 sched_setparam:142:118 "
     "sched_getscheduler:145:120 sched_setscheduler:144:119 sched_getattr:315:275 "
@@ -114,7 +114,9 @@ _TABLE = (
     "uname:63:160 sysinfo:99:179 getrandom:318:278 "
 )
 # Allowed where one of their rules holds, see CONDITIONS; and refused with ENOSYS.
-_CONDITIONAL = "clone:56:220 ioctl:16:29 personality:135:92 socket:41:198 socketpair:53:199"
+_CONDITIONAL = (
+    "clone:56:220 ioctl:16:29 personality:135:92 prlimit64:302:261 socket:41:198 socketpair:53:199"
+)
 _ABSENT = "clone3:435:435"
 
 _MACHINES = {"x86_64": 0, "aarch64": 1}
@@ -171,6 +173,8 @@ CONDITIONS: dict[str, tuple[Rule, ...]] = {
     "clone": ((Term(0, 0, _NAMESPACES),),),
     "ioctl": tuple(_but(1, _TERMINAL_CONTROL)),
     "personality": tuple((Term(0, value),) for value in _PERSONALITIES),
+    # One's own limits: those of the keeper would be its end.
+    "prlimit64": ((Term(0, 0),),),
     "socket": (
         (Term(0, _UNIX),),
         *_inet(_INET, _ICMP),

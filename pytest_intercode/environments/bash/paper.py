@@ -30,7 +30,13 @@ from pytest_intercode.environments.bash.strict import BashEnvironment
 from pytest_intercode.environments.gold import Gold
 from pytest_intercode.environments.paper import PaperShell, run_words, split_words
 from pytest_intercode.environments.shell import set_up
-from pytest_intercode.errors import CommandFailed, GoldError, IntercodeError, TaskError
+from pytest_intercode.errors import (
+    CommandFailed,
+    GoldError,
+    IntercodeError,
+    SandboxBroken,
+    TaskError,
+)
 from pytest_intercode.rewards.bash_paper import (
     PaperState,
     bash_paper_reward,
@@ -123,10 +129,11 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
             # InterCode resets gold's container and runs gold again whenever it grades. What the
             # reset brings back has a new time, and what it overlooks is still there: golds that
             # look at either do something else from the second time on.
-            reset(gold)
+            with self._gold_at_fault():
+                reset(gold)
         words = self._split(";".join(self.current_task.gold))
-        text, _ = run_words(gold, words, "/", _GOLD_TIMEOUT, self._variables())
         with self._gold_at_fault():
+            text, _ = run_words(gold, words, "/", _GOLD_TIMEOUT, self._variables())
             theirs = status(gold, _GRADING)
         try:
             mine = status(self.sandbox, _GRADING)
@@ -154,7 +161,7 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         task = self.current_task
         try:
             yield
-        except CommandFailed as failed:
+        except (CommandFailed, SandboxBroken) as failed:
             raise GoldError(
                 f"{task.source}: task {task.id!r}: gold leaves what cannot be graded: {failed}"
             ) from None

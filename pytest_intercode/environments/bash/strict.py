@@ -12,7 +12,7 @@ from typing import Any
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Profile
-from pytest_intercode.environments.gold import Gold, GoldRun
+from pytest_intercode.environments.gold import Gold, GoldRun, golds_fault
 from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.errors import GoldError, MissingProgram, TaskError, UngradableState
 from pytest_intercode.rewards.bash_strict import (
@@ -113,7 +113,9 @@ class BashEnvironment(ShellEnvironment):
             only_theirs = theirs.entries.keys() - mine.entries.keys()
             agent_state = _state(self._last, late, mine, self.sandbox.entries(only_theirs))
             # The agent chose these paths, so what they cost is its own doing.
-            gold_state = _state(gold.execution, gold.late, theirs, gold.sandbox.entries(only_mine))
+            with golds_fault():
+                others = gold.sandbox.entries(only_mine)
+            gold_state = _state(gold.execution, gold.late, theirs, others)
         except UngradableState as error:
             self._states, self._ungradable = None, str(error)
             return ungradable_reward(self._ungradable)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_intercode.core.task import ImageSource, Limits, ProgramTest, Task
-from pytest_intercode.errors import SandboxError
+from pytest_intercode.errors import SandboxBroken, SandboxError
 from pytest_intercode.sandboxes.inside import text_of
 from pytest_intercode.sandboxes.protocol import Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -224,7 +224,10 @@ class Judge:
     def _ask(self, tests: list[Any], seconds: float) -> dict[int, str]:
         program = self._program.result()
         limit = seconds * len(tests) + _GRACE
-        execution, said = program.ask({"tests": tests, "seconds": seconds}, limit)
+        try:
+            execution, said = program.ask({"tests": tests, "seconds": seconds}, limit)
+        except SandboxBroken as broken:  # no agent acts there
+            raise SandboxError(str(broken)) from broken
         if set(range(len(tests))) - said.keys():
             program.sandbox.close()
             raise SandboxError(f"the judge gave no verdict ({execution.ended})")

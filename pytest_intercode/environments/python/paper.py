@@ -20,6 +20,7 @@ from pytest_intercode.core.turn import Observation, Profile, StepResult
 from pytest_intercode.environments.paper import PaperEnvironment
 from pytest_intercode.environments.python.grading import ForgedAnswers, Program
 from pytest_intercode.environments.python.strict import PythonEnvironment
+from pytest_intercode.errors import SandboxBroken
 from pytest_intercode.rewards.python import (
     python_paper_reward,
     python_paper_state,
@@ -27,7 +28,6 @@ from pytest_intercode.rewards.python import (
 )
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.sandboxes.python_channel import InterpreterLost
 
 __all__ = ["TRY_AGAIN", "PaperPythonEnvironment"]
 
@@ -123,7 +123,7 @@ class PaperPythonEnvironment(PaperEnvironment, PythonEnvironment):
         try:
             answer = json.loads(self._program.ask(request, timeout)[1][0])
         # It took too long, or the agent's code ended the interpreter or answered in its place.
-        except (KeyError, ValueError, RecursionError, ForgedAnswers, InterpreterLost):
+        except (KeyError, ValueError, RecursionError, ForgedAnswers, SandboxBroken):
             return None
         return answer if fits(answer) else None
 

@@ -25,10 +25,10 @@ from pytest_intercode.environments.python.grading import (
     play_again,
 )
 from pytest_intercode.environments.shell import NAMES_LOST, ShellEnvironment
+from pytest_intercode.errors import SandboxBroken
 from pytest_intercode.rewards.python import python_strict_reward
 from pytest_intercode.sandboxes.protocol import Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.sandboxes.python_channel import InterpreterLost
 from pytest_intercode.suites.python_tests import entry_of
 
 __all__ = ["PythonEnvironment", "read_submission"]
@@ -109,10 +109,9 @@ class PythonEnvironment(ShellEnvironment):
         before = self._last
         try:
             observation = super().execute(action)
-        except InterpreterLost:
-            # The agent's own doing, and so nothing that the infrastructure would be blamed for.
+        except SandboxBroken:
             self._played.append(Played(action, self.action_timeout))
-            return Observation("[no interpreter starts here any more]\n", executed=False)
+            raise
         execution = self._last
         if execution is not None and execution is not before:
             limits = {"timeout": self.action_timeout, "cancelled": execution.seconds}
@@ -137,7 +136,7 @@ class PythonEnvironment(ShellEnvironment):
             if not play_again(sandbox, submission.actions):
                 return self._failed("the actions took far longer when they were played again")
             answers = answers_of(sandbox, self.current_task, submission, self.action_timeout)
-        except InterpreterLost:
+        except SandboxBroken:
             return self._failed("the actions leave no interpreter that starts")
         except ForgedAnswers:
             return self._failed("something else than the tests wrote answers")

@@ -19,10 +19,15 @@ from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.task import Limits
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes import seccomp
-from pytest_intercode.sandboxes.attached import CAPABILITIES, KEEPER_CAPABILITY, SHM_SIZE
+from pytest_intercode.sandboxes.attached import (
+    CAPABILITIES,
+    GUARD,
+    KEEPER_CAPABILITY,
+    SHM_SIZE,
+)
 from pytest_intercode.sandboxes.bubblewrap.cgroups import ControlGroup, ControlGroups, remove_all
 from pytest_intercode.sandboxes.bubblewrap.hosttree import shared, skeleton
-from pytest_intercode.sandboxes.bubblewrap.process import NOBODY, StarterProcess
+from pytest_intercode.sandboxes.bubblewrap.process import NOBODY, StarterLost, StarterProcess
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox, PipeStreams
 from pytest_intercode.sandboxes.bubblewrap.starter import BLOCK_FD
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
@@ -69,13 +74,25 @@ class Bubblewrap:
         if root is None:
             root = os.geteuid() == 0 and self._groups.usable
         self._grouped = self._groups.usable and (root or os.geteuid() != 0)
+        self._root = root
+        self._next: deque[ControlGroup | None] = deque()
+        self._layers: set[str] = set()
+        self._archives: dict[str, int] = {}  # descriptors of the archives that layers come from
+        self._lock = threading.Lock()
+        self._launching = threading.Lock()
+        self._sandboxes: set[BubblewrapSandbox] = set()
+        self._leaving: list[ControlGroup] = []  # of sandboxes that have ended, or are about to
+        self._starter = self._begun()
+
+    def _begun(self) -> StarterProcess:
+        """Begin a starter, with the control groups of its first sandboxes."""
         self._next = deque(self._new_group() for _ in range(_PREFORKED))
         procs = [each for group in self._next if group for each in group.open_procs()]
         try:
             patterns = self._groups.patterns(self._pid)
             folders = {**self._shared, **{path: [] for path in _kernels()}}
-            self._starter = StarterProcess(
-                seccomp.program(), patterns, procs, _PREFORKED, root, folders
+            return StarterProcess(
+                seccomp.program(), patterns, procs, _PREFORKED, self._root, folders
             )
         except BaseException:
             for group in self._next:
@@ -85,11 +102,22 @@ class Bubblewrap:
         finally:
             for each in procs:
                 os.close(each)
-        self._layers: set[str] = set()
-        self._lock = threading.Lock()
-        self._launching = threading.Lock()
-        self._sandboxes: set[BubblewrapSandbox] = set()
-        self._leaving: list[ControlGroup] = []  # of sandboxes that have ended, or are about to
+
+    def _begin_again(self, lost: StarterProcess) -> None:
+        """Begin another starter in place of one that was ended, or does not answer any more.
+
+        The sandboxes of the lost one end with it.
+        """
+        with self._launching, self._lock:
+            if self._starter is not lost:
+                return  # another thread did it
+            lost.close()
+            self._leaving += [group for group in self._next if group is not None]
+            self._layers.clear()
+            self._starter = self._begun()
+            for name, descriptor in self._archives.items():
+                os.lseek(descriptor, 0, os.SEEK_SET)
+                self._unpack(name, descriptor)
 
     @property
     def grouped(self) -> bool:
@@ -121,7 +149,7 @@ class Bubblewrap:
         descriptors: list[int] = []
         try:
             try:
-                pid, descriptors, group = self._start(spec, name, streams)
+                pid, descriptors, group, starter = self._start_somehow(spec, name, streams)
             finally:
                 streams.close_inside()
             streams.send(b"exec %d<&-\n" % BLOCK_FD)
@@ -135,8 +163,10 @@ class Bubblewrap:
                 streams,
                 spec,
                 readable=self._starter.readable,
+                lowered=self._lowers_shells(spec),
                 group=group,
                 ended=self._forget,
+                starter_ended=starter.ended,
             )
         except BaseException as error:
             why = streams.failure() or error
@@ -154,6 +184,21 @@ class Bubblewrap:
             self._sandboxes.add(sandbox)
         return sandbox
 
+    def _start_somehow(
+        self, spec: SandboxSpec, name: str, streams: PipeStreams
+    ) -> tuple[int, list[int], ControlGroup | None, StarterProcess]:
+        """Start a sandbox; by another process, or another starter, where those are gone."""
+        for left in reversed(range(_PREFORKED + 2)):
+            starter = self._starter
+            try:
+                return *self._start(spec, name, streams), starter
+            except StarterLost:
+                if not left:
+                    raise
+                if not starter.answers():
+                    self._begin_again(starter)
+        raise AssertionError("a range was empty")
+
     def _start(
         self, spec: SandboxSpec, name: str, streams: PipeStreams
     ) -> tuple[int, list[int], ControlGroup | None]:
@@ -161,13 +206,13 @@ class Bubblewrap:
             "do": "launch",
             "name": name,
             "argv": [self._starter.program, *self._arguments(spec, name)],
-            "lowers": self._lowers(spec),
             "size": disk_size(spec.limits),
             "shm": min(SHM_SIZE, spec.limits.memory // 4),
             "limits": self._rlimits(spec.limits),
             "prefork": 1,
         }
         with self._launching:
+            request["lowers"] = self._lowers(spec)
             group = self._next[0]
             try:
                 if group is not None:
@@ -206,6 +251,8 @@ class Bubblewrap:
             self._leave(group)
         with self._lock:
             self._leaving = remove_all(self._leaving, 2.0)
+            while self._archives:
+                os.close(self._archives.popitem()[1])
 
     def sandboxes(self) -> list[BubblewrapSandbox]:
         """Return the sandboxes that were not closed yet."""
@@ -222,7 +269,8 @@ class Bubblewrap:
         words += ["--new-session", "--hostname", hostname, "--cap-drop", "ALL"]
         if not limits.network:
             words += ["--unshare-net"]
-        for capability in (*CAPABILITIES, *([KEEPER_CAPABILITY] if spec.guarded else [])):
+        lowered = [KEEPER_CAPABILITY] if self._lowers_shells(spec) else []
+        for capability in (*CAPABILITIES, *lowered):
             words += ["--cap-add", f"CAP_{capability}"]
         words += ["--bind", "{root}", "/"]
         if not spec.image.startswith("/"):
@@ -238,7 +286,12 @@ class Bubblewrap:
         words += ["--clearenv", "--chdir", "/"]
         for key, value in variables.items():
             words += ["--setenv", key, value]
-        return [*words, "--", "bash"]
+        guard = GUARD if spec.guarded and self.all_ids else ()
+        return [*words, "--", *guard, "bash"]
+
+    def _lowers_shells(self, spec: SandboxSpec) -> bool:
+        """Whether shells get fewer rights than the keeper, as the keeper is not guarded itself."""
+        return spec.guarded and not self.all_ids
 
     def _lowers(self, spec: SandboxSpec) -> list[str]:
         """Give the starter the layers of a sandbox; return their names."""
@@ -253,19 +306,27 @@ class Bubblewrap:
             if name not in self._layers:
                 with tempfile.TemporaryFile() as file:
                     file.write(skeleton(spec.limits.network))
+                    file.flush()
                     file.seek(0)
-                    self._unpack(name, file)
+                    self._unpack(name, file.fileno())
             return [spec.image, name] if spec.image in self._layers - {HOST} else [name]
 
     def add_layer(self, name: str, archive: BinaryIO) -> None:
         """Keep what a tar archive holds in memory: what an image adds to the host's system."""
-        with self._lock:
-            if name not in self._layers:
-                self._unpack(name, archive)
-
-    def _unpack(self, name: str, archive: BinaryIO) -> None:
         archive.flush()
-        self._starter.ask({"do": "archive", "name": name}, [archive.fileno()] * 3)
+        with self._lock:
+            if name in self._layers:
+                return
+            # From here on each starter is given it.
+            self._archives[name] = os.dup(archive.fileno())
+            starter = self._starter
+            with contextlib.suppress(StarterLost):
+                self._unpack(name, archive.fileno())
+                return
+        self._begin_again(starter)
+
+    def _unpack(self, name: str, archive: int) -> None:
+        self._starter.ask({"do": "archive", "name": name}, [archive] * 3)
         self._layers.add(name)
 
     def _rlimits(self, limits: Limits) -> list[tuple[int, int]]:

@@ -7,6 +7,7 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from pytest_intercode.errors import EngineUnavailable, SandboxError
 from pytest_intercode.sandboxes.bubblewrap.starter import IDS, receive, send
 from pytest_intercode.sandboxes.inside import text_of
 
-__all__ = ["NOBODY", "StarterProcess", "find_program", "forbidding"]
+__all__ = ["NOBODY", "StarterLost", "StarterProcess", "find_program", "forbidding"]
 
 _PATIENCE = 30.0
 _OLDEST = (0, 5)  # the first that knows --clearenv
@@ -85,6 +86,10 @@ def forbidding(settings: Path = Path("/proc/sys")) -> str:
     return ""
 
 
+class StarterLost(SandboxError):
+    """The starter, or a process of it that waited for a command, ended or does not answer."""
+
+
 class StarterProcess:
     """A running starter.
 
@@ -119,6 +124,7 @@ class StarterProcess:
         self.readable = root
         self._user = NOBODY if os.geteuid() == 0 and not root else None
         self._lock = threading.Lock()
+        self._deaf = False  # a request got no answer
         self._channel, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel.settimeout(_PATIENCE)
         with inner:
@@ -202,13 +208,15 @@ class StarterProcess:
         """Send a request and return its answer, with the descriptors that belong to it.
 
         Raises:
-            SandboxError: it failed, or the starter is gone.
+            SandboxError: it failed.
+            StarterLost: what was asked is gone.
         """
         with self._lock:
             try:
                 return self._exchange(message, descriptors)
             except OSError as error:
-                raise SandboxError(f"bubblewrap's starter does not answer: {error}") from None
+                self._deaf = True  # its answer may come yet, and would be taken for another's
+                raise StarterLost(f"bubblewrap's starter does not answer: {error}") from None
 
     def _exchange(
         self, message: dict[str, Any], descriptors: Iterable[int]
@@ -216,14 +224,24 @@ class StarterProcess:
         send(self._channel, message, list(descriptors))
         answer, received = receive(self._channel)
         if answer is None:
-            raise SandboxError("bubblewrap's starter has ended")
+            self._deaf = True
+            raise StarterLost("bubblewrap's starter has ended")
         if "error" in answer:
-            raise SandboxError(str(answer["error"]))
+            raise (StarterLost if answer.get("lost") else SandboxError)(str(answer["error"]))
         return answer, received
+
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return self._process.poll() is not None
+
+    def answers(self) -> bool:
+        """Whether it goes on; one that ended, or left a request without an answer, does not."""
+        return not (self._deaf or self.ended())
 
     def close(self) -> None:
         """End it, and with it everything that it has started."""
         self._channel.close()
+        self._process.send_signal(signal.SIGCONT)  # somebody may have stopped it
         try:
             self._process.wait(5)
         except subprocess.TimeoutExpired:

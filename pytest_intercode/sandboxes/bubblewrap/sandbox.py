@@ -5,23 +5,29 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import select
 import signal
 import termios
 import threading
+import time
 from array import array
 from collections.abc import Callable
 
 from pytest_intercode.core.forks import close_in_children
-from pytest_intercode.sandboxes.attached import AttachedSandbox
+from pytest_intercode.sandboxes.attached import AttachedSandbox, who_killed
 from pytest_intercode.sandboxes.bubblewrap.cgroups import ControlGroup
 from pytest_intercode.sandboxes.channel import ChannelClosed, Chunk
 from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.protocol import SandboxSpec
+from pytest_intercode.sandboxes.seccomp import program
 
 __all__ = ["BubblewrapSandbox", "PipeStreams"]
 
 _BLOCK = 262144
+_EXIT = re.compile(rb'"exit-code": (\d{1,3})')  # in what bubblewrap says of a sandbox's end
+_KILLED = 128 + signal.SIGKILL
+_LATE = 1000  # milliseconds after which bubblewrap has surely said so
 
 
 class PipeStreams:
@@ -165,13 +171,15 @@ class BubblewrapSandbox(AttachedSandbox):
     Args:
         name: a short name for messages.
         pid: its first process, as the host knows it.
-        descriptors: of that process, of its overlay's upper folder, of its root, and of the layers
-            below; the first is also how it is ended.
+        descriptors: of that process, by which it is ended; of what bubblewrap says of its end; of
+            its overlay's upper folder, of its root, and of the layers below.
         streams: the pipes to its keeper.
         spec: what it was asked for.
         readable: we may read all its files from outside.
+        lowered: its shells have fewer rights than its keeper.
         group: its control group, if it has one.
         ended: called once, when it is closed.
+        starter_ended: tells whether the starter, with which sandboxes end, has ended.
     """
 
     def __init__(
@@ -183,18 +191,24 @@ class BubblewrapSandbox(AttachedSandbox):
         spec: SandboxSpec,
         *,
         readable: bool,
+        lowered: bool,
         group: ControlGroup | None,
         ended: Callable[[BubblewrapSandbox], None],
+        starter_ended: Callable[[], bool],
     ) -> None:
         self.pid = pid
         self._descriptors = descriptors
         self.group = group
         self._readable = readable
         self._when_ended = ended
-        super().__init__(name, streams, spec)
+        self._starter_ended = starter_ended
+        self._guarded = spec.guarded
+        self._since = time.monotonic()
+        super().__init__(name, streams, spec, lowered=lowered)
 
     def kill(self) -> None:
         """End every process of it at once."""
+        self._ended = True
         with contextlib.suppress(OSError, IndexError):  # it may have been closed just now
             signal.pidfd_send_signal(self._descriptors[0], signal.SIGKILL)
 
@@ -209,9 +223,29 @@ class BubblewrapSandbox(AttachedSandbox):
                 os.close(descriptor)
             self._when_ended(self)
 
+    def outside_cause(self) -> str:
+        """Return whether the starter was ended, or somebody has killed the keeper."""
+        if self._starter_ended():
+            return "bubblewrap's starter was ended"
+        # Without a group, want of the machine's memory may be the sandbox's doing.
+        if self.group is None or not (self._guarded and program()):
+            return ""
+        if self._exit_status() != _KILLED:
+            return ""
+        return who_killed(self.pid, self._since)
+
+    def _exit_status(self) -> int | None:
+        """Return the status that the keeper ended with; None while it goes on, or is unknown."""
+        poll = select.poll()
+        poll.register(self._descriptors[1], select.POLLIN)
+        if not poll.poll(_LATE):
+            return None
+        found = _EXIT.search(os.read(self._descriptors[1], 4096))
+        return int(found[1]) if found else None
+
     def layers(self) -> OverlayProbe:
         """Return the probe that reads the overlay's layers from outside; only root may."""
         if not self._readable or not self._descriptors:
             raise Unreadable("only root may read the layers")
-        _, upper, merged, *lower = (f"/proc/self/fd/{each}/." for each in self._descriptors)
+        _, _, upper, merged, *lower = (f"/proc/self/fd/{each}/." for each in self._descriptors)
         return OverlayProbe(upper, lower, merged, timely=False)  # it is in memory

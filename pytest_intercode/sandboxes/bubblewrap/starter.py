@@ -56,6 +56,10 @@ _RETURNED = ("upper", "merged")
 _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGINT)
 
 
+class ProcessLost(OSError):
+    """A process that waited for its command is gone; the next one may be asked."""
+
+
 def send(channel: socket.socket, message: dict[str, Any], descriptors: list[int]) -> None:
     """Send a message, and copies of descriptors with it."""
     data = json.dumps(message).encode()
@@ -135,6 +139,7 @@ class Preforker:
             finally:
                 os._exit(127)
         its.close()
+        mine.settimeout(_PATIENCE)
         return mine
 
     def _mount_early(self, root: dict[str, Any]) -> bool:
@@ -148,11 +153,12 @@ class Preforker:
 
     def _become(self, command: dict[str, Any], pipes: list[int], starter: socket.socket) -> None:
         """Run bubblewrap in this process."""
-        *streams, info, block = pipes
+        *streams, info, status, block = pipes
         words = {**self._trees.words, "{root}": f"{self._place}/merged"}
         folders = [os.open(f"{self._place}/{part}", os.O_PATH | os.O_CLOEXEC) for part in _RETURNED]
         send(starter, {}, folders)
         os.set_inheritable(info, True)
+        os.set_inheritable(status, True)
         os.dup2(block, BLOCK_FD)
         for target, descriptor in enumerate(streams):
             os.dup2(descriptor, target)
@@ -160,7 +166,8 @@ class Preforker:
             resource.setrlimit(kind, (most, most))
         for number in _IGNORED:
             signal.signal(number, signal.SIG_DFL)
-        extra = ["--info-fd", str(info), "--userns-block-fd", str(BLOCK_FD)]
+        extra = ["--info-fd", str(info), "--json-status-fd", str(status)]
+        extra += ["--userns-block-fd", str(BLOCK_FD)]
         if self.filtered >= 0:
             fresh = os.open(f"/proc/self/fd/{self.filtered}", os.O_RDONLY)
             os.set_inheritable(fresh, True)
@@ -233,6 +240,7 @@ class Starter:
                 answer, back = getattr(self, f"_{message.pop('do')}")(descriptors, **message)
             except OSError as error:
                 answer = {"error": error.strerror or str(error)}
+                answer["lost"] = isinstance(error, ProcessLost)
             with contextlib.suppress(ConnectionError):
                 send(self._channel, answer, back)
             for descriptor in back:
@@ -341,19 +349,32 @@ class Starter:
             time.sleep(0.02)
 
     def _start(self, command: dict[str, Any], pipes: list[int]) -> tuple[int, list[int]]:
-        """Start bubblewrap; return the sandbox's first process, and its upper folder and root."""
+        """Start bubblewrap.
+
+        Returns:
+            The sandbox's first process; and descriptors of what bubblewrap says of its end, of its
+            upper folder, and of its root.
+        """
         preforked = self._ready.popleft()
         info, info_end = os.pipe()
+        status, status_end = os.pipe()
         block_end, block = os.pipe()
         folders: list[int] = []
         try:
             with preforked:
-                send(preforked, command, [*pipes, info_end, block_end])
-                os.close(info_end)
-                os.close(block_end)
-                answer, folders = receive(preforked)
-                if answer is None or "error" in answer:
-                    raise OSError(0, (answer or {}).get("error", "the starter's process ended"))
+                try:
+                    send(preforked, command, [*pipes, info_end, status_end, block_end])
+                    answer, folders = receive(preforked)
+                except (ConnectionError, TimeoutError):
+                    answer = None
+                finally:
+                    os.close(info_end)
+                    os.close(status_end)
+                    os.close(block_end)
+                if answer is None:
+                    raise ProcessLost(0, "the starter's process ended")
+                if "error" in answer:
+                    raise OSError(0, answer["error"])
             with os.fdopen(info, "rb", closefd=False) as file:
                 said = file.read()
             if not said:
@@ -367,10 +388,10 @@ class Starter:
                 lines = [f"{first} {first} {count}\n" for first, count in ranges]
                 Path(f"/proc/{pid}/{kind}_map").write_text("".join(lines))
             os.write(block, b"..")
-            return pid, folders
+            return pid, [status, *folders]
         except BaseException:
-            for folder in folders:
-                os.close(folder)
+            for descriptor in (status, *folders):
+                os.close(descriptor)
             raise
         finally:
             os.close(info)

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import socket
 import threading
+import time
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.core.forks import close_in_children
 from pytest_intercode.sandboxes.attached import (
     CAPABILITIES,
-    KEEPER_CAPABILITY,
     SHM_SIZE,
     AttachedSandbox,
+    who_killed,
 )
-from pytest_intercode.sandboxes.channel import ChannelClosed, Chunk
+from pytest_intercode.sandboxes.channel import INPUT_ENDED, ChannelClosed, Chunk
+from pytest_intercode.sandboxes.docker.images import plain
 from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.protocol import OUTSIDE, SandboxSpec
 from pytest_intercode.sandboxes.seccomp import profile
@@ -31,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["AttachedStreams", "Container", "host_config"]
 
 _STDOUT, _STDERR = 1, 2
+_KILLED = "137"  # the status that the engine gives to a container that SIGKILL ended
+_LATE = 2  # seconds after which the engine has surely noticed that a container ended
 
 # Runtimes whose containers write to the engine's layers, as they have the host's kernel. Others may
 # keep changes in memory, or in a disk of a virtual machine.
@@ -87,7 +94,7 @@ def host_config(api: APIClient, spec: SandboxSpec, runtime: str | None = None) -
         network_mode="bridge" if limits.network else "none",
         log_config=LogConfig(type="none"),  # a flood would fill the host's disk
         cap_drop=["ALL"],
-        cap_add=[*CAPABILITIES, *([KEEPER_CAPABILITY] if spec.guarded else [])],
+        cap_add=list(CAPABILITIES),
         security_opt=["no-new-privileges", f"seccomp={profile()}"],
         pids_limit=limits.pids,
         mem_limit=limits.memory,
@@ -219,6 +226,14 @@ class AttachedStreams:
                 response.close()
 
 
+def _local_process(number: int, container_id: str) -> int:
+    """Return the number of a container's first process; 0 if the engine is on another machine."""
+    try:
+        return number if container_id in Path(f"/proc/{number}/cgroup").read_text() else 0
+    except OSError:
+        return 0
+
+
 class Container(AttachedSandbox):
     """A started container and the channel to its keeper.
 
@@ -245,7 +260,43 @@ class Container(AttachedSandbox):
         self._mounted = {path: told[key] for path, key in _MOUNTED.items() if told.get(key)}
         if spec.limits.network:
             self.outside = OUTSIDE | {_ADDRESSES}
+        self._api = api
+        self._id = container_id
+        # Unguarded, it might be made to kill itself.
+        pid = told["State"].get("Pid", 0) if spec.guarded else 0
+        self._pid = _local_process(pid, container_id)
+        self._since = time.monotonic()
         super().__init__(container_id[:12], streams, spec)
+
+    def outside_cause(self) -> str:
+        """Return what the engine says of the container, if somebody else has ended or paused it."""
+        from docker.errors import DockerException, NotFound
+        from requests.exceptions import RequestException
+
+        try:
+            try:
+                state = self._api.inspect_container(self._id)["State"]
+            except NotFound:
+                state = {}
+            if state.get("Paused"):
+                return "somebody has paused it"
+            return self._reported(ended=not state.get("Running"))
+        except (DockerException, RequestException, OSError, ValueError) as error:
+            return f"the Docker engine does not answer: {plain(error)}"
+
+    def _reported(self, ended: bool) -> str:
+        """Return what the engine's events say; of a container that ended, wait for its end's."""
+        now = re.sub(r"\.\d+", "", self._api.info()["SystemTime"]).replace("Z", "+00:00")
+        until = int(datetime.fromisoformat(now).timestamp()) + (_LATE if ended else 0)
+        filters = {"container": self._id, "event": ["kill", "pause", "die"]}
+        for event in self._api.events(since=1, until=until, filters=filters, decode=True):
+            if event["Action"] != "die":
+                return f"the Docker engine was asked to {event['Action']} it"
+            status = event["Actor"]["Attributes"].get("exitCode")
+            if status == str(INPUT_ENDED):
+                return "the connection to it was lost"
+            return who_killed(self._pid, self._since) if self._pid and status == _KILLED else ""
+        return ""
 
     def layers(self) -> OverlayProbe:
         """Return the probe that reads the layers; for root, on the engine's own machine."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.errors import EngineUnavailable, SandboxError, suggestion
+from pytest_intercode.sandboxes.attached import GUARD
 from pytest_intercode.sandboxes.docker.container import AttachedStreams, Container, host_config
 from pytest_intercode.sandboxes.docker.images import plain
 from pytest_intercode.sandboxes.docker.podman import Podman, is_podman
@@ -182,7 +183,7 @@ class DockerEngine:
         with _engine_errors(f"a container of {spec.image}"):
             config = self.api.create_container_config(
                 spec.image,
-                entrypoint=["bash"],
+                entrypoint=[*(GUARD if spec.guarded else ()), "bash"],
                 command=[],
                 stdin_open=True,
                 tty=False,
@@ -214,7 +215,8 @@ class DockerEngine:
                     raise
         except SandboxError as error:
             self._remove(container_id)
-            hint = "" if "executable file not found" not in str(error) else " (it needs bash)"
+            missing = "executable file not found" in str(error)
+            hint = " (it needs bash and setpriv)" if missing else ""
             raise SandboxError(f"{spec.image} does not start as a sandbox{hint}: {error}") from None
         except BaseException:
             self._remove(container_id)

@@ -11,6 +11,7 @@ Run as ``python -m pytest_intercode.sandboxes.docker.reaper LABEL VALUE``.
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import sys
 import time
@@ -20,20 +21,25 @@ from pytest_intercode.core.forks import close_in_children
 __all__ = ["Reaper"]
 
 _GOODBYE = b"."
+_DYING = 0.1  # seconds in which one that was killed is surely gone
 
 
 class Reaper:
     """The client's side: starts the process, and dismisses it at the end."""
 
     def __init__(self, label: str, value: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, label, value],
+        self._command = [sys.executable, "-m", __name__, label, value]
+        self._process = self._started()
+        close_in_children(self)
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        close_in_children(self)
 
     def close_copies(self) -> None:
         """Close a forked child's copy of the pipe, which would keep the reaper waiting."""
@@ -42,14 +48,21 @@ class Reaper:
         self._process.returncode = 0  # the parent's to wait for
 
     def unleash(self) -> None:
-        """Let the reaper remove what is left, without waiting for it."""
+        """Let the reaper remove what is left, without waiting for it; another one if it is gone."""
+        self._process.send_signal(signal.SIGCONT)  # somebody may have stopped it
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_DYING)
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+            self._process = self._started()
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._process.returncode = 0  # it ends by itself
 
     def dismiss(self) -> None:
         """Tell the reaper that nothing is left for it to do."""
-        with contextlib.suppress(OSError):
+        self._process.send_signal(signal.SIGCONT)  # somebody may have stopped it
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             self._process.communicate(_GOODBYE, timeout=5)
         if self._process.poll() is None:
             self._process.kill()

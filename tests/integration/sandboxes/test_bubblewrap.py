@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import sysconfig
+import tarfile
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from pytest_intercode.core.task import Limits
+from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap, disk_size
 from pytest_intercode.sandboxes.bubblewrap.hosttree import _ETC
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
@@ -207,6 +211,54 @@ def test_nothing_is_left(bubblewrap: Bubblewrap) -> None:
     assert not any(Path(f"/proc/{pid}").exists() for pid in (started, *(b.pid for b in boxes)))
     for pattern in groups:
         assert not list(Path("/").glob(pattern.lstrip("/")))
+
+
+# -- the starter's end
+
+
+def test_a_killed_starter_is_begun_again() -> None:
+    engine = Bubblewrap()
+    try:
+        with tempfile.TemporaryFile() as archive:
+            with tarfile.open(fileobj=archive, mode="w") as layer:
+                layer.addfile(tarfile.TarInfo("layered"))
+            archive.seek(0)
+            engine.add_layer("host+layer", archive)
+        for image, file in ((HOST, "/etc/passwd"), ("host+layer", "/layered")):
+            box = engine.launch(SandboxSpec(image, guarded=False))
+            assert box.run(f"cat {file}", SOON).status == 0
+            starter = engine._starter._process.pid
+            os.kill(starter, signal.SIGKILL)
+            # Proven to be no agent's doing, although one has acted there.
+            with pytest.raises(SandboxError, match="bubblewrap's starter was ended"):
+                box.run("sleep 10", SOON)
+            box.close()
+        box = engine.launch(SandboxSpec("host+layer"))
+        assert box.run("cat /layered", SOON).status == 0
+        assert engine._starter._process.pid != starter
+        # Those of its processes that wait for a sandbox.
+        children = Path(f"/proc/{engine._starter._process.pid}/task").glob("*/children")
+        for spare in (each for list_ in children for each in list_.read_text().split()):
+            if b"python" in Path(f"/proc/{spare}/cmdline").read_bytes():
+                os.kill(int(spare), signal.SIGKILL)
+        assert engine.launch(SandboxSpec(HOST)).run("true", SOON).status == 0
+        assert box.run("true", SOON).status == 0  # the others go on
+    finally:
+        engine.close()
+
+
+def test_a_stopped_starter_is_begun_again() -> None:
+    engine = Bubblewrap()
+    try:
+        stopped = engine._starter._process
+        engine._starter._channel.settimeout(0.5)
+        os.kill(stopped.pid, signal.SIGSTOP)
+        assert engine.launch(SandboxSpec(HOST)).run("true", SOON).status == 0
+        assert stopped.poll() is not None
+        os.kill(engine._starter._process.pid, signal.SIGSTOP)
+    finally:
+        engine.close()
+    assert engine._starter.ended()
 
 
 # -- ordinary users

@@ -138,6 +138,29 @@ def test_reaper_removes_what_never_started(
     await_true(lambda: not Path(f"/proc/{killed.reaper}").exists())
 
 
+@pytest.mark.parametrize("by", [signal.SIGSTOP, signal.SIGKILL])
+@pytest.mark.parametrize("left", ["nothing", "a container"])
+def test_stopped_or_killed_reaper(
+    docker_backend: DockerBackend, monkeypatch: pytest.MonkeyPatch, by: signal.Signals, left: str
+) -> None:
+    engine = DockerEngine()
+    name = engine.api.create_container(docker_backend.image, ["true"], labels=engine._labels)["Id"]
+    os.kill(engine._reaper._process.pid, by)
+    if left == "a container":  # which cannot be removed yet
+        monkeypatch.setattr(DockerEngine, "_remove", lambda *_: False)
+    engine.close()
+    reaper = engine._reaper._process.pid
+    await_true(lambda: not docker_backend.exists(name))
+    await_true(lambda: "python" not in _command(reaper))
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
 def test_reaper_goes_with_an_orderly_client(
     backend: Backend, client: Callable[..., Client]
 ) -> None:

@@ -19,6 +19,7 @@ from pytest_intercode.errors import (
     GoldError,
     InfrastructureError,
     RolloutCancelled,
+    SandboxBroken,
     SandboxError,
 )
 from pytest_intercode.rollouts.executors.concurrent import ConcurrentExecutor, ConcurrentHandle
@@ -116,6 +117,57 @@ def test_other_faults_are_not_tried_again(phase: str, error: Exception) -> None:
     with pytest.raises(type(error), match=str(error)):
         play(Rollout(SPEC, services(environment)))
     assert environment.times == 0
+
+
+@pytest.mark.parametrize(("max_turns", "seen"), [(5, [5, 3]), (2, [2])])
+def test_turns_stay_used_in_a_retry(max_turns: int, seen: list[int]) -> None:
+    """So that nothing that goes wrong gives an agent more guesses than its budget."""
+    budgets: list[int] = []
+
+    class Told(Breaking):
+        def execute(self, action: str) -> Observation:
+            if not self.turns:
+                budgets.append(self.max_turns)
+            if len(self.turns) == 2 and len(budgets) == 1:
+                raise SandboxError("gone")
+            return super().execute(action)
+
+        def grade(self, answer: str | None) -> Reward:
+            if len(budgets) == 1:
+                raise SandboxError("gone")
+            return super().grade(answer)
+
+    environment = Told()
+    environment._max_turns = max_turns
+
+    def agent() -> Agent:
+        return Agent("step", act=acts("1", "1", "1", "1", "1", "1", "1"))
+
+    rollout = Rollout(SPEC, services(environment, agent))
+    if len(seen) == 1:  # nothing is left to play with
+        with pytest.raises(SandboxError, match="gone"):
+            play(rollout)
+    else:
+        record = play(rollout)
+        assert (record.outcome, len(record.turns), record.max_turns) == ("out-of-budget", 3, 3)
+        assert record.attempts == ("gone",)
+    assert budgets == seen
+    rollout.prepare(environment)
+    assert environment.max_turns == max_turns  # the next episode has all of them
+
+
+@pytest.mark.parametrize("phase", ["action", "grading"])
+def test_a_sandbox_that_the_agent_broke_is_not_replaced(phase: str) -> None:
+    environment = Breaking(phase, SandboxBroken("it starts no shell"), 100)
+    record = play(Rollout(SPEC, services(environment)))
+    assert record.attempts == ()
+    if phase == "action":
+        assert record.turns[0].observation == "[this broke the sandbox: it starts no shell]\n"
+        assert not record.turns[0].executed
+        assert (record.outcome, len(record.turns)) == ("failed", 2)
+    else:
+        assert (record.outcome, record.reward, dict(record.state)) == ("failed", 0.0, {})
+        assert record.reason == "the agent broke its sandbox: it starts no shell"
 
 
 def test_a_retry_is_not_repeated_in_a_later_phase() -> None:

@@ -102,6 +102,63 @@ def test_keeper_is_bash() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+NONCE = "0123456789abcdef"
+
+
+def answered(*arrived: bytes) -> list[tuple[str, list[str]] | None]:
+    """Return the answers in what arrives, and None where one is not whole yet."""
+    channel = object.__new__(Channel)
+    channel._answers, channel._noise = bytearray(), 0
+    found = []
+    for data in arrived:
+        channel._answers += data
+        while (answer := channel._answer(NONCE)) is not None:
+            found.append(answer)
+    assert len(channel._answers) < 20_000
+    assert channel._noise + len(channel._answers) == sum(map(len, arrived))
+    return [*found, None]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("D N 0 himBHs /a b", ("D", ["0", "himBHs", "/a b"])),
+        ("D N 255 - ", ("D", ["255", "-", ""])),
+        ("D N 256 - /", ("", [])),
+        ("D N -1 - /", ("", [])),
+        ("D N \u0663 - /", ("", [])),
+        (f"D N {'9' * 5000} - /", ("", [])),
+        ("D N 0 /", ("", [])),
+        ("D N 0 - /\0", ("", [])),
+        ("D N", ("", [])),
+        (f"D N 0 - /{'x' * 20_000}", ("", [])),
+        ("P N dead 137", ("P", ["dead", "137"])),
+        ("P N dead 1370", ("", [])),
+        ("P N undead 1", ("", [])),
+        ("N N 3", ("N", ["3"])),
+        ("N N 99999999", ("", [])),
+        ("K N", ("K", [])),
+        ("noise without an end D N 0 - /", ("D", ["0", "-", "/"])),
+        ("P N alive 0", None),
+        ("Q N 1", None),
+        ("D 1123456789abcdef 0 - /", None),
+    ],
+)
+def test_answers_have_a_grammar(line: str, expected: tuple[str, list[str]] | None) -> None:
+    data = line.replace(" N", f" {NONCE}").encode() + b"\n"
+    wanted = [expected, None] if expected is not None else [None]
+    assert answered(data) == wanted
+    assert answered(b"noise\n\xff\0\n" + data[:7], data[7:]) == wanted
+
+
+@given(st.lists(st.binary(max_size=200), max_size=5))
+@example([b" " + NONCE.encode()] * 3)
+@example([b"D " + NONCE.encode() + b" "] * 2)
+@example([b"x" * 50_000, b"\n" * 50_000])
+def test_any_bytes_are_read_as_answers(arrived: list[bytes]) -> None:
+    assert answered(*arrived)[-1] is None
+
+
 class Wire:
     """A transport that answers a marker with what was printed before it and after it."""
 
