@@ -1,10 +1,11 @@
 """Splits a hidden test between the agent's side, which calls, and the judge, which compares.
 
-The judge never runs the agent's code, and the agent's side never sees what is expected. Of an
-``assert`` the agent's side evaluates the chains (see ``python_expressions.py``) and the judge the
-remainder. Every other statement is run where it is needed: on the agent's side if it uses the
-agent's code or makes its arguments; by the judge if what is expected depends on it. Nothing here
-runs code.
+The judge never runs the agent's code, and the agent's side is not sent what is expected, as far as
+a test keeps that out of arguments. Of an ``assert`` the agent's side evaluates the chains (see
+``python_expressions.py``) and the judge the remainder; so it is with an assignment that brings the
+agent's values together with others (see ``python_ownership.py``). Every other statement is run
+where it is needed: on the agent's side if it uses the agent's code or makes its arguments; by the
+judge if what is expected depends on it. Nothing here runs code.
 
 A list that a test gives to the agent's code and then compares by itself (``f(x)``, then
 ``assert x == [...]``) is compared as the agent's code left it; beside a call of the agent's code
