@@ -6,7 +6,6 @@ an agent used up is not recorded again.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from pytest_intercode.agents.ledger import think
 from pytest_intercode.agents.protocol import Agent, AgentFactory, NoRecording
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
-from pytest_intercode.errors import AgentLoadError, ConfigurationError, TornResultsWarning
+from pytest_intercode.errors import AgentLoadError, ConfigurationError
 from pytest_intercode.results.files import read_records
 from pytest_intercode.results.recorded import RecordedRun, had_feedback
 
@@ -32,9 +31,7 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
     read_arguments(name, arguments)
     path = folder / Path(rest.strip()).expanduser()
     try:
-        records = read_records(
-            path, lambda line: warnings.warn(TornResultsWarning(line), stacklevel=2)
-        )
+        records = read_records(path)
     except ConfigurationError as error:
         raise AgentLoadError(f"--intercode-agent=replay: {error}") from None
     if not records:

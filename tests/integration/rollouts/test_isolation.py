@@ -211,7 +211,7 @@ class agent:
     result.assert_outcomes(passed=2, failed=1)
     row = rows()["prints"]
     assert (row["outcome"], row["left_behind"], row["log"]) == ("timed-out", [], "cancelled\n")
-    result.stdout.fnmatch_lines(["closed"])
+    result.stdout.fnmatch_lines(["    closed"])
 
 
 def test_abort_ends_what_an_agent_waits_for(play: Any) -> None:
