@@ -25,6 +25,7 @@ from pytest_intercode.errors import (
     ConfigurationError,
     SandboxBroken,
     SandboxError,
+    UngradableState,
 )
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -143,6 +144,7 @@ class Environment(abc.ABC):
         Raises:
             TaskError: nothing can be compared, as gold does not work.
             InfrastructureError: a sandbox broke.
+            UngradableState: the agent left more than is read; the reward is 0 then.
         """
 
     @abc.abstractmethod
@@ -431,6 +433,9 @@ class Environment(abc.ABC):
                 raise
             self._without_state = True
             return Reward(0.0, {}, f"the agent broke its sandbox: {broken}")
+        except UngradableState as error:
+            self._without_state = True
+            return Reward(0.0, {}, f"what was left cannot be graded: {error}")
 
     def _state_now(self) -> dict[str, Any]:
         """Return what the last grading compared; nothing if it could not compare anything."""

@@ -21,6 +21,7 @@ from pytest_intercode.errors import (
     RolloutCancelled,
     SandboxBroken,
     SandboxError,
+    UngradableState,
 )
 from pytest_intercode.rollouts.executors.concurrent import ConcurrentExecutor, ConcurrentHandle
 from pytest_intercode.rollouts.executors.handle import Handle
@@ -85,6 +86,15 @@ def play(rollout: Rollout) -> Any:
         return rollout.run(agent, environment)
     finally:
         rollout.close()
+
+
+def test_what_cannot_be_graded_earns_nothing() -> None:
+    """An environment of the user's raises; the agent left too much."""
+    record = play(
+        Rollout(SPEC, services(Breaking("grading", UngradableState("too many files"), 9)))
+    )
+    assert (record.outcome, record.reward, record.attempts) == ("failed", 0.0, ())
+    assert record.reason == "what was left cannot be graded: too many files"
 
 
 def test_a_record_has_what_the_spec_says() -> None:
