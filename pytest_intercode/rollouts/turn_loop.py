@@ -181,8 +181,8 @@ def _judge(
     """Name the outcome, and say why in a few words and at length."""
     if failure is not None:
         if isinstance(failure, AgentError):
-            return "agent-error", " ".join(str(failure).splitlines()), ""
-        said = " ".join(str(failure).split())
+            return "agent-error", " ".join(_said(failure).splitlines()), ""
+        said = " ".join(_said(failure).split())
         reason = f"{type(failure).__name__}: {said}" if said else type(failure).__name__
         return "agent-error", reason[:300], _short_traceback(failure)
     if graded.value >= 1.0:
@@ -192,6 +192,14 @@ def _judge(
     if timed_out and environment.over != "submitted":  # one that only lingers has had its say
         return "timed-out", graded.reason, ""
     return "failed", graded.reason, ""
+
+
+def _said(failure: BaseException) -> str:
+    """Return the text of an exception; its class may be the agent's, and its text fail."""
+    try:
+        return str(failure)
+    except (Exception, SystemExit, GeneratorExit):
+        return "it raised when asked for its text"
 
 
 def _short_traceback(failure: BaseException) -> str:

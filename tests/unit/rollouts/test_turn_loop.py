@@ -339,6 +339,19 @@ def test_agent_that_raises() -> None:
     assert 'episode.py", line' not in episode.detail.replace("test_episode.py", "")
 
 
+def test_agent_whose_exception_has_no_text() -> None:
+    class Odd(BaseException):
+        def __str__(self) -> str:
+            raise SystemExit(0)
+
+    def agent(observation: str) -> NoReturn:
+        raise Odd
+
+    episode = play(agent)
+    assert episode.outcome == "agent-error"
+    assert episode.reason == "Odd: it raised when asked for its text"
+
+
 def _interrupt() -> NoReturn:
     raise KeyboardInterrupt
 
