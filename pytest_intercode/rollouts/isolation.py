@@ -1,9 +1,9 @@
 """Process isolation: what an agent changes in the process is reported and set back.
 
 Agents of one run live in one process. Directory, environment variables, import path, standard
-streams, umask and the root logger are as they were when an episode ends; when several run side by
-side, as soon as none does. Threads that it leaves cannot be ended, and are named. Memory, open
-files and the modules it patched are not looked at.
+streams, umask, warning filters and the root logger are as they were when an episode ends; when
+several run side by side, as soon as none does. Threads that it leaves cannot be ended, and are
+named. Memory, open files and the modules it patched are not looked at.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -38,7 +39,8 @@ def isolated() -> Iterator[list[str]]:
     keepers = (_Directory(), _Variables(), _ImportPath(), _Streams(), _Umask(), _Logging())
     threads = set(threading.enumerate())
     try:
-        yield left
+        with warnings.catch_warnings():  # not reported: many a library adds one when it is imported
+            yield left
     finally:
         for keeper in keepers:
             said = keeper.changed()
@@ -54,8 +56,8 @@ class SharedProcess:
 
     Which episode made a change is not known. It is reported with the episode that ends first after
     it, and set back when no episode runs: until then another may rely on it. Threads are known by
-    their owners. The standard streams and the root logger's level are pytest's to change
-    meanwhile, and are left to it.
+    their owners. The standard streams, warning filters and the root logger's level are pytest's to
+    change meanwhile, and are left to it.
     """
 
     def __init__(self) -> None:
