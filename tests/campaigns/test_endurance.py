@@ -14,7 +14,7 @@ from tests.support.backends import mounts, processes_with
 
 pytestmark = pytest.mark.timeout(3600)
 
-LENGTHS = [200, pytest.param(1000, marks=pytest.mark.slow)]
+LENGTHS = [100, pytest.param(1000, marks=pytest.mark.slow)]
 
 
 def check(folder: Path, held: list[dict[str, int]]) -> None:

@@ -333,7 +333,7 @@ def test_a_server_ends_with_its_thread_and_its_sockets(tmp_path: Path) -> None:
     server.close()
     server.close()
     server.shut(endpoint)
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before  # an earlier test's may end meanwhile
     with pytest.raises(ConnectionRefusedError):
         post(endpoint, {})
 
