@@ -49,7 +49,9 @@ def test_strict_noop(tmp_path: Path, data: Path, quick_sandbox: str) -> None:
     assert {row["reward"] for row in rows.values()} == {0.0}
 
 
-@pytest.mark.parametrize(("model", "episodes"), [("gpt-3.5", 117), ("gpt-4", 119)])
+@pytest.mark.parametrize(
+    ("model", "episodes"), [pytest.param("gpt-3.5", 117, marks=pytest.mark.slow), ("gpt-4", 119)]
+)
 def test_paper(model: str, episodes: int, tmp_path: Path, data: Path, recordings: Path) -> None:
     """Every reward that InterCode recorded, after every action; and GPT-4's observations."""
     recording = recordings / f"python_mbpp_{model}.json.gz"

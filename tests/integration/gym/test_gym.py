@@ -163,7 +163,9 @@ def script(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("context", [pytest.param("fork", marks=pytest.mark.slow), "spawn"])
-@pytest.mark.parametrize("then", ["closed", "a worker killed", "killed"])
+@pytest.mark.parametrize(
+    "then", [pytest.param("closed", marks=pytest.mark.slow), "a worker killed", "killed"]
+)
 def test_workers(docker_api: docker.APIClient, script: Path, context: str, then: str) -> None:
     """Each process has sandboxes of its own, and they end with it, and with no other."""
     with (script.parent / "stderr").open("w") as errors:

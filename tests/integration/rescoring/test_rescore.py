@@ -110,7 +110,10 @@ def rescored(*arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
     return status, by_task(Path("again.jsonl"))
 
 
-@pytest.mark.parametrize(("profile", "other"), [("strict", "paper"), ("paper", "strict")])
+@pytest.mark.parametrize(
+    ("profile", "other"),
+    [("strict", "paper"), pytest.param("paper", "strict", marks=pytest.mark.slow)],
+)
 def test_sql(play: Any, profile: str, other: str, capsys: pytest.CaptureFixture[str]) -> None:
     some = "--intercode-limit=50"
     first = play("sql", profile, "first.jsonl", some, way=4)

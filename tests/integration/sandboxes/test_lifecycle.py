@@ -188,8 +188,7 @@ def test_sweep_tells_the_dead_from_the_living(
     foreign = api.create_container(image, ["true"], labels=labels)["Id"]
     try:
         mine = docker_backend.engine.launch(SandboxSpec(image))
-        assert exists(left)
-        assert docker_backend.engine.sweep() >= 1
+        docker_backend.engine.sweep()  # or a run of another test did
         assert not exists(left)
         assert exists(used)
         assert exists(foreign)

@@ -14,7 +14,7 @@ from pytest_intercode.sandboxes.overlay import OverlayProbe
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.loader import bundled_folder, load_suite
 from tests.support.bundled import lacking, play
-from tests.support.thinning import every
+from tests.support.thinning import every, thinned
 
 SUITE = load_suite(bundled_folder("tasks") / "bash.yaml")
 
@@ -39,7 +39,7 @@ def test_oracle_solves_every_task(pytester: pytest.Pytester, suite_backend: str)
 @pytest.mark.usefixtures("bubblewrap")
 def test_doing_nothing_earns_nothing(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(lazy="def act(observation):\n    return 'true'\n")
-    options = ["--intercode-max-turns=3"]
+    options = ["--intercode-max-turns=3", *thinned(pytester.path, every(3))]
     rows, result = play(pytester, "bash", "lazy:act", "bubblewrap", *options)
     assert result.parseoutcomes()["failed"] == len(tasks_of(rows, "bubblewrap"))
     assert {row["reward"] for row in rows.values()} == {0.0}

@@ -8,8 +8,10 @@ import pytest
 
 from pytest_intercode.suites.loader import bundled_folder, load_suite
 from tests.support.bundled import play
+from tests.support.thinning import every, thinned
 
 SUITE = load_suite(bundled_folder("tasks") / "python.yaml")
+ONE_IN = every(3)  # what plays more than gold takes every third task
 
 # By the task's id: a solution that looks right and passes some of the tests, but not all.
 WRONG = {
@@ -958,9 +960,9 @@ def test_oracle_solves_every_task(pytester: pytest.Pytester, suite_backend: str)
 @pytest.mark.usefixtures("bubblewrap")
 def test_doing_nothing_earns_nothing(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(lazy="def act(observation):\n    return 'pass'\n")
-    options = ["--intercode-max-turns=2"]
+    options = ["--intercode-max-turns=2", *thinned(pytester.path, ONE_IN)]
     rows, result = play(pytester, "python", "lazy:act", "bubblewrap", *options)
-    result.assert_outcomes(failed=len(SUITE.tasks))
+    result.assert_outcomes(failed=len(SUITE.tasks[::ONE_IN]))
     assert {row["reward"] for row in rows.values()} == {0.0}
 
 
@@ -972,8 +974,9 @@ def test_the_usual_mistakes_are_found(pytester: pytest.Pytester) -> None:
     plans = {name: [code, f"submit {entries[name]}".strip()] for name, code in WRONG.items()}
     pytester.makefile(".json", wrong=json.dumps(plans))
     pytester.makepyfile(mistaken=AGENT)
-    rows, result = play(pytester, "python", "mistaken:Agent", "bubblewrap")
-    result.assert_outcomes(failed=len(SUITE.tasks))
+    options = thinned(pytester.path, ONE_IN)
+    rows, result = play(pytester, "python", "mistaken:Agent", "bubblewrap", *options)
+    result.assert_outcomes(failed=len(SUITE.tasks[::ONE_IN]))
     rewards = {name: row["reward"] for name, row in rows.items()}
-    assert rewards.keys() == WRONG.keys()
+    assert rewards.keys() == {task.id for task in SUITE.tasks[::ONE_IN]}
     assert {name: reward for name, reward in rewards.items() if not 0 < reward < 1} == {}
