@@ -19,9 +19,10 @@ from tests.support.thinning import every, thinned
 SUITE = load_suite(bundled_folder("tasks") / "bash.yaml")
 
 
-def tasks_of(rows: dict[str, Any], backend: str) -> set[str]:
+def tasks_of(rows: dict[str, Any], backend: str, one_in: int = 1) -> set[str]:
     """Return the tasks that can be played, all of which have to be among the rows."""
-    played = {task.id for task in SUITE.tasks} - lacking(SUITE.tasks, backend)
+    tasks = SUITE.tasks[::one_in]
+    played = {task.id for task in tasks} - lacking(tasks, backend)
     assert rows.keys() == played
     return played
 
@@ -39,9 +40,10 @@ def test_oracle_solves_every_task(pytester: pytest.Pytester, suite_backend: str)
 @pytest.mark.usefixtures("bubblewrap")
 def test_doing_nothing_earns_nothing(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(lazy="def act(observation):\n    return 'true'\n")
-    options = ["--intercode-max-turns=3", *thinned(pytester.path, every(3))]
+    one_in = every(3)
+    options = ["--intercode-max-turns=3", *thinned(pytester.path, one_in)]
     rows, result = play(pytester, "bash", "lazy:act", "bubblewrap", *options)
-    assert result.parseoutcomes()["failed"] == len(tasks_of(rows, "bubblewrap"))
+    assert result.parseoutcomes()["failed"] == len(tasks_of(rows, "bubblewrap", one_in))
     assert {row["reward"] for row in rows.values()} == {0.0}
 
 
