@@ -136,7 +136,10 @@ def _import_what_runs_use() -> None:
 
 _import_what_runs_use()
 
-ADDOPTS = "-p no:hypothesispytest -p no:rerunfailures"
+# What runs of the tests have no use for, and takes a third of the time that pytest takes to start.
+ADDOPTS = " ".join(
+    f"-p no:{plugin}" for plugin in ("hypothesispytest", "rerunfailures", "recording", "anyio")
+)
 
 
 def pytest_configure() -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ADDOPTS
+
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", *(f"docs/{name}.md" for name in ("results", "comparing", "page")))
 PAGES += tuple(f"docs/{name}.md" for name in ("auditing", "rescoring", "concurrency"))
@@ -75,7 +77,7 @@ def _run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
         env={
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PYTEST_ADDOPTS": "--intercode-limit=2 --intercode-sandbox=bubblewrap",
+            "PYTEST_ADDOPTS": f"{ADDOPTS} --intercode-limit=2 --intercode-sandbox=bubblewrap",
         },
         capture_output=True,
         text=True,

@@ -18,7 +18,7 @@ from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.oracle import make_oracle
 from pytest_intercode.core.task import ENVIRONMENTS, Task
 from pytest_intercode.suites.catalogue import bundled_tasks
-from tests.conftest import results
+from tests.conftest import ADDOPTS, results
 from tests.support.thinning import ALL
 
 AGENTS = Path(__file__).parents[2] / "support" / "same_agent"
@@ -95,7 +95,7 @@ def play(tmp_path_factory: pytest.TempPathFactory, quick_sandbox: str) -> Any:
                 *([] if ALL else [f"--intercode-limit={limit}"]),
             ],
             cwd=folder,
-            env={**os.environ, "PLAN": str(path), "PYTEST_ADDOPTS": quick_sandbox},
+            env={**os.environ, "PLAN": str(path), "PYTEST_ADDOPTS": f"{ADDOPTS} {quick_sandbox}"},
             capture_output=True,
             text=True,
         )
