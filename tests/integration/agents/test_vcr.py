@@ -171,8 +171,11 @@ def test_sandboxes_are_none_of_vcrs_business(project: Path, model: ChatServer) -
 
 
 @pytest.mark.usefixtures("needs_docker", "small_suite")
-def test_a_recorder_in_the_way_of_docker_is_told(pytester: pytest.Pytester) -> None:
+def test_a_recorder_in_the_way_of_docker_is_told(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without the lines of the docs; it would wait for the engine's answer for ever."""
+    monkeypatch.delenv("PYTEST_ADDOPTS")
     conftest = blocks()[0].replace('"skip_patchers"', '"unknown_to_vcr"')
     pytester.makeconftest(re.sub(r".*unknown_to_vcr.*\n", "", conftest))
     done = pytester.runpytest_subprocess(
