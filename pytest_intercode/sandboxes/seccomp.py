@@ -85,8 +85,7 @@ _TABLE = (
     "sched_setaffinity:203:122 sched_getparam:143:121 sched_setparam:142:118 "
     "sched_getscheduler:145:120 sched_setscheduler:144:119 sched_getattr:315:275 "
     "sched_setattr:314:274 sched_get_priority_max:146:125 sched_get_priority_min:147:126 "
-    "sched_rr_get_interval:148:127 ptrace:101:117 process_vm_readv:310:270 "
-    "process_vm_writev:311:271 "
+    "sched_rr_get_interval:148:127 ptrace:101:117 "
     # users, and giving up rights
     "getuid:102:174 geteuid:107:175 getgid:104:176 getegid:108:177 getgroups:115:158 "
     "getresuid:118:148 getresgid:120:150 setuid:105:146 setgid:106:144 setgroups:116:159 "

@@ -111,7 +111,8 @@ def test_answers(name: str, arguments: tuple[int, ...], error: int) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        *("kcmp", "pidfd_getfd", "mbind", "move_pages", "migrate_pages", "set_mempolicy"),
+        *("process_vm_readv", "process_vm_writev", "kcmp", "pidfd_getfd", "mbind"),
+        *("move_pages", "migrate_pages", "set_mempolicy"),
         *("sysfs", "keyctl", "add_key", "bpf"),
         *("io_uring_setup", "userfaultfd", "perf_event_open", "unshare", "setns", "mount"),
         *("umount2", "pivot_root", "move_mount", "open_tree", "fsopen", "mount_setattr", "chroot"),
