@@ -375,9 +375,8 @@ def test_flood_is_stopped(sandbox: AttachedSandbox) -> None:
 
 
 def test_flood_of_answers_does_not_fill_our_memory(sandbox: AttachedSandbox) -> None:
-    flood = "import os, time\nlimit = time.monotonic() + 1\nwhile time.monotonic() < limit:\n"
-    execution = sandbox.run(flood + "    _ = os.write(201, b'x' * 65536)", 3.0)
-    assert execution.ended == "flood" or execution.restarted
+    flood = "import os\nwhile True:\n    _ = os.write(201, b'x' * 65536)"
+    assert sandbox.run(flood, 60.0).ended == "flood"
     assert len(sandbox._channel._answers) <= 1024**2
     assert run(sandbox, "print('alive')").output == b"alive\n"
 
