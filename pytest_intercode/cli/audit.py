@@ -103,10 +103,6 @@ def run(options: argparse.Namespace) -> int:
             )
         if options.markdown is not None and len(suites) > 1:
             raise ConfigurationError("--markdown: a page is about one suite; name one")
-    except ConfigurationError as error:
-        note(str(error))
-        return _USAGE
-    try:
         return _audit(options, suites, chosen, checks)
     except ConfigurationError as error:
         note(str(error))

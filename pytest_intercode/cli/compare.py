@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from pytest_intercode.cli.printing import note, say
+from pytest_intercode.cli.printing import say, warn
 from pytest_intercode.core.files import write_file
 from pytest_intercode.errors import ConfigurationError
 
@@ -70,12 +70,12 @@ def run(options: argparse.Namespace) -> int:
     if _same_file(*paths):
         raise ConfigurationError(f"{paths[1]}: this is the same file; name the results of two runs")
     compared = Compared(
-        *(read_run(path, _warn) for path in paths),
+        *(read_run(path, warn) for path in paths),
         level=options.level,
         smallest=options.smallest,
     )
     for line in compared.warnings():
-        _warn(line)
+        warn(line)
     for line in lines(compared, everything=options.all):
         say(line)
     if output is not None:
@@ -83,10 +83,6 @@ def run(options: argparse.Namespace) -> int:
         say(f"written: {output}")
     failed = compared.verdict.kind == "regressed" or not compared.verdict.tasks
     return 1 if options.fail_on_regression and failed else 0
-
-
-def _warn(line: str) -> None:
-    note(f"warning: {line}")
 
 
 def _same_file(one: Path, other: Path) -> bool:

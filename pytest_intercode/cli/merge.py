@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_intercode.cli.printing import note, say
+from pytest_intercode.cli.printing import say, warn
 from pytest_intercode.core.files import write_file
 from pytest_intercode.core.text import counted
 from pytest_intercode.errors import ConfigurationError
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     out: Path = options.out.expanduser()
     paths: list[Path] = [path.expanduser() for path in options.files]
     _check(out, paths, options.force)
-    read = [(path, read_records(path, _warn)) for path in paths]
+    read = [(path, read_records(path, warn)) for path in paths]
     if not any(records for _, records in read):
         raise ConfigurationError(f"{', '.join(map(str, paths))}: no recorded episode to merge")
     merged = merge(read, last_counts=options.last)
@@ -76,17 +76,13 @@ def _check(out: Path, paths: Sequence[Path], force: bool) -> None:
         )
 
 
-def _warn(line: str) -> None:
-    note(f"warning: {line}")
-
-
 def _warn_of_mixed(name: str, values: Sequence[tuple[Path, str]]) -> None:
     where: dict[str, Path] = {}
     for path, value in values:
         where.setdefault(value, path)
     found = [f"{value} in {path}" for value, path in where.items() if value]
     if len(found) > 1:
-        _warn(f"these are not shards of one run: {name} {', '.join(found)}")
+        warn(f"these are not shards of one run: {name} {', '.join(found)}")
 
 
 def _print_counts(out: Path, paths: Sequence[Path], merged: Merged) -> None:

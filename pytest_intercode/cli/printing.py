@@ -6,7 +6,7 @@ import sys
 
 from pytest_intercode.core.text import harmless, one_line
 
-__all__ = ["note", "say"]
+__all__ = ["note", "say", "warn"]
 
 
 def say(text: str) -> None:
@@ -15,5 +15,10 @@ def say(text: str) -> None:
 
 
 def note(line: str) -> None:
-    """Print a line on the standard error: a mistake, a warning, progress."""
+    """Print a line on the standard error: a mistake, progress."""
     print(f"pytest-intercode: {one_line(line)}", file=sys.stderr, flush=True)
+
+
+def warn(line: str) -> None:
+    """Print a warning on the standard error."""
+    note(f"warning: {line}")

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_intercode.cli.printing import note, say
+from pytest_intercode.cli.printing import note, say, warn
 from pytest_intercode.core.files import write_file
 from pytest_intercode.core.text import aligned, counted, one_line
 from pytest_intercode.errors import ConfigurationError
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     output: Path | None = options.output and options.output.expanduser()
     if output is not None and output.exists() and path.exists() and output.samefile(path):
         raise ConfigurationError(f"--output={output}: this is the run itself; name another file")
-    records = read_records(path, lambda line: note(f"warning: {line}"))
+    records = read_records(path, warn)
     if not records:
         raise ConfigurationError(f"{path}: holds no recorded episode")
     if options.data is not None and not options.data.expanduser().is_dir():
