@@ -34,6 +34,7 @@ _HIDDEN_RUNS = re.compile(rf"{_HIDDEN.pattern}+")
 # It is the last character that is escaped: what is shown of a text's beginning then never depends
 # on what follows, so that a stream can be escaped piece by piece.
 _COMMANDS = re.compile(r"##vso|##[A-Za-z]{0,32}\[|^[ \t]*::", re.MULTILINE)
+_MARKUP = re.compile(r"[\\`*_<>|\[\]&~#!$]")
 _MOST = 1_000_000
 
 
@@ -79,9 +80,6 @@ def clipped(text: str, most: int = _MOST) -> str:
 def markdown_text(text: str) -> str:
     """Return a text on one line that means nothing in Markdown, and has no HTML in it."""
     return _MARKUP.sub(r"\\\g<0>", one_line(text))
-
-
-_MARKUP = re.compile(r"[\\`*_<>|\[\]&~#!$]")
 
 
 def _escape(run: re.Match[str]) -> str:

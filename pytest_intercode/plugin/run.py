@@ -275,8 +275,9 @@ class Run:
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
         """Escape what a warning says, which may be an agent's words."""
         said = str(warning_message.message)
-        if harmless(said) != said:
-            warning_message.message = harmless(said)
+        shown = harmless(said)
+        if shown != said:
+            warning_message.message = shown
 
     def pytest_unconfigure(self) -> None:
         """End every sandbox and what the agent holds open, however the run ended."""

@@ -133,8 +133,8 @@ class Startup:
         """Keep what depends on its order in one worker; give the others as much as they can run."""
         if config.getvalue("dist") != "load":
             return None
-        if self._suites_in_order():
-            return make_ordered_scheduler(config, log, self._suites_in_order())
+        if suites := self._suites_in_order():
+            return make_ordered_scheduler(config, log, suites)
         if self._run.settings.concurrency > 1:
             return make_scheduler(config, log, self._run.settings.concurrency)
         return None

@@ -92,23 +92,19 @@ def _rows(path: Path, warn: Callable[[str], None] | None) -> list[Any]:
 
 def _content(path: Path) -> bytes:
     """Return the bytes of a file, unpacked, if they are not too many."""
+    chunks = []
     size = path.stat().st_size
-    data = b""
-    if path.suffix == ".gz":
-        with gzip.open(path) as file:
-            chunks = []
-            size = 0
+    if size <= _LARGEST:
+        size = 0
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             while size <= _LARGEST and (chunk := file.read(16 * 1024**2)):
                 size += len(chunk)
                 chunks.append(chunk)
-        data = b"".join(chunks) if size <= _LARGEST else b""
-    elif size <= _LARGEST:
-        data = path.read_bytes()
     if size > _LARGEST:
         raise ConfigurationError(
             f"{path}: holds more than {_LARGEST // 1024**3} GiB, which is more than is read"
         )
-    return data
+    return b"".join(chunks)
 
 
 def _whole_lines(path: Path, data: bytes, warn: Callable[[str], None]) -> bytes:
@@ -310,12 +306,10 @@ class ResultsFile:
     def _append(self, row: bytes) -> None:
         """Write a row whole, or leave the file as it was."""
         end = os.fstat(self._file).st_size
-        left = memoryview(row)
         try:
-            while left:
-                left = left[os.write(self._file, left) :]
+            _write_all(self._file, row)
         except OSError:
-            if self._regular and len(left) < len(row):
+            if self._regular:
                 os.ftruncate(self._file, end)
             raise
 
@@ -358,9 +352,13 @@ def _copy(source: int, target: int) -> None:
     place = 0
     while piece := os.pread(source, 1024 * 1024, place):
         place += len(piece)
-        left = memoryview(piece)
-        while left:
-            left = left[os.write(target, left) :]
+        _write_all(target, piece)
+
+
+def _write_all(file: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(file, left) :]
 
 
 def _repair(path: Path, file: int) -> list[str]:

@@ -55,8 +55,6 @@ class Reading:
     Args:
         limits: the limits.
         stopped: whether the sandbox was ended meanwhile.
-        entries: entries that do not count, as they were there before.
-        names: characters of their paths.
 
     Every method raises UngradableState when a limit is exceeded, and SandboxError when the reading
     was stopped.
@@ -66,14 +64,11 @@ class Reading:
         self,
         limits: GradingLimits | None = None,
         stopped: Callable[[], bool] = _never,
-        *,
-        entries: int = 0,
-        names: int = 0,
     ) -> None:
         self.limits = limits or GradingLimits()
         self._stopped = stopped
-        self._entries = self.limits.entries + entries
-        self._names = self.limits.names + names
+        self._entries = self.limits.entries
+        self._names = self.limits.names
         self._content = self.limits.content
         self._until = time.monotonic() + self.limits.seconds
 

@@ -225,10 +225,8 @@ class _Reader:
         found: dict[str, str] = {}
         written = self._definitions.normalised
         for row in self._about("triggers", "trigger_schema"):
-            found[f"trigger {row['trigger_name']} on {row['event_object_table']}"] = (
-                self._definitions.normalised(
-                    f"{row['action_timing']} {row['event_manipulation']} {row['action_statement']}"
-                )
+            found[f"trigger {row['trigger_name']} on {row['event_object_table']}"] = written(
+                f"{row['action_timing']} {row['event_manipulation']} {row['action_statement']}"
             )
         parameters: dict[tuple[str, str], list[str]] = defaultdict(list)
         for row in _sorted(self._about("parameters", "specific_schema"), "ordinal_position"):
@@ -237,8 +235,8 @@ class _Reader:
             parameters[called].append(" ".join(str(word) for word in words if word))
         for row in self._about("routines", "routine_schema"):
             takes = ", ".join(parameters[row["routine_type"], row["specific_name"]])
-            found[f"{row['routine_type'].lower()} {row['routine_name']}"] = (
-                self._definitions.normalised(f"({takes}) {row['routine_definition']}")
+            found[f"{row['routine_type'].lower()} {row['routine_name']}"] = written(
+                f"({takes}) {row['routine_definition']}"
             )
         for row in self._about("events", "event_schema"):
             when = row["interval_value"], row["interval_field"], row["execute_at"]

@@ -48,18 +48,23 @@ _OVERLAYS = ("overlay2", "overlay")  # as Docker and Podman call it
 # mounted there, and files that fill a sandbox's memory are the end of its keeper. What is mounted
 # in it is named one by one, as crun would otherwise show it a second time, to be written to.
 _HIERARCHIES = (
-    *(
-        "blkio",
-        "cpu",
-        "cpu,cpuacct",
-        "cpuacct",
-        "cpuset",
-        "devices",
-        "freezer",
-        "hugetlb",
-        "memory",
-    ),
-    *("misc", "net_cls", "net_cls,net_prio", "net_prio", "perf_event", "pids", "rdma", "systemd"),
+    "blkio",
+    "cpu",
+    "cpu,cpuacct",
+    "cpuacct",
+    "cpuset",
+    "devices",
+    "freezer",
+    "hugetlb",
+    "memory",
+    "misc",
+    "net_cls",
+    "net_cls,net_prio",
+    "net_prio",
+    "perf_event",
+    "pids",
+    "rdma",
+    "systemd",
     "unified",
 )
 READONLY = (
