@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 
+from pytest_intercode.core.task import Task
 from pytest_intercode.errors import (
     CommandFailed,
     GoldError,
@@ -22,7 +23,7 @@ from pytest_intercode.errors import (
 from pytest_intercode.sandboxes.protocol import Changes, Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
-__all__ = ["Gold", "GoldRun", "golds_fault"]
+__all__ = ["Gold", "GoldRun", "golds_fault", "left_by_gold"]
 
 _PATIENCE = 300.0
 
@@ -36,6 +37,17 @@ def golds_fault() -> Iterator[None]:
         if isinstance(broken, CommandFailed) and not broken.acted:
             raise
         raise GoldError(f"gold broke its sandbox: {broken}") from broken
+
+
+@contextlib.contextmanager
+def left_by_gold(task: Task, *errors: type[IntercodeError]) -> Iterator[None]:
+    """Make it gold's fault that what it left cannot be graded, as these errors say."""
+    try:
+        yield
+    except errors as error:
+        raise GoldError(
+            f"{task.source}: task {task.id!r}: gold leaves what cannot be graded: {error}"
+        ) from None
 
 
 @dataclass

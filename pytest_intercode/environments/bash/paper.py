@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -27,16 +26,10 @@ from pytest_intercode.environments.bash.repository import (
     status,
 )
 from pytest_intercode.environments.bash.strict import BashEnvironment
-from pytest_intercode.environments.gold import Gold
+from pytest_intercode.environments.gold import Gold, left_by_gold
 from pytest_intercode.environments.paper import PaperShell, run_words, split_words
 from pytest_intercode.environments.shell import set_up
-from pytest_intercode.errors import (
-    CommandFailed,
-    GoldError,
-    IntercodeError,
-    SandboxBroken,
-    TaskError,
-)
+from pytest_intercode.errors import CommandFailed, IntercodeError, SandboxBroken, TaskError
 from pytest_intercode.rewards.bash_paper import (
     PaperState,
     bash_paper_reward,
@@ -129,10 +122,10 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
             # InterCode resets gold's container and runs gold again whenever it grades. What the
             # reset brings back has a new time, and what it overlooks is still there: golds that
             # look at either do something else from the second time on.
-            with self._gold_at_fault():
+            with left_by_gold(self.current_task, CommandFailed, SandboxBroken):
                 reset(gold)
         words = self._split(";".join(self.current_task.gold))
-        with self._gold_at_fault():
+        with left_by_gold(self.current_task, CommandFailed, SandboxBroken):
             text, _ = run_words(gold, words, "/", _GOLD_TIMEOUT, self._variables())
             theirs = status(gold, _GRADING)
         try:
@@ -144,7 +137,7 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         except CommandFailed as failed:
             self._ungradable = str(failed)
             return ungradable_reward(self._ungradable)
-        with self._gold_at_fault():
+        with left_by_gold(self.current_task, CommandFailed, SandboxBroken):
             gold_state = PaperState(text, theirs, _sums(gold, both))
         self._ungradable = ""
         self._graded = PaperState(self._observation, mine, sums), gold_state
@@ -155,16 +148,6 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         if not self._ungradable:
             self._latest = None
         return super()._submit(action, answer)
-
-    @contextlib.contextmanager
-    def _gold_at_fault(self) -> Iterator[None]:
-        task = self.current_task
-        try:
-            yield
-        except (CommandFailed, SandboxBroken) as failed:
-            raise GoldError(
-                f"{task.source}: task {task.id!r}: gold leaves what cannot be graded: {failed}"
-            ) from None
 
     def abandon(self) -> None:
         """Let gold end at once, while it is graded too."""

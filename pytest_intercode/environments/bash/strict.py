@@ -12,7 +12,7 @@ from typing import Any
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Profile
-from pytest_intercode.environments.gold import Gold, GoldRun, golds_fault
+from pytest_intercode.environments.gold import Gold, GoldRun, golds_fault, left_by_gold
 from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.errors import GoldError, MissingProgram, TaskError, UngradableState
 from pytest_intercode.rewards.bash_strict import (
@@ -83,12 +83,8 @@ class BashEnvironment(ShellEnvironment):
                 )
             self._check_programs(task, execution)
         late = sandbox.settle(_SETTLE)
-        try:
+        with left_by_gold(task, UngradableState):
             return Gold(sandbox, execution, late, sandbox.changes())
-        except UngradableState as error:
-            raise GoldError(
-                f"{task.source}: task {task.id!r}: gold leaves what cannot be graded: {error}"
-            ) from None
 
     def _check_programs(self, task: Task, execution: Execution) -> None:
         """Refuse to grade by a gold that did nothing, where there is no image that has it all."""
