@@ -31,10 +31,12 @@ __all__ = [
     "Limits",
     "Normaliser",
     "ProgramTest",
+    "Repository",
     "RewardOptions",
     "Task",
     "TaskView",
     "Test",
+    "Verification",
     "audit_check",
     "task_from_json",
     "task_to_json",
@@ -209,6 +211,59 @@ class RewardOptions:
 
 
 @dataclass(frozen=True)
+class Repository:
+    """The git repository that a swe task is about.
+
+    Attributes:
+        at: its folder in the sandbox.
+        source: where it comes from: a git bundle, a stream of ``git fast-export``, a tar archive or
+            a folder on the host; None where the image has it already.
+        commit: the base commit; nothing later than it is in the sandbox.
+    """
+
+    at: str = "/repo"
+    source: Path | None = None
+    commit: str = "HEAD"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How an end state is graded by running something, in a sandbox that the agent never had.
+
+    Attributes:
+        command: a script for bash, run in the task's ``workdir``.
+        parser: how the tests' results are read: the name of a parser of logs, ``junit`` for JUnit
+            XML, ``reward`` for a file with a number or a JSON object, ``status`` for the exit
+            status alone.
+        report: the file that ``junit`` and ``reward`` read.
+        fail_to_pass: tests that fail before gold and pass with it.
+        pass_to_pass: tests that pass before and with it.
+        absent: what a test counts as that the results do not name.
+        tolerance: how many of ``pass_to_pass`` may break before their part is 0.
+        patch: a patch in git's format that is applied to the repository before.
+        files: the tests' files, by path (absolute, or relative to ``workdir``).
+        image: None for the task's own image.
+        user: who runs the command; empty for the sandbox's own user.
+        variables: environment variables of the command, as pairs.
+        timeout: seconds for the command.
+    """
+
+    command: str
+    parser: str = "pytest"
+    report: str = ""
+    fail_to_pass: tuple[str, ...] = ()
+    pass_to_pass: tuple[str, ...] = ()
+    absent: Literal["failed", "passed"] = "failed"
+    tolerance: int = 0
+    patch: str = ""
+    files: Mapping[str, FileSpec] = field(default_factory=dict, hash=False)
+    image: ImageSource | None = None
+    user: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
+    timeout: float = 600.0
+
+
+@dataclass(frozen=True)
 class TaskView:
     """The part of a task that an agent may see.
 
@@ -263,6 +318,8 @@ class Task:
         entry: the function or class that the tests of a python task call; found in gold and the
             tests where it is empty.
         solution: commands that find the flag of a ctf task, for the suite's own tests.
+        repository: the repository of a swe task.
+        verification: how a swe task is graded.
         source: the file and line that the task was read from, for messages.
         audit: why a finding of the audit is no fault of the task, by the name of its check.
         decoys: patterns of files that gold does not need, and that are there on purpose.
@@ -295,6 +352,8 @@ class Task:
     test_setup: str = ""
     entry: str = ""
     solution: tuple[str, ...] = ()
+    repository: Repository | None = None
+    verification: Verification | None = None
     source: str = ""
     audit: Mapping[str, str] = field(default_factory=dict, hash=False)
     decoys: tuple[str, ...] = ()
@@ -350,7 +409,8 @@ def task_from_json(data: bytes | str) -> Task:
         ValueError: the data are not such a task.
     """
     fields = json.loads(data)
-    for spec in fields["files"].values():
+    held = [fields["files"], (fields.get("verification") or {}).get("files", {})]
+    for spec in (spec for files in held for spec in files.values()):
         spec["content"] = base64.b64decode(spec["content"])
     return _adapter().validate_python(fields)
 
