@@ -1,16 +1,19 @@
-"""Writes files that a user named: whole or not at all, with one line for what goes wrong."""
+"""Files that a user named: written whole or not at all, and read within bounds."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import gzip
 import os
 import secrets
 from pathlib import Path
 
 from pytest_intercode.errors import ConfigurationError
 
-__all__ = ["locked", "write_file"]
+__all__ = ["locked", "read_bounded", "write_file"]
+
+_CHUNK = 16 * 1024**2
 
 
 def write_file(path: Path, content: str | bytes, *, option: str = "") -> None:
@@ -39,6 +42,34 @@ def write_file(path: Path, content: str | bytes, *, option: str = "") -> None:
         _replace(Path(os.path.realpath(path)), data)
     except OSError as error:
         raise ConfigurationError(f"{named}: cannot be written: {error.strerror}") from None
+
+
+def read_bounded(path: Path, most: int) -> bytes | None:
+    """Return the bytes of a file, unpacked if its name ends with ``.gz``.
+
+    Args:
+        path: the file.
+        most: how many bytes are read.
+
+    Returns:
+        None if there are more; a little gzip may be gigabytes.
+
+    Raises:
+        OSError: it cannot be read, or is no gzip.
+        EOFError: it is truncated gzip.
+        zlib.error: it is damaged gzip.
+    """
+    if path.stat().st_size > most:
+        return None
+    chunks = []
+    size = 0
+    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            size += len(chunk)
+            if size > most:
+                return None
+            chunks.append(chunk)
+    return b"".join(chunks)
 
 
 def locked(file: int) -> bool:

@@ -7,7 +7,6 @@ gzip. Whatever its shape, episodes are read as :class:`EpisodeRecord`.
 from __future__ import annotations
 
 import errno
-import gzip
 import json
 import os
 import re
@@ -18,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.core.files import locked
+from pytest_intercode.core.files import locked, read_bounded
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.format import from_row, to_line
@@ -92,19 +91,12 @@ def _rows(path: Path, warn: Callable[[str], None] | None) -> list[Any]:
 
 def _content(path: Path) -> bytes:
     """Return the bytes of a file, unpacked, if they are not too many."""
-    chunks = []
-    size = path.stat().st_size
-    if size <= _LARGEST:
-        size = 0
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            while size <= _LARGEST and (chunk := file.read(16 * 1024**2)):
-                size += len(chunk)
-                chunks.append(chunk)
-    if size > _LARGEST:
+    data = read_bounded(path, _LARGEST)
+    if data is None:
         raise ConfigurationError(
             f"{path}: holds more than {_LARGEST // 1024**3} GiB, which is more than is read"
         )
-    return b"".join(chunks)
+    return data
 
 
 def _whole_lines(path: Path, data: bytes, warn: Callable[[str], None]) -> bytes:

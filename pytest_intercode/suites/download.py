@@ -98,8 +98,29 @@ def download(file: RemoteFile, base: str, place: Path, label: str) -> Path:
     pooch.get_logger().setLevel("ERROR")
     bar = tqdm(desc=label, total=file.size, unit="B", unit_scale=True, leave=False, disable=None)
     with bar:  # on a terminal, as disable=None means
-        get = pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK, timeout=_TIMEOUT)
+
+        def get(url: str, path: str, _: object) -> None:
+            _get(url, Path(path), file.size, bar.update)
+
         return _retrieve(file, f"{base.rstrip('/')}/{quote(file.path)}", place, get)
+
+
+def _get(url: str, path: Path, size: int, progressed: Callable[[int], object]) -> None:
+    """Download what has a known size; a server that sends more is not listened to any longer."""
+    import requests
+
+    left = size
+    with requests.get(url, timeout=_TIMEOUT, stream=True) as response, path.open("wb") as to:
+        response.raise_for_status()
+        for chunk in response.iter_content(_CHUNK):  # unpacked, where the server packs it
+            left -= len(chunk)
+            if left < 0:
+                raise FetchError(
+                    f"{url}: this is not the file that is known (it has more than {size:,} bytes); "
+                    "nothing of it was kept"
+                )
+            to.write(chunk)
+            progressed(len(chunk))
 
 
 def _retrieve(file: RemoteFile, url: str, place: Path, get: Callable[..., None]) -> Path:

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import bz2
+import contextlib
+import gzip
 import io
 import lzma
 import posixpath
 import stat
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
+from typing import IO, Any, cast
 
 from pytest_intercode.core.task import Archive, FileSpec, Task
 from pytest_intercode.errors import SuiteError
 
 __all__ = ["build_archive", "context_files", "paths_below"]
+
+_MOST_BYTES = 1024**3
+_MOST_ENTRIES = 200_000
+_UNPACKERS: dict[bytes, Callable[[Path], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ": lzma.open,
+}
 
 
 def build_archive(task: Task, now: float) -> bytes:
@@ -31,7 +43,8 @@ def build_archive(task: Task, now: float) -> bytes:
         No bytes when the task has no files.
 
     Raises:
-        SuiteError: the task's archive cannot be read, or its folder holds what no archive can.
+        SuiteError: the task's archive cannot be read or holds more than is read of one, or its
+            folder holds what no archive can.
     """
     if not task.files and task.archive is None:
         return b""
@@ -59,35 +72,103 @@ def context_files(dockerfile: Path) -> list[tuple[str, Path]]:
     return [(str(path.relative_to(dockerfile.parent)), path) for path in files]
 
 
+class _Budget:
+    """What is read of an archive or a folder at most, before any of it is made."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._bytes, self._entries = _MOST_BYTES, _MOST_ENTRIES
+
+    def entry(self, size: int) -> None:
+        """Count one file or folder.
+
+        Raises:
+            SuiteError: it is one too many, or too large.
+        """
+        self._entries -= 1
+        if self._entries < 0:
+            raise SuiteError(f"{self._path}: holds more than {_MOST_ENTRIES:,} files and folders")
+        self.take(size)
+
+    def take(self, size: int) -> None:
+        """Count bytes; raise SuiteError for too many."""
+        self._bytes -= size
+        if self._bytes < 0:
+            raise SuiteError(
+                f"{self._path}: unpacks to more than {_MOST_BYTES // 1024**3} GiB; put what is "
+                "large into an image"
+            )
+
+
+class _Unpacked:
+    """An archive's bytes without their compression, which may make gigabytes of little.
+
+    What tarfile reads beside the files' own content (names, headers) is as long as the archive
+    says, so that all of it is counted.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            start = file.read(8)
+        found = [opener for magic, opener in _UNPACKERS.items() if start.startswith(magic)]
+        self._file: IO[bytes] = found[0](path) if found else path.open("rb")
+        self._budget = _Budget(path)
+        self._budget.take(-_MOST_BYTES)  # twice as much, as headers and padding come along
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes."""
+        data = self._file.read(size)
+        self._budget.take(len(data))
+        return data
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
 def _copy(archive: Archive, out: tarfile.TarFile, now: float) -> None:
     prefix = archive.at.strip("/")
+    budget = _Budget(archive.path)
     try:
-        with tarfile.open(archive.path) as source:
+        with (
+            contextlib.closing(_Unpacked(archive.path)) as unpacked,
+            tarfile.open(fileobj=cast("IO[bytes]", unpacked), mode="r|") as source,
+        ):
             for member in source:
                 name = _plain(member.name)
+                budget.entry(member.size)
                 if not name:
                     continue
+                content = source.extractfile(member) if member.isreg() else None
                 member.name = f"{prefix}/{name}" if prefix else name
                 if member.islnk():
                     linked = _plain(member.linkname)
                     member.linkname = f"{prefix}/{linked}" if prefix else linked
                 keep = archive.keep_times_before
                 stale = {"path", "linkpath"}  # extended headers go before what the member says
+                if member.issparse():  # its holes are read as zeros
+                    member.type = tarfile.REGTYPE
+                    stale.update(key for key in member.pax_headers if key.startswith("GNU.sparse"))
                 if keep is not None and member.mtime >= keep:
                     member.mtime = now
                     stale.add("mtime")
                 member.pax_headers = {k: v for k, v in member.pax_headers.items() if k not in stale}
-                out.addfile(member, source.extractfile(member) if member.isreg() else None)
+                out.addfile(member, content)
     except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
         raise SuiteError(f"{archive.path}: not a tar archive that can be read: {error}") from None
+    except (ValueError, OverflowError, MemoryError) as error:  # of numbers in its headers
+        why = str(error) or "a size that cannot be"
+        raise SuiteError(f"{archive.path}: not a tar archive that can be read: {why}") from None
 
 
 def _copy_folder(archive: Archive, out: tarfile.TarFile, now: float) -> None:
     """Add what is in a folder, in the order of its names; the folder itself becomes ``at``."""
     keep = archive.keep_times_before
+    budget = _Budget(archive.path)
     try:
         for path in paths_below(archive.path):
             state = path.lstat()
+            budget.entry(state.st_size if stat.S_ISREG(state.st_mode) else 0)
             name = posixpath.join(archive.at, path.relative_to(archive.path).as_posix())
             entry = tarfile.TarInfo(name.strip("/"))
             entry.mode = stat.S_IMODE(state.st_mode)

@@ -7,7 +7,6 @@ results of calls. Both become hidden tests, and are not kept otherwise.
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import json
 import zlib
@@ -15,12 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from pytest_intercode.core.files import read_bounded
 from pytest_intercode.errors import MissingFile, SuiteError
 
 __all__ = ["is_row_file", "read_apps", "read_rows"]
 
 _SUFFIXES = (".json", ".jsonl", ".csv", ".tsv")
 _PICKLE_SUFFIXES = (".pkl", ".pickle")
+_LARGEST = 2 * 1024**3  # bytes, unpacked
 
 Row: TypeAlias = dict[str, Any]
 
@@ -65,8 +66,12 @@ def read_rows(path: Path) -> Iterator[tuple[str, Row]]:
 
 def _read(path: Path) -> str:
     try:
-        data = path.read_bytes()
-        return (gzip.decompress(data) if path.suffix.lower() == ".gz" else data).decode("utf-8-sig")
+        data = read_bounded(path, _LARGEST)
+        if data is None:
+            raise SuiteError(
+                f"{path}: holds more than {_LARGEST // 1024**3} GiB, which is more than is read"
+            )
+        return data.decode("utf-8-sig")
     except FileNotFoundError:
         raise MissingFile(f"{path}: there is no such file") from None
     except UnicodeDecodeError as error:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import http.server
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from urllib.parse import unquote
 
 from pytest_intercode.suites.upstream import RemoteFile
@@ -19,6 +20,10 @@ CONTENT = {
     "data/ctf/task_assets/12/.placeholder": b"",
 }
 """A small repository; what the table of the package says of the real one is not needed here."""
+
+
+AGAIN = "/again"
+"""A path that leads to itself."""
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -43,6 +48,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
+        if self.path == AGAIN:
+            turning(self, b"")
+            return
         self.server.asked.append(self.path)
         content = self.server.content.get(unquote(self.path).lstrip("/"), b"")
         if self.server.faults:
@@ -78,6 +86,45 @@ def busy(handler: Handler, content: bytes) -> None:
 def other(handler: Handler, content: bytes) -> None:
     """Send a page, as a network does that wants a login."""
     handler.answer(b"<html>please log in</html>")
+
+
+def changed(handler: Handler, content: bytes) -> None:
+    """Send as much as there is, but for its last byte."""
+    handler.answer(content[:-1] + b"?")
+
+
+def shorter(handler: Handler, content: bytes) -> None:
+    """Send less, and call it the whole."""
+    handler.answer(content[:-1])
+
+
+def endless(handler: Handler, content: bytes) -> None:
+    """Send the file, and go on."""
+    handler.send_response(200)
+    handler.end_headers()
+    with suppress(OSError):
+        handler.wfile.write(content)
+        while True:
+            handler.wfile.write(bytes(65536))
+
+
+def bomb(handler: Handler, content: bytes) -> None:
+    """Send eight megabytes in eight kilobytes, which clients unpack."""
+    data = gzip.compress(bytes(8 * 1024**2))
+    handler.send_response(200)
+    handler.send_header("Content-Encoding", "gzip")
+    handler.send_header("Content-Length", str(len(data)))
+    handler.end_headers()
+    with suppress(OSError):
+        handler.wfile.write(data)
+
+
+def turning(handler: Handler, content: bytes) -> None:
+    """Send to another place, which sends to itself."""
+    handler.send_response(302)
+    handler.send_header("Location", AGAIN)
+    handler.send_header("Content-Length", "0")
+    handler.end_headers()
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from collections.abc import Mapping
@@ -32,14 +33,21 @@ def _run(*words: str | Path, cwd: Path, env: Mapping[str, str] | None = None) ->
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
-    _run(
-        *(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, _ROOT),
-        cwd=folder,
-    )
-    (path,) = folder.glob("*.whl")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _build(_ROOT, tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: Path) -> Path:
+    (path,) = dist.glob("*.whl")
     return path
+
+
+def _build(root: Path, folder: Path) -> Path:
+    """Build a wheel and an sdist, by what `build` and pip call."""
+    words = ("-m", "hatchling", "build", "-t", "wheel", "-t", "sdist", "-d", folder)
+    _run(sys.executable, *words, cwd=root, env=_clean())
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +96,9 @@ def test_wheel_holds_the_data(wheel: Path) -> None:
     assert _files(*ours) <= names
     assert {"pytest_intercode/py.typed", "pytest_intercode/sandboxes/keeper.sh"} <= names
     assert "pytest_intercode/suites/upstream.txt" in names
+    assert [name.partition("/")[2] for name in names if name.endswith(".cdx.json")] == [
+        "sboms/sbom.cdx.json"
+    ]
 
 
 def test_wheel_holds_nothing_else(wheel: Path) -> None:
@@ -130,3 +141,45 @@ def test_installed_plugin_finds_its_folders(installed: Path, tmp_path: Path) -> 
         files = {p.relative_to(ours) for p in ours.rglob("*") if p.is_file()}
         assert {p.relative_to(folder) for p in folder.rglob("*") if p.is_file()} == files
         assert all((folder / p).read_bytes() == (ours / p).read_bytes() for p in files)
+
+
+# -- the same bytes, whoever builds them
+
+
+def _sources() -> set[str]:
+    """Return the files that a clone has."""
+    if not (_ROOT / ".git").exists():
+        pytest.skip("not a clone")
+    listed = _run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", cwd=_ROOT)
+    return set(listed.split("\0"))
+
+
+def test_sdist(dist: Path) -> None:
+    (path,) = dist.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        members = {member.name.partition("/")[2]: member for member in archive}
+    assert {
+        "requirements/sbom.cdx.json",
+        "requirements/all.txt",
+        "scripts/_setup",
+    } <= members.keys()
+    assert members.keys() - {"PKG-INFO"} <= _sources(), "it holds what no clone has"
+    assert {(each.uid, each.gid, each.uname, each.gname) for each in members.values()} == {
+        (0, 0, "", "")
+    }
+    assert len({each.mtime for each in members.values()}) == 1
+
+
+def test_built_twice(dist: Path, tmp_path: Path) -> None:
+    """The sdist, in a folder of another name, with other times and modes, builds the same bytes."""
+    (path,) = dist.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        archive.extractall(tmp_path / "of another name", filter="data")
+    (copy,) = (tmp_path / "of another name").iterdir()
+    files = sorted(each for each in copy.rglob("*") if each.is_file())
+    for number, each in enumerate(files):
+        each.chmod(0o700 if each.stat().st_mode & 0o100 else 0o600)
+        os.utime(each, (number, number * 86400))
+    again = _build(copy, tmp_path / "again")
+    for each in dist.iterdir():
+        assert (again / each.name).read_bytes() == each.read_bytes(), each.name

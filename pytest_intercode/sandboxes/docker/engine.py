@@ -158,6 +158,7 @@ class DockerEngine:
             raise
         self.run = secrets.token_hex(6)
         self._labels = {RUN_LABEL: self.run, OWNER_LABEL: _owner_name(os.getpid())}
+        self._image_ids: dict[str, str] = {}
         self._reaper = Reaper(RUN_LABEL, self.run)
         self._process = MakingProcess()
 
@@ -182,7 +183,7 @@ class DockerEngine:
         container_id = None
         with _engine_errors(f"a container of {spec.image}"):
             config = self.api.create_container_config(
-                spec.image,
+                self._image_id(spec.image),
                 entrypoint=[*(GUARD if spec.guarded else ()), "bash"],
                 command=[],
                 stdin_open=True,
@@ -221,6 +222,16 @@ class DockerEngine:
         except BaseException:
             self._remove(container_id)
             raise
+
+    def _image_id(self, name: str) -> str:
+        """Return the id of an image, which is the same for as long as this engine is used.
+
+        A tag may be moved meanwhile, and then agent and gold would act in different images.
+        """
+        if name not in self._image_ids:
+            found = self.api.inspect_image(name)  # type: ignore[no-untyped-call]
+            self._image_ids.setdefault(name, str(found["Id"]))
+        return self._image_ids[name]
 
     def _host_config(self, spec: SandboxSpec) -> dict[str, Any]:
         config = host_config(self.api, spec, self.runtime)

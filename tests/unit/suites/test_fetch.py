@@ -25,12 +25,17 @@ from tests.support.mirror import (
     CONTENT,
     Handler,
     Server,
+    bomb,
     broken_off,
     busy,
+    changed,
+    endless,
     hung_up,
     other,
     serving,
+    shorter,
     table_of,
+    turning,
 )
 
 
@@ -107,9 +112,17 @@ def test_tries_again(server: Server, folder: Path, fault: Callable[[Handler, byt
         (hung_up, 3, "cannot be reached"),
         (busy, 3, "the server says 503 Service Unavailable"),
         (lambda handler, _: handler.send_error(404), 1, "the server says 404 Not Found"),
-        (other, 1, "this is not the file that is known (its SHA-256 is not "),
+        (other, 1, "this is not the file that is known (it has more than 10 bytes)"),
+        (changed, 1, "this is not the file that is known (its SHA-256 is not "),
+        (shorter, 1, "this is not the file that is known (its SHA-256 is not "),
+        (endless, 1, "this is not the file that is known (it has more than 10 bytes)"),
+        (bomb, 1, "this is not the file that is known (it has more than 10 bytes)"),
+        (turning, 3, "cannot be reached: Exceeded 30 redirects"),
     ],
-    ids=["broken-off", "hung-up", "busy", "missing", "other"],
+    ids=[
+        *("broken-off", "hung-up", "busy", "missing", "other", "changed", "shorter", "endless"),
+        *("bomb", "turning"),
+    ],
 )
 def test_gives_up_and_goes_on_later(
     server: Server,

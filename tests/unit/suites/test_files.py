@@ -243,6 +243,71 @@ def test_archives_that_cannot_be_read(tmp_path: Path, spoil: object) -> None:
         build_archive(_task(archive=Archive(tmp_path / "missing.tar")), _NOW)
 
 
+def _header(name: str, **fields: tuple[int, bytes]) -> bytes:
+    """Return a header with some bytes of our own, and their checksum."""
+    header = bytearray(tarfile.TarInfo(name).tobuf(tarfile.GNU_FORMAT))
+    for at, content in fields.values():
+        header[at : at + len(content)] = content
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header)
+
+
+def _sparse(path: Path, real: int) -> None:
+    """Write a file of ``real`` bytes of which five are there, as GNU tar does."""
+    holes = b"".join(b"%011o\0" % number for number in (real - 5, 5))
+    size = b"%011o\0" % real
+    header = _header(
+        "hole", size=(124, b"%011o\0" % 5), kind=(156, b"S"), holes=(386, holes), real=(483, size)
+    )
+    path.write_bytes(header + b"seven".ljust(512, b"\0") + bytes(1024))
+
+
+def test_sparse_files_are_written_out(tmp_path: Path) -> None:
+    _sparse(tmp_path / "tree.tar", 4096)
+    data = build_archive(_task(archive=Archive(tmp_path / "tree.tar")), _NOW)
+    assert _members(data)["hole"].isreg()
+    assert not _members(data)["hole"].issparse()
+    assert _content(data, "hole") == bytes(4091) + b"seven"
+
+
+def _claimed(path: Path) -> None:
+    """Write an extended header that says that it has exabytes."""
+    size = b"\x80" + (1 << 62).to_bytes(11, "big")
+    path.write_bytes(_header("x", size=(124, size), kind=(156, b"x")) + bytes(40_000))
+
+
+def test_archives_that_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_intercode.suites.files._MOST_BYTES", 1_000_000)
+    monkeypatch.setattr("pytest_intercode.suites.files._MOST_ENTRIES", 100)
+    path = tmp_path / "tree.tar.gz"
+
+    def refused(archive: Archive) -> str:
+        with pytest.raises(SuiteError) as error:
+            build_archive(_task(archive=archive), _NOW)
+        assert str(error.value).startswith(f"{archive.path}: ")
+        return str(error.value)
+
+    assert "unpacks to more than" in refused(_write(path, [(_entry("a"), bytes(1_000_001))]))
+    assert "unpacks to more than" in refused(
+        _write(path, [(_entry(f"a{n}"), bytes(100_000)) for n in range(11)])
+    )
+    assert "more than 100 files" in refused(_write(path, [_entry(f"a{n}") for n in range(101)]))
+    long = _entry("a", pax_headers={"comment": "x" * 3_000_000})
+    assert "unpacks to more than" in refused(_write(path, [long]))
+    _sparse(tmp_path / "sparse.tar", 8**11 - 1)
+    assert "unpacks to more than" in refused(Archive(tmp_path / "sparse.tar"))
+    _claimed(tmp_path / "claimed.tar")
+    assert "not a tar archive" in refused(Archive(tmp_path / "claimed.tar"))
+    (tmp_path / "folder").mkdir()
+    with (tmp_path / "folder/file").open("wb") as file:
+        file.truncate(1 << 40)
+    assert "unpacks to more than" in refused(Archive(tmp_path / "folder"))
+    assert _members(
+        build_archive(_task(archive=_write(path, [(_entry("a"), bytes(900_000))])), _NOW)
+    )
+
+
 def test_a_folder(tmp_path: Path) -> None:
     folder = tmp_path / "assets"
     (folder / "b" / "empty").mkdir(parents=True)

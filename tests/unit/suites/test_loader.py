@@ -720,6 +720,14 @@ def test_mistakes_in_what_is_said_of_rows(
     assert str(caught.value).startswith(f"{rows}{message}")
 
 
+def test_rows_that_unpack_to_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_intercode.suites.rows._LARGEST", 1000)
+    path = tmp_path / "rows.jsonl.gz"
+    path.write_bytes(gzip.compress(b" " * 1001))
+    with pytest.raises(SuiteError, match=r"holds more than .* GiB, which is more than is read"):
+        list(read_rows(path))
+
+
 def test_pickle_is_not_even_opened(tmp_path: Path) -> None:
     path = tmp_path / "rows.pkl"
     path.write_bytes(b"cos\nsystem\n(S'touch owned'\ntR.")

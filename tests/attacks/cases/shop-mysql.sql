@@ -1,0 +1,10 @@
+CREATE DATABASE shop;
+USE shop;
+CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(40) NOT NULL, price DECIMAL(6, 2));
+INSERT INTO item VALUES (1, 'pen', 1.20), (2, 'ink', 7.50), (3, 'cap', 7.50);
+CREATE TABLE number (n INT PRIMARY KEY);
+INSERT INTO number
+  WITH RECURSIVE r AS (SELECT 0 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 999) SELECT n FROM r;
+CREATE DATABASE elsewhere;
+CREATE TABLE elsewhere.item (id INT PRIMARY KEY, name VARCHAR(40), price DECIMAL(6, 2));
+INSERT INTO elsewhere.item VALUES (1, 'lure', 0.10);
