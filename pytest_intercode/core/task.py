@@ -118,11 +118,13 @@ class ImageSource:
         dockerfile: the Dockerfile.
         image: the name of an image, in place of a Dockerfile.
         context: further files of the build's context, as pairs of a name there and a path here.
+        layers: tar archives that are laid over the image, in order; sandboxes share them.
     """
 
     dockerfile: Path | None = None
     image: str | None = None
     context: tuple[tuple[str, Path], ...] = ()
+    layers: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,9 @@ class Verification:
         parser: how the tests' results are read: the name of a parser of logs, ``junit`` for JUnit
             XML, ``reward`` for a file with a number or a JSON object, ``status`` for the exit
             status alone.
-        report: the file that ``junit`` and ``reward`` read.
+        report: the file that ``junit`` reads; the folder of ``reward.json`` or ``reward.txt``.
+        sentinels: run tests of ours among the task's, to see that results are honest, where the
+            command can take them.
         fail_to_pass: tests that fail before gold and pass with it.
         pass_to_pass: tests that pass before and with it.
         absent: what a test counts as that the results do not name.

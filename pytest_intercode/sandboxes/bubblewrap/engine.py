@@ -76,7 +76,8 @@ class Bubblewrap:
         self._grouped = self._groups.usable and (root or os.geteuid() != 0)
         self._root = root
         self._next: deque[ControlGroup | None] = deque()
-        self._layers: set[str] = set()
+        self._layers: set[str] = set()  # that the starter has
+        self._over: dict[str, str] = {}  # images that are a layer over another one
         self._archives: dict[str, int] = {}  # descriptors of the archives that layers come from
         self._lock = threading.Lock()
         self._launching = threading.Lock()
@@ -273,7 +274,7 @@ class Bubblewrap:
         for capability in (*CAPABILITIES, *lowered):
             words += ["--cap-add", f"CAP_{capability}"]
         words += ["--bind", "{root}", "/"]
-        if not spec.image.startswith("/"):
+        if not self._base(spec.image)[0].startswith("/"):
             for folder in self._shared:
                 words += ["--ro-bind", f"{{{folder}}}", folder]
             if not spec.workdir.startswith(_ODD):
@@ -296,12 +297,13 @@ class Bubblewrap:
     def _lowers(self, spec: SandboxSpec) -> list[str]:
         """Give the starter the layers of a sandbox; return their names."""
         with self._lock:
-            if spec.image.startswith("/"):
-                if spec.image not in self._layers:
-                    message = {"do": "folder", "name": spec.image, "path": spec.image}
+            image, above = self._base(spec.image)
+            if image.startswith("/"):
+                if image not in self._layers:
+                    message = {"do": "folder", "name": image, "path": image}
                     self._starter.ask(message)
-                    self._layers.add(spec.image)
-                return [spec.image]
+                    self._layers.add(image)
+                return [*above, image]
             name = f"{HOST} with network" if spec.limits.network else HOST
             if name not in self._layers:
                 with tempfile.TemporaryFile() as file:
@@ -309,15 +311,30 @@ class Bubblewrap:
                     file.flush()
                     file.seek(0)
                     self._unpack(name, file.fileno())
-            return [spec.image, name] if spec.image in self._layers - {HOST} else [name]
+            return [*above, name]
 
-    def add_layer(self, name: str, archive: BinaryIO) -> None:
-        """Keep what a tar archive holds in memory: what an image adds to the host's system."""
+    def _base(self, image: str) -> tuple[str, list[str]]:
+        """Return what is below the layers of an image, and their names, topmost first."""
+        above = []
+        while image in self._over:
+            above.append(image)
+            image = self._over[image]
+        return image, above
+
+    def add_layer(self, name: str, archive: BinaryIO, base: str) -> None:
+        """Keep what a tar archive holds in memory: what an image adds to another one.
+
+        Args:
+            name: what the image is called from then on.
+            archive: the archive.
+            base: the image that the archive is laid over.
+        """
         archive.flush()
         with self._lock:
-            if name in self._layers:
+            if name in self._over:
                 return
             # From here on each starter is given it.
+            self._over[name] = base
             self._archives[name] = os.dup(archive.fileno())
             starter = self._starter
             with contextlib.suppress(StarterLost):

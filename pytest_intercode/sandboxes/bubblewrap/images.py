@@ -17,6 +17,7 @@ import tarfile
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from pytest_intercode.core.task import ImageSource, Limits
@@ -82,8 +83,22 @@ class Images:
         """
         with self._lock:
             if source not in self._known:
-                self._known[source] = self._find(source)
+                name = self._find(replace(source, layers=()))
+                for layer in source.layers:
+                    name = self._laid_over(name, layer)
+                self._known[source] = name
             return self._known[source]
+
+    def _laid_over(self, base: str, layer: Path) -> str:
+        assert self._engine is not None, "layers are kept by an engine"
+        try:
+            with layer.open("rb") as file:
+                name = f"{base}+{hashlib.sha256(file.read()).hexdigest()[:12]}"
+                file.seek(0)
+                self._engine.add_layer(name, file, base)
+        except (OSError, SandboxError) as error:
+            raise ImageError(f"{layer} cannot be laid over {base}: {error}") from None
+        return name
 
     def _find(self, source: ImageSource) -> str:
         name = _name(source)
@@ -193,7 +208,7 @@ class _Layers:
                 self._progress(f"building {name} from {dockerfile.name} (first use)")
                 self._build(dockerfile, context, path)
             with path.open("rb") as file:
-                self._engine.add_layer(name, file)
+                self._engine.add_layer(name, file, HOST)
         except (OSError, SandboxError) as error:
             raise ImageError(f"{dockerfile} cannot be built: {error}") from None
         return name

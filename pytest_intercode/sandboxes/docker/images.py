@@ -11,7 +11,8 @@ import re
 import tarfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,8 @@ class Images:
         return found
 
     def _find_or_build(self, source: ImageSource) -> str:
+        if source.layers:
+            return self._laid_over(self._find_or_build(replace(source, layers=())), source.layers)
         if source.dockerfile is None:
             name = source.image or ""
             name = self._replacements.get(name, name)
@@ -82,6 +85,24 @@ class Images:
         with _one_builder(tag):
             if self._image_id(tag) is None:
                 self._build(source.dockerfile, context, tag, base)
+        return tag
+
+    def _laid_over(self, base: str, layers: Sequence[Path]) -> str:
+        """Return the name of an image with tar archives laid over it."""
+        lines = [f"FROM {base}", *(f"ADD {at}.tar /" for at in range(len(layers)))]
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as context:
+            _add(context, "Dockerfile", "\n".join(lines).encode())
+            for at, layer in enumerate(layers):
+                try:
+                    _add(context, f"{at}.tar", layer.read_bytes())
+                except OSError as error:
+                    raise ImageError(f"{layer}: cannot be read: {error.strerror}") from None
+        digest = hashlib.sha256(str(self._image_id(base)).encode() + buffer.getvalue())
+        tag = f"{_REPOSITORY}/layers:{digest.hexdigest()[:12]}"
+        with _one_builder(tag):
+            if self._image_id(tag) is None:
+                self._build(Path("Dockerfile"), buffer.getvalue(), tag, "")
         return tag
 
     def _prepare(self, dockerfile: Path, more: Iterable[tuple[str, Path]]) -> tuple[bytes, str]:
@@ -177,15 +198,18 @@ def build_context(dockerfile: Path, more: Iterable[tuple[str, Path]] = ()) -> by
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name, path in (*context_files(dockerfile), *more):
-            entry = tarfile.TarInfo(name)
             try:
                 data = path.read_bytes()
             except OSError as error:
                 raise ImageError(f"{path}: cannot be read: {error.strerror}") from None
-            entry.size = len(data)
-            entry.mode = 0o755 if os.access(path, os.X_OK) else 0o644
-            archive.addfile(entry, io.BytesIO(data))
+            _add(archive, name, data, 0o755 if os.access(path, os.X_OK) else 0o644)
     return buffer.getvalue()
+
+
+def _add(archive: tarfile.TarFile, name: str, data: bytes, mode: int = 0o644) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(data), mode
+    archive.addfile(entry, io.BytesIO(data))
 
 
 @contextlib.contextmanager

@@ -223,7 +223,7 @@ def test_a_killed_starter_is_begun_again() -> None:
             with tarfile.open(fileobj=archive, mode="w") as layer:
                 layer.addfile(tarfile.TarInfo("layered"))
             archive.seek(0)
-            engine.add_layer("host+layer", archive)
+            engine.add_layer("host+layer", archive, HOST)
         for image, file in ((HOST, "/etc/passwd"), ("host+layer", "/layered")):
             box = engine.launch(SandboxSpec(image, guarded=False))
             assert box.run(f"cat {file}", SOON).status == 0
