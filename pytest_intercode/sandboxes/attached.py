@@ -117,10 +117,12 @@ class AttachedSandbox:
         probe: reads what changed on disk; made at the first mark.
         broken: how what ran in it broke it for good; empty while it did not.
         grading: how much is read of it at most, each time that it is graded.
+        carried: how much is carried from it to another sandbox at most.
         outside: what of its files is no part of its disk.
     """
 
     grading = GradingLimits()
+    carried = GradingLimits(content=512 * 1024**2)
     outside = OUTSIDE
 
     def __init__(
@@ -196,6 +198,16 @@ class AttachedSandbox:
     def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]:
         """Return what stands at the given paths."""
         return self._made_probe().entries(paths, self._reading(self.grading))
+
+    @_explained
+    def archive(self, paths: Iterable[str]) -> bytes:
+        """Return a tar archive of what stands at the given paths."""
+        return self._made_probe().archive(paths, self._reading(self.carried))
+
+    @_explained
+    def halt(self) -> None:
+        """End every process but the keeper."""
+        self._channel.halt()
 
     def interrupt(self) -> None:
         """End a running action from another thread."""

@@ -451,6 +451,12 @@ class Channel:
             self._start_shell()
             raise CommandFailed(f"{said}: {command[:200]}")
 
+    def halt(self) -> None:
+        """Kill everything but the keeper; the shell is not started again."""
+        with self._lock:
+            if not self._killed("all"):
+                raise SandboxError("the sandbox does not answer after a kill")
+
     def settle(self, timeout: float) -> bytes:
         """Wait until nothing runs besides the keeper and the shell; return what was printed since.
 

@@ -8,8 +8,10 @@ and how much they print is the agent's doing, so a failure of theirs is the agen
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
+import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
@@ -24,6 +26,7 @@ _FIELDS = 10
 _CONTENT_AT_MARK = 8 * 1024**2
 _COMMAND_LINE = 100_000  # bytes; Linux takes 128 KiB in one argument
 _LONGEST_PATH = 4095  # bytes that the system takes as one path
+_ABOUT_MEMBER = 16384  # bytes of an archive's member, at most, besides its content
 _ABOUT_ENTRY = 200  # bytes of a line of a listing, at most, besides its names
 
 
@@ -131,6 +134,20 @@ class ListingProbe:
         entries: dict[str, Entry | None] = dict.fromkeys(wanted)
         return entries | {path: found[path].entry(sums.get(path, "")) for path in real}
 
+    def archive(self, paths: Iterable[str], reading: Reading) -> bytes:
+        """Have the sandbox's own ``tar`` pack what stands at ``paths`` now."""
+        wanted = list(paths)
+        entries = self.entries(wanted, reading)
+        packed = [path for path, entry in entries.items() if entry and entry.type in "fdl"]
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+            for some in _batches(packed):
+                words = "--no-recursion --hard-dereference --format=pax -P -C / -cf -"
+                most = reading.limits.content + _ABOUT_MEMBER * len(some)
+                _, output = self._ask(f"tar {words} -- {_words(some)} 2>/dev/null", reading, most)
+                _copy_members(output, set(some), archive, reading)
+        return buffer.getvalue()
+
     def _list(self, reading: Reading) -> dict[str, _Listed]:
         skipped = " -o ".join(f"-path {shlex.quote(path)}" for path in sorted(self._outside))
 
@@ -186,6 +203,25 @@ class ListingProbe:
         except CommandFailed as failed:
             reading.check()
             raise UngradableState(f"the files could not be listed: {failed}") from None
+
+
+def _copy_members(
+    output: bytes, wanted: set[str], archive: tarfile.TarFile, reading: Reading
+) -> None:
+    """Copy the wanted members of what a sandbox's ``tar`` printed, each once."""
+    try:
+        with tarfile.open(fileobj=io.BytesIO(output), mode="r:") as printed:
+            for member in printed:
+                path = f"/{member.name.strip('/')}"
+                if path not in wanted or not (member.isreg() or member.isdir() or member.issym()):
+                    continue
+                wanted.discard(path)
+                member.name = path.lstrip("/")
+                member.pax_headers = {}
+                reading.content(member.size)
+                archive.addfile(member, printed.extractfile(member) if member.isreg() else None)
+    except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
+        raise UngradableState(f"tar prints something else than an archive: {error}") from None
 
 
 def _above(path: str) -> Iterator[str]:

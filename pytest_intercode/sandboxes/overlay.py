@@ -12,8 +12,10 @@ what the layers below hold under it.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
+import tarfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
@@ -138,6 +140,24 @@ class OverlayProbe:
         """Read the entries that stand at ``paths`` now."""
         reading = reading or Reading()
         return {path: self._now(path, reading) for path in paths}
+
+    def archive(self, paths: Iterable[str], reading: Reading) -> bytes:
+        """Return a tar archive of what stands at ``paths`` now."""
+        buffer = io.BytesIO()
+        with (
+            tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive,
+            _folder(self._merged) as top,
+        ):
+            for path in paths:
+                reading.entry(len(path))
+                above, _, name = path.rpartition("/")
+                try:
+                    with _descend(top, above) as folder:
+                        _pack(archive, folder, name, path, reading)
+                except OSError as error:
+                    if error.errno not in _REPLACED:
+                        raise
+        return buffer.getvalue()
 
     def _now(self, path: str, reading: Reading) -> Entry | None:
         reading.check()
@@ -420,6 +440,26 @@ def _entry(folder: int, name: str, status: os.stat_result, reading: Reading) -> 
     elif stat.S_ISBLK(status.st_mode) or stat.S_ISCHR(status.st_mode):
         content = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
     return _plain(status, content)
+
+
+def _pack(archive: tarfile.TarFile, folder: int, name: str, path: str, reading: Reading) -> None:
+    """Add a file, a link or a folder to an archive."""
+    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    member = tarfile.TarInfo(path.lstrip("/"))
+    member.mode, member.uid, member.gid = stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid
+    member.mtime = int(status.st_mtime)
+    if stat.S_ISLNK(status.st_mode):
+        member.type, member.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=folder)
+        archive.addfile(member)
+    elif stat.S_ISDIR(status.st_mode):
+        member.type = tarfile.DIRTYPE
+        archive.addfile(member)
+    elif stat.S_ISREG(status.st_mode):
+        reading.content(status.st_size)
+        with os.fdopen(os.open(name, _FILE, dir_fd=folder), "rb") as file:
+            content = file.read(status.st_size)
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
 
 
 def _beside(place: str, reading: Reading) -> Entry:

@@ -155,6 +155,15 @@ class Sandbox(Protocol):
     def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]:
         """Return the entries that now stand at ``paths``, None for those that do not exist."""
 
+    def archive(self, paths: Iterable[str]) -> bytes:
+        """Return a tar archive of what stands at ``paths``, in order; not of what is in folders.
+
+        Files, links and folders are in it, with their owners, modes and times; nothing else is.
+        """
+
+    def halt(self) -> None:
+        """End every process of what acted in it; no action is run afterwards."""
+
     def interrupt(self) -> None:
         """End a running action from another thread, as if its time had run out."""
 
