@@ -11,14 +11,14 @@ import posixpath
 import stat
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from pytest_intercode.core.task import Archive, FileSpec, Task
 from pytest_intercode.errors import SuiteError
 
-__all__ = ["build_archive", "context_files", "paths_below"]
+__all__ = ["build_archive", "context_files", "pack_files", "paths_below"]
 
 _MOST_BYTES = 1024**3
 _MOST_ENTRIES = 200_000
@@ -56,6 +56,21 @@ def build_archive(task: Task, now: float) -> bytes:
             _copy(task.archive, out, now)
         for path, spec in task.files.items():
             _add(out, _below_root(path, task.workdir), spec, now)
+    return buffer.getvalue()
+
+
+def pack_files(files: Mapping[str, FileSpec], workdir: str, now: float) -> bytes:
+    """Return a tar archive of files, to be unpacked at ``/``.
+
+    Args:
+        files: the files, by path (absolute, or relative to ``workdir``).
+        workdir: where relative paths start.
+        now: the time that they get, in seconds since the epoch.
+    """
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as out:
+        for path, spec in files.items():
+            _add(out, _below_root(path, workdir), spec, now)
     return buffer.getvalue()
 
 

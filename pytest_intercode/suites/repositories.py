@@ -1,0 +1,216 @@
+"""The git repository of a task, with its history up to the base commit and nothing later.
+
+Git of the host makes it, in a temporary folder and without the user's settings. What comes of it is
+a tar archive in the user's cache, which sandboxes share as a layer of their image.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from pytest_intercode.core.task import Repository
+from pytest_intercode.errors import SuiteError
+from pytest_intercode.suites.files import paths_below
+
+__all__ = ["repository_layer"]
+
+_RECIPE = "1"  # to be changed when the same source has to come to something else
+_SECONDS = 600.0  # that one command of git may take
+_BUNDLE = b"# v"
+_STREAM = (b"blob\n", b"commit ", b"reset ", b"feature ", b"option ", b"tag ", b"#", b"progress ")
+_AUTHOR = {"NAME": "Base", "EMAIL": "base@localhost", "DATE": "2024-01-01T00:00:00Z"}
+# A tar archive carries no ctime and no inode, so git is to look at size and mtime alone.
+_CONFIG = ("core.checkStat=minimal", "core.trustctime=false", "gc.auto=0")
+
+
+def repository_layer(repository: Repository) -> Path:
+    """Return a tar archive of a repository at its base commit, made at the first use.
+
+    It holds the objects that the base commit reaches, the branch ``main`` at that commit, the tags
+    on the way to it, and the work tree. It holds no later commit, reflog or remote. Files are
+    root's, and as old as the base commit.
+
+    Args:
+        repository: the repository; its ``source`` is a git bundle, a stream of ``git fast-export``,
+            a tar archive or a folder. Of the last two, what is no repository becomes one commit.
+
+    Returns:
+        The archive, whose members are below ``repository.at``.
+
+    Raises:
+        SuiteError: there is no git, or the source holds no such commit.
+    """
+    assert repository.source is not None, "the image has this repository"
+    name = hashlib.sha256("\0".join([_RECIPE, repository.at, repository.commit]).encode())
+    name.update(_content(repository.source))
+    home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    path = home / "pytest-intercode" / "repositories" / f"{name.hexdigest()[:24]}.tar"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="pytest-intercode-") as folder:
+            made = _Making(repository, Path(folder)).archive()
+            part = path.with_name(f"{path.name}.{os.getpid()}")
+            shutil.move(made, part)
+            part.replace(path)
+    return path
+
+
+def _content(source: Path) -> bytes:
+    digest = hashlib.sha256()
+    try:
+        for path in [source, *paths_below(source)] if source.is_dir() else [source]:
+            state = path.lstat()
+            digest.update(f"{path.relative_to(source)}\0{state.st_mode}\0".encode(errors="replace"))
+            if path.is_symlink():
+                digest.update(os.fsencode(path.readlink()))
+            elif path.is_file():
+                digest.update(hashlib.sha256(path.read_bytes()).digest())
+    except OSError as error:
+        raise SuiteError(f"repository: {source}: cannot be read: {error.strerror}") from None
+    return digest.digest()
+
+
+@cache
+def _git() -> str:
+    found = shutil.which("git")
+    if found is None:
+        raise SuiteError(
+            "this machine has no git, which makes the repositories of tasks: apt-get install git"
+        )
+    return found
+
+
+class _Making:
+    """Makes the archive of one repository in an empty folder."""
+
+    def __init__(self, repository: Repository, folder: Path) -> None:
+        assert repository.source is not None
+        self._source = repository.source
+        self._wanted = repository.commit
+        self._at = repository.at.strip("/")
+        self._folder = folder
+        # Nothing of the user's settings, and of the source's own neither.
+        self._variables = {
+            "PATH": os.environ.get("PATH", ""),
+            "HOME": str(folder),
+            "LC_ALL": "C.UTF-8",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_ALLOW_PROTOCOL": "file",
+        }
+        for word, value in _AUTHOR.items():
+            self._variables[f"GIT_AUTHOR_{word}"] = self._variables[f"GIT_COMMITTER_{word}"] = value
+
+    def archive(self) -> Path:
+        """Return where the archive is."""
+        everything = self._everything()
+        commit = self._ask(everything, "rev-parse", "--verify", f"{self._wanted}^{{commit}}")
+        tags = self._ask(everything, "tag", "--merged", commit).split()
+        made = self._folder / "made"
+        self._ask(self._folder, "init", "-q", "--template=", "-b", "main", str(made))
+        wanted = [
+            f"{commit}:refs/heads/base",
+            *(f"refs/tags/{tag}:refs/tags/{tag}" for tag in tags),
+        ]
+        self._ask(
+            made, "fetch", "-q", "--no-tags", "--no-write-fetch-head", str(everything), *wanted
+        )
+        for setting in _CONFIG:
+            self._ask(made, "config", *setting.split("=", 1))
+        self._ask(made, "-c", "core.logAllRefUpdates=false", "checkout", "-q", "-B", "main", "base")
+        self._ask(made, "branch", "-q", "-D", "base")
+        self._ask(made, "repack", "-q", "-a", "-d")
+        self._ask(made, "pack-refs", "--all")
+        when = int(self._ask(made, "show", "-s", "--format=%ct", "HEAD"))
+        shutil.rmtree(made / ".git/logs", ignore_errors=True)
+        for path in paths_below(made):
+            os.utime(path, (when, when), follow_symlinks=False)
+        self._ask(made, "update-index", "-q", "--refresh")
+        return self._packed(made, when)
+
+    def _packed(self, made: Path, when: int) -> Path:
+        def owned(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+            entry.uid = entry.gid = 0
+            entry.uname = entry.gname = "root"
+            entry.mtime = when
+            return entry
+
+        path = self._folder / "layer.tar"
+        with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+            archive.add(made, self._at, filter=owned)
+        return path
+
+    def _everything(self) -> Path:
+        """Return a repository of all that the source holds."""
+        source = self._source
+        if source.is_dir():
+            return self._of_folder(source)
+        with source.open("rb") as file:
+            begin = file.read(100)
+        if begin.startswith(_BUNDLE) and b"git bundle" in begin:
+            bare = self._bare("fetch", "-q", str(source.resolve()), "+refs/*:refs/*")
+            heads = self._ask(bare, "bundle", "list-heads", str(source.resolve()), "HEAD").split()
+            if heads:
+                self._ask(bare, "update-ref", "--no-deref", "HEAD", heads[0])
+            return bare
+        if tarfile.is_tarfile(source):
+            return self._of_folder(self._unpacked(source))
+        if begin.startswith(_STREAM):
+            with source.open("rb") as file:
+                return self._bare("fast-import", "--quiet", "--force", given=file.fileno())
+        raise SuiteError(
+            f"repository: {source}: neither a git bundle, a stream of `git fast-export`, a tar "
+            "archive nor a folder"
+        )
+
+    def _bare(self, *words: str, given: int | None = None) -> Path:
+        bare = self._folder / "everything"
+        self._ask(self._folder, "init", "-q", "--bare", "--template=", "-b", "main", str(bare))
+        self._ask(bare, *words, given=given)
+        return bare
+
+    def _unpacked(self, source: Path) -> Path:
+        folder = self._folder / "unpacked"
+        folder.mkdir()
+        self._run("tar", "--no-same-owner", "-C", str(folder), "-xf", str(source.resolve()))
+        inner = list(folder.iterdir())
+        return inner[0] if len(inner) == 1 and inner[0].is_dir() else folder
+
+    def _of_folder(self, folder: Path) -> Path:
+        if (folder / ".git").exists() or (folder / "HEAD").is_file():
+            bare = self._bare("fetch", "-q", str(folder.resolve()), "+refs/*:refs/*")
+            head = self._ask(folder, "rev-parse", "HEAD")
+            self._ask(bare, "update-ref", "--no-deref", "HEAD", head)
+            return bare
+        bare = self._bare("symbolic-ref", "HEAD", "refs/heads/main")
+        words = (f"--work-tree={folder.resolve()}", "-c", "core.bare=false")
+        self._ask(bare, *words, "add", "-A", "-f", ".")
+        self._ask(bare, *words, "commit", "-q", "--allow-empty", "-m", "Initial commit")
+        return bare
+
+    def _ask(self, folder: Path, *words: str, given: int | None = None) -> str:
+        where = ("-C", str(folder), "-c", "safe.directory=*")
+        return self._run(_git(), *where, *words, given=given)
+
+    def _run(self, *words: str, given: int | None = None) -> str:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL if given is None else given,
+            capture_output=True,
+            env=self._variables,
+            timeout=_SECONDS,
+            check=False,
+        )
+        if done.returncode:
+            said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            where = f"repository: {self._source}, commit {self._wanted}"
+            raise SuiteError(f"{where}: {said or f'{words[0]} failed'}")
+        return done.stdout.decode("utf-8", "replace").strip()
