@@ -23,16 +23,19 @@ __all__ = [
     "AUDIT_CHECKS",
     "ENVIRONMENTS",
     "Archive",
+    "Artifact",
     "CallTest",
     "CodeTest",
     "Database",
     "FileSpec",
+    "Hook",
     "ImageSource",
     "Limits",
     "Normaliser",
     "ProgramTest",
     "Repository",
     "RewardOptions",
+    "Step",
     "Task",
     "TaskView",
     "Test",
@@ -116,15 +119,18 @@ class ImageSource:
 
     Attributes:
         dockerfile: the Dockerfile.
-        image: the name of an image, in place of a Dockerfile.
+        image: the name of an image, in place of a Dockerfile. Where both are given, the Dockerfile
+            is built if the image cannot be had.
         context: further files of the build's context, as pairs of a name there and a path here.
         layers: tar archives that are laid over the image, in order; sandboxes share them.
+        text: what is built in place of the Dockerfile's own text; empty for that.
     """
 
     dockerfile: Path | None = None
     image: str | None = None
     context: tuple[tuple[str, Path], ...] = ()
     layers: tuple[Path, ...] = ()
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -229,6 +235,31 @@ class Repository:
 
 
 @dataclass(frozen=True)
+class Artifact:
+    """A file or a folder that is carried from the agent's sandbox into a verifier.
+
+    Attributes:
+        path: where it is, in both.
+        exclude: patterns (of ``tar --exclude``) of what stays behind.
+    """
+
+    path: str
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Hook:
+    """A command of a task that is run in the agent's sandbox when the agent is done.
+
+    Its processes are still there, so that a service can be told to write down its state.
+    """
+
+    command: str
+    user: str = ""
+    timeout: float = 60.0
+
+
+@dataclass(frozen=True)
 class Verification:
     """How an end state is graded by running something, in a sandbox that the agent never had.
 
@@ -246,7 +277,16 @@ class Verification:
         tolerance: how many of ``pass_to_pass`` may break before their part is 0.
         patch: a patch in git's format that is applied to the repository before.
         files: the tests' files, by path (absolute, or relative to ``workdir``).
+        archives: folders and tar archives that are unpacked before ``files`` are written.
+        collect: what is run in the agent's sandbox before its processes are ended.
+        artifacts: what alone is carried into the verifier; None for the whole end state.
+        shared: it tests what only the agent's own sandbox has, such as its processes, so it cannot
+            run in a fresh one.
+        kit: the requirements of its tests (as pip writes them) that it installs itself, and that
+            the verifier kit has to hold; None where it installs nothing.
         image: None for the task's own image.
+        limits: what its sandbox may use; None for the task's own.
+        workdir: where the command runs; empty for the task's.
         user: who runs the command; empty for the sandbox's own user.
         variables: environment variables of the command, as pairs.
         timeout: seconds for the command.
@@ -261,10 +301,46 @@ class Verification:
     tolerance: int = 0
     patch: str = ""
     files: Mapping[str, FileSpec] = field(default_factory=dict, hash=False)
+    archives: tuple[Archive, ...] = ()
+    collect: tuple[Hook, ...] = ()
+    artifacts: tuple[Artifact, ...] | None = None
+    shared: bool = False
+    kit: tuple[str, ...] | None = None
     image: ImageSource | None = None
+    limits: Limits | None = None
+    workdir: str = ""
     user: str = ""
     variables: tuple[tuple[str, str], ...] = ()
     timeout: float = 600.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One part of a task that has several, each with a query and a reward of its own.
+
+    All are taken in one sandbox, one after the other: ``submit`` ends a step, and the answer to it
+    is the next step's query.
+
+    Attributes:
+        name: its name, unique in the task.
+        query: what is to be done.
+        verification: how it is graded.
+        archive: what is unpacked when the step begins.
+        setup: commands run after that, as the step's user; each must exit with 0.
+        least: names of parts of its reward (``reward`` for the reward itself), with the values
+            that they need for the next step to begin.
+        user: who the agent is; empty for the sandbox's own user.
+        timeout: seconds that it has; None for no limit of its own.
+    """
+
+    name: str
+    query: str
+    verification: Verification
+    archive: Archive | None = None
+    setup: tuple[str, ...] = ()
+    least: tuple[tuple[str, float], ...] = ()
+    user: str = ""
+    timeout: float | None = None
 
 
 @dataclass(frozen=True)
@@ -324,6 +400,12 @@ class Task:
         solution: commands that find the flag of a ctf task, for the suite's own tests.
         repository: the repository of a swe task.
         verification: how a swe task is graded.
+        user: who the agent is in its sandbox; empty for the sandbox's own user.
+        variables: environment variables of its sandbox, as pairs.
+        steps: its parts, if it has several; then ``query`` and ``verification`` are the first's,
+            and gold has ``submit`` between theirs.
+        overall: which reward a task of several steps has: the mean of those that were taken, or
+            the last one's.
         source: the file and line that the task was read from, for messages.
         audit: why a finding of the audit is no fault of the task, by the name of its check.
         decoys: patterns of files that gold does not need, and that are there on purpose.
@@ -358,6 +440,10 @@ class Task:
     solution: tuple[str, ...] = ()
     repository: Repository | None = None
     verification: Verification | None = None
+    user: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
+    steps: tuple[Step, ...] = ()
+    overall: Literal["mean", "final"] = "mean"
     source: str = ""
     audit: Mapping[str, str] = field(default_factory=dict, hash=False)
     decoys: tuple[str, ...] = ()
@@ -413,7 +499,9 @@ def task_from_json(data: bytes | str) -> Task:
         ValueError: the data are not such a task.
     """
     fields = json.loads(data)
-    held = [fields["files"], (fields.get("verification") or {}).get("files", {})]
+    verified = [fields.get("verification") or {}]
+    verified += [step["verification"] for step in fields.get("steps", ())]
+    held = [fields["files"], *(one.get("files", {}) for one in verified)]
     for spec in (spec for files in held for spec in files.values()):
         spec["content"] = base64.b64decode(spec["content"])
     return _adapter().validate_python(fields)

@@ -15,7 +15,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from pytest_intercode.core.task import Archive, Database, FileSpec, ImageSource, Task
+from pytest_intercode.core.task import (
+    Archive,
+    Database,
+    FileSpec,
+    ImageSource,
+    Repository,
+    Task,
+)
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.files import build_archive, context_files, paths_below
 
@@ -24,6 +31,7 @@ __all__ = ["PARTS", "digest"]
 PARTS = (
     *("query", "gold", "env", "files", "archive", "setup", "image", "workdir", "limits", "reward"),
     *("database", "tests", "test_setup", "entry"),
+    *("repository", "verification", "user", "variables", "steps", "overall"),
 )
 """The fields of a task that its digest is of: what the agent gets, and what it is graded by.
 
@@ -31,6 +39,8 @@ Where the task was read from, its labels, its number of turns and its limits of 
 image that the task does not name is the environment's; records name it by themselves.
 """
 
+_LATER: dict[str, Any] = {"repository": None, "verification": None, "user": "", "overall": "mean"}
+_LATER |= {"variables": (), "steps": ()}  # no part where a task has none: older digests hold
 _LENGTH = 16
 _BLOCK = 2**20
 _ONE_AT_A_TIME = threading.Lock()  # what several threads ask for at once is read once
@@ -44,7 +54,12 @@ def digest(task: Task) -> str:
     A file that is not there counts as missing and is no error. The content of each file is read
     once in a process, and again when its size or its time changed.
     """
-    content = {name: _canonical(getattr(task, name)) for name in PARTS}
+    values = {name: getattr(task, name) for name in PARTS}
+    content = {
+        name: _canonical(value)
+        for name, value in values.items()
+        if name not in _LATER or value != _LATER[name]
+    }
     text = json.dumps(content, sort_keys=True, default=lambda value: f"{type(value)} {value}")
     return hashlib.sha256(text.encode("ascii")).hexdigest()[:_LENGTH]
 
@@ -61,6 +76,12 @@ def _canonical(value: Any) -> Any:
         return {str(name): _canonical(each) for name, each in value.items()}
     if isinstance(value, Archive):
         return [value.at, value.keep_times_before, _of_archive(value)]
+    if isinstance(value, Repository):
+        source = value.source
+        if source is not None:
+            content = _of_archive(Archive(source)) if source.is_dir() else _of_file(source)
+            return [value.at, value.commit, content]
+        return [value.at, value.commit]
     if isinstance(value, Database):
         scripts = [_of_file(path) for path in value.scripts]
         file = None if value.file is None else _of_file(value.file)
@@ -68,7 +89,7 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, ImageSource):
         context = None if value.dockerfile is None else _of_context(value.dockerfile)
         more = [[name, _of_file(path)] for name, path in value.context]
-        return [value.image, context, more]
+        return [value.image, context, more, *filter(None, [value.text])]
     if is_dataclass(value):
         return {field.name: _canonical(getattr(value, field.name)) for field in fields(value)}
     return value

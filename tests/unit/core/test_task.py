@@ -13,16 +13,21 @@ import pytest
 from pytest_intercode.core.task import (
     ENVIRONMENTS,
     Archive,
+    Artifact,
     CallTest,
     CodeTest,
     Database,
     FileSpec,
+    Hook,
     ImageSource,
     Limits,
     Normaliser,
     ProgramTest,
+    Repository,
     RewardOptions,
+    Step,
     Task,
+    Verification,
     task_from_json,
     task_to_json,
 )
@@ -30,6 +35,18 @@ from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.catalogue import bundled_tasks
 
 _PLAIN = Task(id="a", query="Do it.", gold=("true",), env="bash", suite="s", dataset="s")
+
+_VERIFICATION = Verification(
+    "/tests/test.sh",
+    parser="reward",
+    files={"/tests/a.bin": FileSpec("file", b"\x00\xff", mode=0o755)},
+    archives=(Archive(Path("tests"), "/tests"),),
+    collect=(Hook("dump", "root", 3.0),),
+    artifacts=(Artifact("/out", ("*.o",)),),
+    kit=("pytest==8.4.1",),
+    image=ImageSource(Path("d/Dockerfile"), text="FROM a"),
+    limits=Limits(memory=2**30),
+)
 
 
 @pytest.mark.parametrize("env", ENVIRONMENTS)
@@ -61,6 +78,14 @@ def test_everything_that_a_task_may_hold_survives_json() -> None:
             ProgramTest("in\n", "out\n"),
             CallTest((1, 1.0, [2, {"k": None}], True), {"r": [1e300, 10**30]}),
         ),
+        repository=Repository(source=Path("/a.bundle"), commit="abc"),
+        verification=_VERIFICATION,
+        user="agent",
+        variables=(("A", "1"),),
+        steps=(
+            Step("a", "Do it.", _VERIFICATION, Archive(Path("w"), "/app"), ("x",), (("a", 0.5),)),
+        ),
+        overall="final",
         audit={"files-used": "a reason"},
         metadata={"nested": {"list": [1, 2.0, "3", None]}, "infinite": math.inf},
         repeat=3,

@@ -22,8 +22,11 @@ from pytest_intercode.core.task import (
     Limits,
     Normaliser,
     ProgramTest,
+    Repository,
     RewardOptions,
+    Step,
     Task,
+    Verification,
     task_from_json,
     task_to_json,
 )
@@ -51,6 +54,12 @@ _CHANGES: dict[str, Any] = {
     "tests": (CodeTest("assert f()"),),
     "test_setup": "import math",
     "entry": "f",
+    "repository": Repository(commit="abc"),
+    "verification": Verification("make test", archives=(Archive(Path("/nowhere")),)),
+    "user": "agent",
+    "variables": (("A", "1"),),
+    "steps": (Step("first", "Do it.", Verification("true")),),
+    "overall": "final",
 }
 
 
