@@ -199,6 +199,11 @@ def recordings() -> Path:
     return _reference_folder("INTERCODE_RECORDINGS")
 
 
+@pytest.fixture(scope="session")
+def samples() -> Path:
+    return _reference_folder("INTERCODE_SAMPLES")
+
+
 # -- backends, and projects to run
 
 

@@ -1,0 +1,2 @@
+#!/bin/bash
+printenv COLOUR > colour.txt

@@ -1,0 +1,3 @@
+#!/bin/bash
+[ "$(cat /work/colour.txt)" = green ]
+echo $((!$?)) > /logs/verifier/reward.txt

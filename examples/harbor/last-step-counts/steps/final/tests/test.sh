@@ -1,0 +1,3 @@
+#!/bin/bash
+[ "$(cat /app/text.txt)" = final ]
+echo $((!$?)) > /logs/verifier/reward.txt

@@ -1,0 +1,3 @@
+#!/bin/bash
+printf 'apple\nfig\npear\n' | cmp -s - /data/sorted.txt
+echo $((!$?)) > /logs/verifier/reward.txt

@@ -1,0 +1,2 @@
+#!/bin/bash
+cat /run/service/word > /app/word.txt

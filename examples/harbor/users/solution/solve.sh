@@ -1,0 +1,2 @@
+#!/bin/bash
+[ "$NOTE" = "by the solution" ] && id -un > name.txt

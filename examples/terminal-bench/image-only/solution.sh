@@ -1,0 +1,2 @@
+. /etc/os-release
+echo "$ID" > name.txt

@@ -1,0 +1,1 @@
+test_name() { [ "$(cat /tmp/name.txt)" = debian ]; }

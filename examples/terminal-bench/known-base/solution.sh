@@ -1,0 +1,1 @@
+echo $((2 * $(cat data/number))) > double.txt

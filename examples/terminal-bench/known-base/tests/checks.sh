@@ -1,0 +1,1 @@
+test_double() { [ "$(cat /app/double.txt)" = 14 ]; }

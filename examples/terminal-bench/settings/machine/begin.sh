@@ -1,0 +1,3 @@
+#!/bin/bash
+date +%s > /home/maker/begun
+exec "$@"

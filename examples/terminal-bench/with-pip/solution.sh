@@ -1,0 +1,1 @@
+printf 'def square(side):\n    return side * side\n' > area.py

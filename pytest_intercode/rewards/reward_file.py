@@ -1,0 +1,155 @@
+"""The reward that a verifier of a task's own wrote into a file, as Harbor reads it. Pure.
+
+A number in ``reward.txt``, or an object of names and numbers in ``reward.json``, which comes first
+where both are there. The value is that of the key ``reward``, or the mean of all numbers where
+there is none.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.errors import IntercodeError
+
+__all__ = ["NO_REWARD", "UnreadableReward", "missing", "reward_of_files", "reward_of_steps"]
+
+NO_REWARD = "the verifier wrote no reward: neither reward.json nor reward.txt"
+"""What is said where there is no file."""
+
+_LARGEST = 2**20  # bytes
+_LONGEST = 60  # characters of what is shown
+_KEY = "reward"
+_JSON, _TEXT = "reward.json", "reward.txt"
+
+
+class UnreadableReward(IntercodeError):
+    """A verifier's file of rewards is no reward; the message says which file, and why.
+
+    It does not say whose fault that is: who calls knows what the verifier makes of the task's own
+    solution.
+    """
+
+
+def reward_of_files(files: Mapping[str, bytes]) -> Reward:
+    """Return the reward that a verifier's files say.
+
+    Args:
+        files: the content of ``reward.json`` and ``reward.txt``, as far as they are there.
+
+    Raises:
+        UnreadableReward: there is none, or it is empty, not a number, nan, infinite, outside of 0
+            to 1, or said twice with different values.
+    """
+    if _TEXT in files and _JSON not in files:
+        return Reward(_checked(_TEXT, "", _number(_TEXT, _decoded(_TEXT, files[_TEXT]))), {})
+    if _JSON not in files:
+        raise UnreadableReward(NO_REWARD)
+    parts = _object(_JSON, _decoded(_JSON, files[_JSON]))
+    value = parts[_KEY] if _KEY in parts else sum(parts.values()) / len(parts)
+    if _TEXT in files and _KEY in parts:
+        other = _number(_TEXT, _decoded(_TEXT, files[_TEXT]))
+        if other != value:
+            raise UnreadableReward(f"{_JSON} says {value:g}, and {_TEXT} says {other:g}")
+    return Reward(value, {} if set(parts) == {_KEY} else parts)
+
+
+def _decoded(name: str, data: bytes) -> str:
+    if len(data) > _LARGEST:
+        raise UnreadableReward(f"{name} has {len(data)} bytes, which is no reward")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UnreadableReward(f"{name} is no text") from None
+    if not text.strip():
+        raise UnreadableReward(f"{name} is empty")
+    return text
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)  # as Harbor does, so that 1e-1 and _ in digits are read alike
+    except ValueError:
+        raise UnreadableReward(f"{name} holds no number, but {_shown(text)}") from None
+
+
+def _object(name: str, text: str) -> dict[str, float]:
+    def pairs(given: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in given:
+            if key in found and found[key] != value:
+                raise UnreadableReward(f"{name} says {_shown(key)} twice, and not the same")
+            found[key] = value
+        return found
+
+    try:
+        read = json.loads(text, object_pairs_hook=pairs)
+    except (ValueError, RecursionError):
+        raise UnreadableReward(f"{name} is no JSON: {_shown(text)}") from None
+    if not isinstance(read, dict) or not read:
+        raise UnreadableReward(
+            f"{name} holds no object of names and numbers, but {_shown(json.dumps(read))}"
+        )
+    parts = {}
+    for key, value in read.items():
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise UnreadableReward(f"{name}: {_shown(key)} is no number, but {_shown(repr(value))}")
+        parts[key] = _checked(name, key, value)
+    return parts
+
+
+def _checked(name: str, key: str, value: float) -> float:
+    where = f"{name}: {_shown(key)}" if key else name
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UnreadableReward(f"{where} is {value}, which is no reward")
+    if not 0 <= value <= 1:
+        shown = f"{value:.6g}" if abs(value) < 1e300 else "a number without end"
+        raise UnreadableReward(f"{where} is {shown}, and a reward is from 0 to 1")
+    return float(value)
+
+
+def _shown(text: str) -> str:
+    text = " ".join(text.split())
+    return repr(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}...")
+
+
+# -- tasks of several steps
+
+
+def missing(reward: Reward, least: Iterable[tuple[str, float]]) -> str:
+    """Return why the step after a reward does not begin, or nothing.
+
+    Args:
+        reward: what the step before it came to.
+        least: the parts that it has to have, with their values; ``reward`` is the reward itself
+            where it has no such part. A part that it has not is below everything.
+    """
+    has = {_KEY: reward.value, **reward.parts}
+    for name, value in least:
+        if name not in has:
+            return f"the step's reward has no {_shown(name)}, of which {value:g} is needed"
+        if has[name] < value:
+            return f"the step's {name} is {has[name]:g}, and {value:g} is needed to go on"
+    return ""
+
+
+def reward_of_steps(rewards: Sequence[Reward], overall: str) -> Reward:
+    """Return the reward of a task of several steps.
+
+    Args:
+        rewards: those of the steps that were graded, in order.
+        overall: ``mean`` of each part, where a step without it counts 0, or ``final``: the last.
+    """
+    if not rewards:
+        return Reward(0.0, {}, "no step was graded")
+    if overall == "final":
+        return rewards[-1]
+    names = sorted({name for reward in rewards for name in reward.parts})
+    count = len(rewards)
+    parts = {name: sum(r.parts.get(name, 0.0) for r in rewards) / count for name in names}
+    value = sum(reward.value for reward in rewards) / count
+    reason = "; ".join(reward.reason for reward in rewards if reward.reason)
+    return Reward(value, parts, reason)

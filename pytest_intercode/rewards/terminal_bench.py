@@ -1,0 +1,88 @@
+"""The results of a Terminal-Bench 1 test run, read from what it printed. Pure.
+
+Terminal-Bench types the run into a terminal and reads its screen. What the run printed is the same
+text without the terminal's line breaks.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.errors import IntercodeError
+
+__all__ = ["NoResults", "pytest_results", "swebench_results", "terminal_bench_reward"]
+
+_SUMMARY = re.compile(r"=+\s*short test summary info\s*=+", re.IGNORECASE)
+_PASSES = frozenset({"PASSED", "XFAIL", "SKIPPED"})
+_FAILS = frozenset({"FAILED", "XPASS", "ERROR", "UNKNOWN"})
+_BEGIN, _END = "SWEBench results starts here", "SWEBench results ends here"
+_SHOWN = 5
+
+
+class NoResults(IntercodeError):
+    """A log has no results, as the tests never ran or their run was ended."""
+
+
+def pytest_results(log: str) -> dict[str, bool]:
+    """Return the tests of pytest's short summary, and whether they passed.
+
+    Tests that were skipped or failed as expected have passed; those that passed unexpectedly have
+    not. A test's name is what is behind its file.
+
+    Raises:
+        NoResults: there is no summary.
+    """
+    parts = _SUMMARY.split(log, maxsplit=1)
+    if len(parts) == 1:
+        raise NoResults("pytest never ran to its end: there is no short test summary")
+    found: dict[str, bool] = {}
+    for line in parts[1].splitlines():
+        if line.startswith("FAILED") and " - " in line:
+            line = line.rpartition(" - ")[0]
+        words = line.split(maxsplit=1)
+        status = words[0].strip(":") if len(words) == 2 else ""
+        if status == "UNKNOWN" or status not in _PASSES | _FAILS:
+            continue
+        name = words[1].strip().split("::", 1)[-1]
+        if name:
+            found[name] = status in _PASSES
+    return found
+
+
+def swebench_results(log: str) -> dict[str, bool]:
+    """Return the one result between the marks of SWE-bench's own harness.
+
+    Raises:
+        NoResults: the marks are not there.
+    """
+    if _BEGIN not in log or _END not in log:
+        raise NoResults("the marks of SWE-bench's results are not there")
+    block = log.split(_BEGIN, 1)[-1].rsplit(_END, 1)[0]
+    return {"tests": block.strip() == "PASSED"}
+
+
+_PARSERS = {"terminal-bench": pytest_results, "terminal-bench-swebench": swebench_results}
+
+
+def terminal_bench_reward(parser: str, log: str) -> Reward:
+    """Return 1 where every test passed, else 0; the share of those that did is a part of it.
+
+    Args:
+        parser: ``terminal-bench`` or ``terminal-bench-swebench``.
+        log: what the run printed.
+
+    Raises:
+        NoResults: the log has no results, or names no test.
+    """
+    results = _PARSERS[parser](log)
+    if not results:
+        raise NoResults("the test run names no test")
+    failed = [name for name, passed in results.items() if not passed]
+    share = 1 - len(failed) / len(results)
+    if not failed:
+        return Reward(1.0, {"tests": 1.0})
+    more = f" and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
+    named = ", ".join(failed[:_SHOWN])
+    reason = f"{len(failed)} of {len(results)} tests failed: {named}{more}"
+    return Reward(0.0, {"tests": share}, reason)

@@ -1,0 +1,182 @@
+"""A compose file with a single service, as a task's machine.
+
+Reads one file. What a single sandbox cannot give, such as a second service, is a reason to skip the
+task, and the reason names it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_intercode.errors import IntercodeError, SuiteError
+from pytest_intercode.suites.yaml_files import read_yaml
+
+__all__ = ["Service", "Unsupported", "read_compose"]
+
+_REFERENCE = re.compile(r"\$\$|\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)b?", re.IGNORECASE)
+_BYTES = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+# What makes no difference in a sandbox: names on the host, the terminal, ports that only the host
+# would use, the command, which every harness replaces by one that waits.
+_NO_MATTER = frozenset(
+    {
+        *("image", "build", "container_name", "command", "hostname", "tty", "stdin_open", "init"),
+        *("restart", "expose", "ports", "platform", "logging", "labels", "stop_grace_period"),
+        *("pull_policy", "environment", "working_dir", "entrypoint", "user", "volumes", "deploy"),
+        *("mem_limit", "cpus", "shm_size"),
+    }
+)
+
+
+class Unsupported(IntercodeError):
+    """A task needs what a single sandbox cannot give; the message says what."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """The machine of a compose file.
+
+    Attributes:
+        dockerfile: what is built, or None.
+        image: the image that is used where nothing is built; empty for none.
+        variables: environment variables.
+        workdir: the directory of its commands; empty for the image's.
+        entrypoint: the words of its entry point; None for the image's.
+        user: who runs its commands; empty for the image's user.
+        memory: bytes, or None for no limit.
+        cpus: processors, or None for no limit.
+    """
+
+    dockerfile: Path | None
+    image: str = ""
+    variables: tuple[tuple[str, str], ...] = ()
+    workdir: str = ""
+    entrypoint: tuple[str, ...] | None = None
+    user: str = ""
+    memory: int | None = None
+    cpus: float | None = None
+
+
+def read_compose(
+    path: Path, name: str, variables: Mapping[str, str], volumes: frozenset[str] = frozenset()
+) -> Service:
+    """Return the single service of a compose file.
+
+    Args:
+        path: the file.
+        name: what the format calls the service that the agent is in.
+        variables: what ``${NAME}`` in it means.
+        volumes: folders inside that the format shares with the host, and that a sandbox has itself.
+
+    Raises:
+        Unsupported: it has several services, or one that a sandbox cannot be.
+        SuiteError: it is no compose file.
+    """
+    raw, _ = read_yaml(path)
+    services = raw.get("services") if isinstance(raw, dict) else None
+    if not isinstance(services, dict) or not all(isinstance(s, dict) for s in services.values()):
+        raise SuiteError(f"{path}: services: a mapping of services is needed")
+    if len(services) != 1:
+        names = ", ".join(map(str, services)) or "none"
+        raise Unsupported(f"{path.name} has {len(services)} services ({names}), and one is needed")
+    try:
+        return _service(
+            path, name, raw, _resolved(next(iter(services.values())), variables), volumes
+        )
+    except (AttributeError, TypeError):  # a list where a mapping is needed, and the like
+        raise SuiteError(f"{path}: services: {name}: no service of a compose file") from None
+
+
+def _service(
+    path: Path,
+    name: str,
+    raw: Mapping[str, Any],
+    service: Mapping[str, Any],
+    volumes: frozenset[str],
+) -> Service:
+    others = {str(key) for key in raw} - {"services", "version", "name", "volumes"}
+    unknown = sorted((service.keys() - _NO_MATTER) | others)
+    if unknown:
+        raise Unsupported(f"{path.name}: {name} uses {', '.join(unknown)}")
+    for volume in service.get("volumes") or ():
+        inside = volume.split(":")[1] if isinstance(volume, str) and ":" in volume else ""
+        if inside not in volumes:
+            raise Unsupported(f"{path.name}: {name} shares the volume {volume!r:.80}")
+    limits = (service.get("deploy") or {}).get("resources", {}).get("limits", {})
+    dockerfile = _dockerfile(path, service.get("build"))
+    return Service(
+        dockerfile,
+        "" if dockerfile is not None else str(service.get("image") or ""),
+        tuple(_pairs(service.get("environment")).items()),
+        str(service.get("working_dir") or ""),
+        _entrypoint(service.get("entrypoint")),
+        str(service.get("user") or "").split(":")[0],
+        _memory(path, service.get("mem_limit", limits.get("memory"))),
+        _cpus(path, service.get("cpus", limits.get("cpus"))),
+    )
+
+
+def _resolved(value: Any, variables: Mapping[str, str]) -> Any:
+    """Replace ``${NAME}`` and ``${NAME:-default}``; a name that is not known is empty."""
+    if isinstance(value, str):
+        return _REFERENCE.sub(
+            lambda found: (
+                "$" if found[0] == "$$" else variables.get(found[1] or found[2], found[3] or "")
+            ),
+            value,
+        )
+    if isinstance(value, dict):
+        return {str(key): _resolved(each, variables) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_resolved(each, variables) for each in value]
+    return value
+
+
+def _dockerfile(path: Path, build: Any) -> Path | None:
+    if build is None:
+        return None
+    build = {"context": build} if isinstance(build, str) else build
+    unknown = sorted(build.keys() - {"context", "dockerfile"})
+    if unknown:
+        raise Unsupported(f"{path.name}: build uses {', '.join(unknown)}")
+    context = posixpath.normpath(str(build.get("context") or "."))
+    name = str(build.get("dockerfile") or "Dockerfile")
+    if context.startswith(("..", "/")) or "/" in name.removeprefix("./"):
+        raise Unsupported(f"{path.name}: build: context {context!r} with dockerfile {name!r}")
+    return path.parent / context / name.removeprefix("./")
+
+
+def _pairs(given: Any) -> dict[str, str]:
+    if isinstance(given, dict):
+        return {key: "" if value is None else str(value) for key, value in given.items()}
+    pairs = (str(pair).partition("=") for pair in given or ())
+    return {name: value for name, _, value in pairs}
+
+
+def _entrypoint(given: Any) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    return tuple(map(str, given)) if isinstance(given, list) else ("/bin/sh", "-c", str(given))
+
+
+def _memory(path: Path, given: Any) -> int | None:
+    if given in (None, ""):
+        return None
+    found = _SIZE.fullmatch(str(given).strip())
+    if found is None:
+        raise SuiteError(f"{path}: {given!r:.40} is no size of memory, such as 2g or 512m")
+    return int(float(found[1]) * _BYTES[found[2].lower()])
+
+
+def _cpus(path: Path, given: Any) -> float | None:
+    if given in (None, ""):
+        return None
+    try:
+        return float(given)
+    except (TypeError, ValueError):
+        raise SuiteError(f"{path}: cpus: {given!r:.40} is no number") from None

@@ -1,0 +1,182 @@
+"""Where task folders are: one, a folder of them, or those that a registry lists. Reads files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pytest_intercode.core.task import Task
+from pytest_intercode.errors import ConfigurationError, MissingFile, SuiteError, suggestion
+from pytest_intercode.suites.harbor import folder as harbor
+from pytest_intercode.suites.harbor import terminal_bench
+from pytest_intercode.suites.harbor.config import read_toml
+from pytest_intercode.suites.harbor.parts import read_text
+
+__all__ = ["folder_tasks", "is_registry", "registry_tasks"]
+
+_LIST = "dataset.toml"
+
+
+def folder_tasks(path: Path) -> list[Task]:
+    """Return the tasks of a folder: its own, or those of the folders in it.
+
+    A task folder that is wrong, among others, is a task that is skipped, and says why.
+
+    Raises:
+        SuiteError: the folder is one task, and it is wrong; or it holds none.
+    """
+    if _is_task(path):
+        return [_task(path, path.name)]
+    suite = _name_of(path)
+    folders = sorted(each for each in path.iterdir() if each.is_dir() and _is_task(each))
+    if not folders:
+        raise MissingFile(
+            f"{path}: holds no task: a folder of tasks has folders with {harbor.CONFIG} (Harbor) "
+            f"or {terminal_bench.CONFIG} (Terminal-Bench 1) in it, and one task has such a file "
+            "itself"
+        )
+    return _unique([_task_or_reason(each, suite) for each in folders])
+
+
+def is_registry(path: Path) -> bool:
+    """Whether a path is that of a registry: ``registry.json``, with ``:NAME`` behind it or not."""
+    return path.name.partition(":")[0] == "registry.json"
+
+
+def registry_tasks(path: Path) -> list[Task]:
+    """Return the tasks of a dataset that a registry lists.
+
+    Args:
+        path: the file; behind it ``:NAME`` or ``:NAME@VERSION``, where it lists several.
+
+    Raises:
+        SuiteError: it is no registry, or lists no such dataset, or its tasks are elsewhere.
+    """
+    file, _, wanted = path.name.partition(":")
+    path = path.with_name(file)
+    rows = _rows(path)
+    names = [_full_name(row) for row in rows]
+    fitting = [row for row in rows if wanted in ("", row["name"], _full_name(row))]
+    if len(fitting) != 1:
+        asked = f"{wanted!r} is not one" if wanted else "which is not said"
+        raise ConfigurationError(
+            f"{path}: {asked} of its datasets: {', '.join(names) or 'none'}; give it behind a "
+            f"colon, as in {path}:NAME@VERSION.{suggestion(wanted, names)}"
+        )
+    row = fitting[0]
+    suite = str(row["name"])
+    tasks = [_task_or_reason(_local(path, suite, task), suite) for task in _listed(path, row)]
+    return _unique(tasks)
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    try:
+        rows = json.loads(read_text(path, "the registry"))
+    except (ValueError, RecursionError) as error:
+        raise SuiteError(f"{path}: not JSON: {str(error) or 'nested too deeply'}") from None
+    if not isinstance(rows, list) or not all(
+        isinstance(row, dict) and isinstance(row.get("name"), str) for row in rows
+    ):
+        raise SuiteError(f"{path}: a registry is a list of datasets, each with a name and tasks")
+    return rows
+
+
+def _full_name(row: dict[str, Any]) -> str:
+    version = row.get("version")
+    return f"{row['name']}@{version}" if version else str(row["name"])
+
+
+def _listed(path: Path, row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the tasks of a dataset; Terminal-Bench 1 lists a folder, and the ids in it."""
+    tasks = row.get("tasks")
+    if tasks is None and isinstance(row.get("dataset_path"), str):
+        folder = path.parent / row["dataset_path"]
+        if not folder.is_dir():
+            raise MissingFile(
+                f"{path}: {row['name']}: there is no folder {folder}. Get it from "
+                f"{row.get('github_url') or 'where it is published'}"
+            )
+        wanted = row.get("task_id_subset")
+        found = sorted(each.name for each in folder.iterdir() if _is_task(each))
+        return [{"path": str(folder / name)} for name in (wanted or found)]
+    if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
+        raise SuiteError(f"{path}: {row['name']}: tasks: a list of tasks is needed")
+    return tasks
+
+
+def _local(path: Path, suite: str, task: dict[str, Any]) -> Path:
+    """Return the folder of a listed task.
+
+    One of a repository is looked for below the registry too, where a checkout of it may be.
+    """
+    given = task.get("path")
+    if not isinstance(given, str) or not given:
+        raise SuiteError(f"{path}: {suite}: a task without a path: {task!r:.80}")
+    folder = path.parent / Path(given).expanduser()
+    url = task.get("git_url")
+    if not folder.is_dir() and url:
+        raise MissingFile(
+            f"{path}: {suite}: {given} is in the repository {url}, commit "
+            f"{task.get('git_commit_id') or 'HEAD'}. Get that with git, and give its folder, or "
+            f"put it beside {path.name}"
+        )
+    return folder
+
+
+def _is_task(path: Path) -> bool:
+    return (path / harbor.CONFIG).is_file() or (path / terminal_bench.CONFIG).is_file()
+
+
+def _task(path: Path, suite: str) -> Task:
+    if (path / harbor.CONFIG).is_file():
+        return harbor.harbor_task(path, suite)
+    return terminal_bench.terminal_bench_task(path, suite)
+
+
+def _task_or_reason(path: Path, suite: str) -> Task:
+    """Return a task, or one that says why it is none."""
+    try:
+        return _task(path, suite)
+    except SuiteError as error:
+        name = path.name or str(path)
+        return Task(
+            id=harbor.task_id(name),
+            query=name,
+            gold=(),
+            env="swe",
+            suite=suite,
+            dataset=suite,
+            source=str(path),
+            skip=str(error),
+        )
+
+
+def _unique(tasks: list[Task]) -> list[Task]:
+    """Give tasks whose ids are equal those of their folders."""
+    seen: dict[str, int] = {}
+    for task in tasks:
+        seen[task.id] = seen.get(task.id, 0) + 1
+    made = [
+        replace(task, id=harbor.task_id(Path(task.source).parent.name))
+        if seen[task.id] > 1
+        else task
+        for task in tasks
+    ]
+    ids = [task.id for task in made]
+    for task in made:
+        if ids.count(task.id) > 1:
+            raise SuiteError(f"{task.source}: the id {task.id!r} is used twice")
+    return made
+
+
+def _name_of(path: Path) -> str:
+    """Return the name of a folder of tasks: what its ``dataset.toml`` says, or its own."""
+    path = path.resolve()
+    if (path / _LIST).is_file():
+        raw = read_toml(read_text(path / _LIST, "the dataset"), str(path / _LIST))
+        said = raw.get("dataset")
+        if isinstance(said, dict) and isinstance(said.get("name"), str):
+            return harbor.task_id(said["name"].rpartition("/")[2])
+    return path.name

@@ -1,0 +1,362 @@
+"""One task folder in Harbor's format, as a task of the environment ``swe``.
+
+Reads the folder and nothing else. A task that a single sandbox cannot be is made all the same, with
+the reason as its ``skip``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pytest_intercode.core.task import (
+    Archive,
+    Artifact,
+    FileSpec,
+    Hook,
+    ImageSource,
+    Limits,
+    Step,
+    Task,
+    Verification,
+)
+from pytest_intercode.errors import MissingFile
+from pytest_intercode.suites.harbor.bootstrap import requirements_of
+from pytest_intercode.suites.harbor.compose import Service, Unsupported, read_compose
+from pytest_intercode.suites.harbor.config import (
+    ArtifactConfig,
+    EnvironmentConfig,
+    HealthcheckConfig,
+    StepConfig,
+    TaskConfig,
+    VerifierConfig,
+    read_config,
+)
+from pytest_intercode.suites.harbor.dockerfile import Machine, machine
+from pytest_intercode.suites.harbor.parts import (
+    LOG_FOLDERS,
+    LOGS,
+    MAX_TURNS,
+    PATIENCE,
+    built,
+    entrypoint_setup,
+    gold_of,
+    healthcheck_setup,
+    labels,
+    limits,
+    read_text,
+    resolved,
+    solution_files,
+    task_id,
+    without_canary,
+)
+
+__all__ = ["CONFIG", "harbor_task", "task_id"]
+
+CONFIG = "task.toml"
+_SCRIPT = "test.sh"
+_MEGABYTE = 1024**2
+_COMPOSE = ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
+# What Harbor's own compose file gives to a task's.
+_COMPOSE_VARIABLES = {"CONTEXT_DIR": ".", "MAIN_IMAGE_NAME": "", "TEST_DIR": "/tests"}
+
+
+@dataclass(frozen=True)
+class _Box:
+    """The machine of a task or of its verifier: its image, and what holds in it."""
+
+    image: ImageSource
+    machine: Machine
+    limits: Limits
+    variables: tuple[tuple[str, str], ...]
+    files: Archive | None = None
+
+
+def harbor_task(folder: Path, suite: str) -> Task:
+    """Return the task of a folder.
+
+    Args:
+        folder: the folder with ``task.toml``.
+        suite: the name of its suite and dataset.
+
+    Raises:
+        SuiteError: a file is missing or wrong.
+    """
+    place = folder / CONFIG
+    config = read_config(read_text(place, "the task's description"), str(place))
+    name = config.task.name if config.task else folder.name
+    metadata = config.metadata
+    tags = metadata.get("tags")
+    blank = Task(
+        id=task_id(name.rpartition("/")[2]),
+        query="",
+        gold=(),
+        env="swe",
+        suite=suite,
+        dataset=suite,
+        hardness=str(metadata.get("difficulty") or "")[:40],
+        tags=labels([*(tags if isinstance(tags, list) else ()), metadata.get("category") or ""]),
+        max_turns=MAX_TURNS,
+        source=str(place),
+        metadata=_plain({**metadata, **_described(config, name)}),
+    )
+    try:
+        return _filled(blank, folder, config)
+    except Unsupported as error:
+        query = "\n".join(path.name for path in sorted(folder.iterdir()))
+        return replace(blank, query=query, skip=str(error))
+
+
+def _described(config: TaskConfig, name: str) -> dict[str, Any]:
+    task = config.task.model_dump(exclude_none=True) if config.task else {}
+    more = {"schema_version": config.schema_version, "source": config.source}
+    return {"harbor": {**task, "name": name, **{k: v for k, v in more.items() if v}}}
+
+
+def _plain(value: Any) -> Any:
+    """Return metadata as JSON values; TOML has dates as well."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
+
+
+def _filled(blank: Task, folder: Path, config: TaskConfig) -> Task:
+    environment = config.environment
+    _refuse(environment)
+    box = _box(environment, folder / "environment", "the environment")
+    agent = _user(config.agent.user) or box.machine.user
+    setup = [*entrypoint_setup(box.machine.entrypoint, box.machine.workdir, box.machine.user)]
+    if environment.healthcheck is not None:
+        setup.append(_healthcheck(environment.healthcheck))
+    users = {_user(step.agent.user) or agent for step in config.steps or ()} or {agent}
+    if users != {""}:  # a solution is written by whoever the agent is
+        setup.append("mkdir -pm 777 /solution")
+    timeout = config.agent.timeout_sec
+    task = replace(
+        blank,
+        image=box.image,
+        workdir=box.machine.workdir,
+        limits=box.limits,
+        variables=box.variables,
+        archive=box.files,
+        files={path + "/": FileSpec("directory", mode=0o777) for path in LOG_FOLDERS},
+        setup=tuple(setup),
+        user=agent,
+        timeout=timeout,
+        action_timeout=timeout or PATIENCE,
+    )
+    if config.steps:
+        return _with_steps(task, folder, config)
+    instruction = read_text(folder / "instruction.md", "the instruction")
+    solution = solution_files(folder / "solution", "/solution")
+    return replace(
+        task,
+        query=without_canary(instruction),
+        gold=_gold(solution, task.workdir, config),
+        verification=_verification(folder, config, None, task),
+    )
+
+
+def _refuse(environment: EnvironmentConfig) -> None:
+    """Refuse what a sandbox cannot be."""
+    if environment.os != "linux":
+        raise Unsupported(f"it needs a machine with {environment.os}")
+    if environment.gpus or environment.tpu:
+        raise Unsupported("it needs an accelerator (gpus or tpu in task.toml)")
+    if environment.mcp_servers:
+        names = ", ".join(server.name for server in environment.mcp_servers)
+        raise Unsupported(f"its agent needs tool servers (mcp_servers: {names})")
+
+
+def _box(environment: EnvironmentConfig, folder: Path, what: str) -> _Box:
+    """Return the machine that a table says, built in a folder."""
+    dockerfile = folder / "Dockerfile"
+    compose = next((folder / name for name in _COMPOSE if (folder / name).is_file()), None)
+    service = Service(None)
+    if compose is not None:
+        shared = frozenset(LOG_FOLDERS)
+        service = read_compose(compose, "main", _COMPOSE_VARIABLES, shared)
+        dockerfile = service.dockerfile or dockerfile
+    image = environment.docker_image or service.image
+    files = None
+    if dockerfile.is_file():
+        source, text = built(dockerfile, image)
+        found = machine(text)
+    elif image:
+        source, found = ImageSource(image=image), Machine()
+    else:
+        raise MissingFile(
+            f"{folder.parent}: {what} is missing: there is neither {folder.name}/Dockerfile nor "
+            "docker_image in task.toml"
+        )
+    found = replace(
+        found,
+        workdir=environment.workdir or service.workdir or found.workdir,
+        user=service.user or found.user,
+        entrypoint=found.entrypoint if service.entrypoint is None else service.entrypoint,
+    )
+    bare = not dockerfile.is_file() and compose is None and folder.is_dir()
+    if bare and any(path.name != ".gitkeep" for path in folder.iterdir()):
+        files = Archive(folder, found.workdir)
+    memory = environment.memory_mb and environment.memory_mb * _MEGABYTE
+    storage = environment.storage_mb and environment.storage_mb * _MEGABYTE
+    return _Box(
+        source,
+        found,
+        limits(environment.cpus or service.cpus, memory or service.memory, storage),
+        (*service.variables, *resolved(environment.env, f"{folder.parent / CONFIG}: env")),
+        files,
+    )
+
+
+def _healthcheck(check: HealthcheckConfig) -> str:
+    return healthcheck_setup(
+        check.command,
+        check.interval_sec,
+        check.timeout_sec,
+        check.start_period_sec,
+        check.start_interval_sec,
+        check.retries,
+    )
+
+
+def _user(user: str | int | None) -> str:
+    return "" if user in (None, "root", "0", 0) else str(user)
+
+
+def _gold(files: dict[str, Path], workdir: str, config: TaskConfig) -> tuple[str, ...]:
+    if "/solution/solve.sh" not in files:
+        return ()
+    variables = resolved(config.solution.env, "[solution].env")
+    return gold_of(files, "/solution/solve.sh", workdir, variables)
+
+
+def _verification(
+    folder: Path, config: TaskConfig, step: StepConfig | None, task: Task
+) -> Verification:
+    """Return how a task, or a step of it, is graded."""
+    whole, own = config.verifier, step.verifier if step else config.verifier
+    folders = [folder / "tests"]
+    if step is not None:
+        folders.append(folder / "steps" / step.name / "tests")
+    mode = own.mode or whole.mode or "shared"
+    timed = own if "timeout_sec" in own.model_fields_set else whole
+    variables = resolved({**whole.env, **own.env}, f"{folder / CONFIG}: [verifier].env")
+    common = Verification(
+        command=f"/tests/{_SCRIPT}",
+        parser="reward",
+        report=LOGS,
+        files={path + "/": FileSpec("directory", mode=0o777) for path in LOG_FOLDERS},
+        collect=tuple(_hooks(own if own.collect else whole)),
+        user=_user(own.user if own.user is not None else whole.user) or _user_of_image(task),
+        variables=variables,
+        timeout=timed.timeout_sec,
+    )
+    if mode == "separate":
+        return _separate(common, folders, config, step)
+    there = [each for each in folders if each.is_dir()]
+    script = next((each / _SCRIPT for each in reversed(there) if (each / _SCRIPT).is_file()), None)
+    if script is None:
+        raise MissingFile(f"{folders[-1]}: the tests are missing: there is no {_SCRIPT}")
+    text = read_text(script, "the tests' script")
+    return replace(
+        common,
+        archives=tuple(Archive(each, "/tests") for each in there),
+        files={**common.files, f"/tests/{_SCRIPT}": FileSpec("file", text.encode(), mode=0o755)},
+        kit=requirements_of(text),
+        shared=own.mode == "shared" or (own.mode is None and whole.mode == "shared"),
+    )
+
+
+def _user_of_image(task: Task) -> str:
+    text = task.image.text if task.image else ""
+    path = task.image.dockerfile if task.image else None
+    return machine(text or (read_text(path, "the Dockerfile") if path else "")).user
+
+
+def _hooks(verifier: VerifierConfig) -> Iterator[Hook]:
+    for collect in verifier.collect:
+        if collect.service != "main":
+            raise Unsupported(f"its verifier collects from the service {collect.service!r}")
+        yield Hook(collect.command, _user(collect.user), collect.timeout_sec)
+
+
+def _separate(
+    common: Verification, folders: list[Path], config: TaskConfig, step: StepConfig | None
+) -> Verification:
+    """Return a verifier with an image of its own, which gets the declared paths alone."""
+    own = step.verifier.environment if step else None
+    environment = own or config.verifier.environment or config.environment
+    _refuse(environment)
+    context = next((each for each in reversed(folders) if (each / "Dockerfile").is_file()), None)
+    box = _box(environment, context or folders[0], "the verifier's image")
+    artifacts = [*config.artifacts, *(step.artifacts if step else ())]
+    declared = [ArtifactConfig(source=a) if isinstance(a, str) else a for a in artifacts]
+    elsewhere = [each.service for each in declared if each.service not in (None, "main")]
+    if elsewhere:
+        raise Unsupported(f"its artifacts come from the service {elsewhere[0]!r}")
+    paths = {
+        each.source.rstrip("/"): Artifact(each.source, tuple(each.exclude)) for each in declared
+    }
+    paths.setdefault("/logs/artifacts", Artifact("/logs/artifacts"))
+    script = context / _SCRIPT if context else None
+    return replace(
+        common,
+        artifacts=tuple(paths.values()),
+        image=box.image,
+        limits=box.limits,
+        workdir=box.machine.workdir,
+        user=common.user or box.machine.user,
+        variables=(*box.variables, *common.variables),
+        kit=requirements_of(script.read_text("utf-8")) if script and script.is_file() else None,
+    )
+
+
+def _with_steps(task: Task, folder: Path, config: TaskConfig) -> Task:
+    """Return a task of several steps; it begins as its first."""
+    steps, gold = [], []
+    for step in config.steps or ():
+        place = folder / "steps" / step.name
+        if not place.is_dir():
+            raise MissingFile(f"{folder / CONFIG}: steps: {step.name!r}: there is no {place}")
+        solution = solution_files(place / "solution", "/solution")
+        if "/solution/solve.sh" not in solution:
+            solution = solution_files(folder / "solution", "/solution")
+        gold += [*_gold(solution, task.workdir, config), "submit"]
+        workdir = place / "workdir"
+        setup = []
+        if (workdir / "setup.sh").is_file():
+            setup.append(f"bash {task.workdir.rstrip('/')}/setup.sh")
+        if step.healthcheck is not None:
+            setup.append(_healthcheck(step.healthcheck))
+        least = step.min_reward
+        pairs = least if isinstance(least, dict) else {} if least is None else {"reward": least}
+        text = read_text(place / "instruction.md", "the step's instruction")
+        steps.append(
+            Step(
+                name=step.name,
+                query=without_canary(text),
+                verification=_verification(folder, config, step, task),
+                archive=Archive(workdir, task.workdir) if workdir.is_dir() else None,
+                setup=tuple(setup),
+                least=tuple(pairs.items()),
+                user=_user(step.agent.user) or task.user,
+                timeout=step.agent.timeout_sec or config.agent.timeout_sec,
+            )
+        )
+    times = [step.timeout for step in steps]
+    whole = None if None in times else sum(time or 0.0 for time in times)
+    return replace(
+        task,
+        query=steps[0].query,
+        gold=tuple(gold[:-1]) if any(command != "submit" for command in gold) else (),
+        verification=steps[0].verification,
+        steps=tuple(steps),
+        overall=config.multi_step_reward_strategy or "mean",
+        timeout=whole,
+        action_timeout=max((time or PATIENCE) for time in times),
+    )

@@ -1,0 +1,241 @@
+"""What the two formats have in common: instructions, solutions, setup, labels. Reads files."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_intercode.core.task import ImageSource, Limits
+from pytest_intercode.errors import MissingFile, SuiteError
+from pytest_intercode.suites.files import paths_below
+from pytest_intercode.suites.harbor.dockerfile import rebased
+
+__all__ = [
+    "LOGS",
+    "LOG_FOLDERS",
+    "MAX_TURNS",
+    "PATIENCE",
+    "built",
+    "entrypoint_setup",
+    "gold_of",
+    "healthcheck_setup",
+    "labels",
+    "limits",
+    "read_text",
+    "resolved",
+    "solution_files",
+    "task_id",
+    "without_canary",
+]
+
+LOGS = "/logs/verifier"
+LOG_FOLDERS = ("/logs/agent", "/logs/artifacts", LOGS)
+"""What both formats have in every machine, open to all users."""
+
+MAX_TURNS = 100
+"""Actions of an episode; the formats limit its time alone."""
+
+PATIENCE = 600.0
+"""Seconds of an action where the task has no limit of time."""
+
+_LARGEST = 16 * 1024**2  # bytes of a solution, which becomes a command
+_CANARY = re.compile(r"(?:<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
+_HOST_VARIABLE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}")
+_MEMORY = 2 * 1024**3
+_PROCESSES = 4096
+_DISK = 10 * 1024**3
+
+
+def read_text(path: Path, what: str) -> str:
+    """Return the text of a file of a task.
+
+    Raises:
+        MissingFile: it is not there.
+        SuiteError: it cannot be read, or is no text.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise MissingFile(f"{path.parent}: {what} is missing: there is no {path.name}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SuiteError(f"{path}: cannot be read: {error}") from None
+
+
+def without_canary(text: str) -> str:
+    """Return an instruction without the marks at its beginning that keep it out of training data.
+
+    They are comments with the word canary; the blank lines after them go as well.
+    """
+    lines = text.split("\n")
+    first = 0
+    while first < len(lines) and _CANARY.fullmatch(lines[first].strip()):
+        first += 1
+    while first < len(lines) and not lines[first].strip():
+        first += 1
+    return "\n".join(lines[first:])
+
+
+def resolved(variables: Mapping[str, str], place: str) -> tuple[tuple[str, str], ...]:
+    """Return environment variables with those of the host that they name.
+
+    Only a value that is wholly ``${NAME}`` or ``${NAME:-default}`` names one.
+
+    Raises:
+        MissingFile: the host has no such variable, and there is no default.
+    """
+    made = []
+    for name, value in variables.items():
+        found = _HOST_VARIABLE.fullmatch(value)
+        if found is not None:
+            default = os.environ.get(found[1], found[2])
+            if default is None:
+                raise MissingFile(
+                    f"{place}: {name} = {value!r}: the environment variable {found[1]} is not set"
+                )
+            value = default
+        made.append((name, value))
+    return tuple(made)
+
+
+def gold_of(
+    files: Mapping[str, Path], run: str, workdir: str, variables: Iterable[tuple[str, str]] = ()
+) -> tuple[str, ...]:
+    """Return a solution as commands: they write its files, and run its script.
+
+    Args:
+        files: where each file of it comes to stand.
+        run: the command that runs it.
+        workdir: the directory of that command.
+        variables: its environment variables.
+
+    Raises:
+        SuiteError: a file cannot be read, or they are too large for a command.
+    """
+    commands = []
+    size = 0
+    for target, path in files.items():
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise SuiteError(f"{path}: cannot be read: {error}") from None
+        size += len(data)
+        if size > _LARGEST:
+            raise SuiteError(f"{path.parent}: a solution has more than {_LARGEST // 2**20} MiB")
+        commands.append(_writing(target, data))
+    folders = sorted({str(Path(target).parent) for target in files})
+    made = " ".join(map(shlex.quote, folders))
+    executables = " ".join(map(shlex.quote, (t for t in files if t.endswith(".sh"))))
+    given = {"DEBIAN_FRONTEND": "noninteractive", **dict(variables)}
+    env = " ".join(f"{name}={shlex.quote(value)}" for name, value in given.items())
+    commands.insert(0, f"mkdir -p {made}")
+    if executables:
+        commands.append(f"chmod +x {executables}")
+    commands.append(f"(cd {shlex.quote(workdir)} && env {env} {run})")
+    return ("\n".join(commands),)
+
+
+def _writing(target: str, data: bytes) -> str:
+    """Return a command that writes a file; readable, where the file is text."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = "\0"
+    end = "END_OF_FILE"
+    if "\0" in text or "\r" in text or end in text or not text.endswith("\n"):
+        lines = base64.encodebytes(data).decode("ascii")
+        return f"base64 -d >{shlex.quote(target)} <<'{end}'\n{lines}{end}"
+    return f"cat >{shlex.quote(target)} <<'{end}'\n{text}{end}"
+
+
+def solution_files(folder: Path, at: str) -> dict[str, Path]:
+    """Return the files of a solution's folder, by where they come to stand."""
+    if not folder.is_dir():
+        return {}
+    found = (path for path in paths_below(folder) if path.is_file())
+    return {f"{at}/{path.relative_to(folder).as_posix()}": path for path in found}
+
+
+def entrypoint_setup(entrypoint: Iterable[str], workdir: str, user: str) -> tuple[str, ...]:
+    """Return what starts an image's entry point, as the first process of a container would be.
+
+    It is given the command that both harnesses give it, one that waits.
+    """
+    words = [*entrypoint]
+    if not words:
+        return ()
+    command = shlex.join([*words, "sh", "-c", "sleep infinity"])
+    if user:
+        who = shlex.quote(user)
+        command = f'setpriv --reuid {who} --regid "$(id -g {who})" --init-groups {command}'
+    return (f"cd {shlex.quote(workdir)} && setsid -f {command} </dev/null >/dev/null 2>&1",)
+
+
+def healthcheck_setup(
+    command: str,
+    interval: float,
+    timeout: float,
+    start_period: float,
+    start_interval: float,
+    retries: int,
+) -> str:
+    """Return a command that waits until a health check ends with 0, and fails when it never does.
+
+    Failures in the first ``start_period`` seconds do not count.
+    """
+    check = f"timeout {timeout:g} bash -c {shlex.quote(command)} >/dev/null 2>&1"
+    said = shlex.quote(f"the health check failed {retries} times: {command}")
+    return (
+        f"failed=0; until {check}; do "
+        f"if [ $SECONDS -lt {int(start_period + 0.999)} ]; then sleep {start_interval:g}; "
+        f"else failed=$((failed + 1)); [ $failed -lt {max(1, retries)} ] || "
+        f"{{ echo {said}; exit 1; }}; sleep {interval:g}; fi; done"
+    )
+
+
+def task_id(name: str) -> str:
+    """Return a name as the id of a task: what is no part of an id becomes a hyphen."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-") or "task"
+
+
+def labels(values: Iterable[Any]) -> tuple[str, ...]:
+    """Return tags as the names of marks: "Data Processing" is data-processing."""
+    made = []
+    for value in values:
+        name = re.sub(r"[^A-Za-z0-9_-]+", "-", str(value).strip().lower()).strip("-")
+        if name:
+            made.append(name if re.match(r"[a-z_]", name) else f"_{name}")
+    return tuple(dict.fromkeys(made))
+
+
+def limits(cpus: float | None, memory: int | None, storage: int | None = None) -> Limits:
+    """Return what a machine may use; where a format sets no limit, ours are these.
+
+    Args:
+        cpus: processors.
+        memory: bytes.
+        storage: bytes that one file may have.
+    """
+    return Limits(
+        memory=memory or _MEMORY,
+        cpus=float(cpus or 1.0),
+        pids=_PROCESSES,
+        file_size=min(storage or _DISK, _DISK),
+    )
+
+
+def built(dockerfile: Path, image: str = "") -> tuple[ImageSource, str]:
+    """Return the image of a Dockerfile, and the text that is built.
+
+    Args:
+        dockerfile: the Dockerfile.
+        image: the image that was made of it already; empty for none.
+    """
+    own = read_text(dockerfile, "the Dockerfile")
+    text = rebased(own)
+    changed = text if text != own else ""
+    return ImageSource(dockerfile=dockerfile, image=image or None, text=changed), text

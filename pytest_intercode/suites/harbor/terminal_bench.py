@@ -1,0 +1,193 @@
+"""One task folder in Terminal-Bench 1's format, as a task of the environment ``swe``.
+
+Reads the folder and nothing else. What a sandbox cannot be is the reason of the task's ``skip``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ValidationError
+
+from pytest_intercode.core.task import Archive, FileSpec, ImageSource, Task, Verification
+from pytest_intercode.errors import MissingFile, SuiteError
+from pytest_intercode.suites.harbor.bootstrap import requirements_of
+from pytest_intercode.suites.harbor.compose import Service, Unsupported, read_compose
+from pytest_intercode.suites.harbor.dockerfile import Machine, machine
+from pytest_intercode.suites.harbor.parts import (
+    MAX_TURNS,
+    built,
+    entrypoint_setup,
+    gold_of,
+    labels,
+    limits,
+    read_text,
+    task_id,
+    without_canary,
+)
+from pytest_intercode.suites.mistakes import row_error
+from pytest_intercode.suites.yaml_files import read_yaml
+
+__all__ = ["CONFIG", "PARSERS", "TerminalBenchConfig", "read_task", "terminal_bench_task"]
+
+CONFIG = "task.yaml"
+PARSERS = {"pytest": "terminal-bench", "swebench": "terminal-bench-swebench"}
+"""Its parsers of the screen that are known here, and what they are called here."""
+
+_SCRIPT = "run-tests.sh"
+_TESTS = "/tests"
+_LOGS = ("/logs", "/agent-logs")
+_VARIABLES = {
+    "T_BENCH_TASK_DOCKER_CLIENT_IMAGE_NAME": "",
+    "T_BENCH_TASK_DOCKER_CLIENT_CONTAINER_NAME": "client",
+    "T_BENCH_TASK_DOCKER_NAME_PREFIX": "task",
+    "T_BENCH_TEST_DIR": _TESTS,
+    "T_BENCH_TASK_LOGS_PATH": "./logs",
+    "T_BENCH_CONTAINER_LOGS_PATH": _LOGS[0],
+    "T_BENCH_TASK_AGENT_LOGS_PATH": "./agent-logs",
+    "T_BENCH_CONTAINER_AGENT_LOGS_PATH": _LOGS[1],
+}
+_KEYS = ("C-", "M-", "Enter", "Escape", "Tab", "Up", "Down", "BSpace")
+
+
+class TerminalBenchConfig(BaseModel):
+    """``task.yaml``; further keys are ignored."""
+
+    instruction: str
+    difficulty: Literal["easy", "medium", "hard", "unknown"]
+    author_name: str = "unknown"
+    author_email: str = "unknown"
+    category: str = "software_engineering"
+    tags: list[str] = []
+    parser_name: str = "pytest"
+    max_agent_timeout_sec: float = 360.0
+    max_test_timeout_sec: float = 60.0
+    run_tests_in_same_shell: bool = False
+    disable_asciinema: bool = False
+    estimated_duration_sec: float | None = None
+    expert_time_estimate_min: float | None = None
+    junior_time_estimate_min: float | None = None
+
+
+def read_task(folder: Path) -> TerminalBenchConfig:
+    """Return what a folder's ``task.yaml`` says.
+
+    Raises:
+        SuiteError: it is missing, or wrong.
+    """
+    path = folder / CONFIG
+    if not path.is_file():
+        raise MissingFile(f"{folder}: the task's description is missing: there is no {CONFIG}")
+    raw, _ = read_yaml(path)
+    if not isinstance(raw, dict):
+        raise SuiteError(f"{path}: a mapping with an instruction is needed, not {raw!r:.60}")
+    try:
+        return TerminalBenchConfig.model_validate(raw)
+    except ValidationError as error:
+        raise SuiteError(row_error(str(path), raw, error)) from None
+
+
+def terminal_bench_task(folder: Path, suite: str) -> Task:
+    """Return the task of a folder.
+
+    Args:
+        folder: the folder with ``task.yaml``.
+        suite: the name of its suite and dataset.
+
+    Raises:
+        SuiteError: a file is missing or wrong.
+    """
+    config = read_task(folder)
+    blank = Task(
+        id=task_id(folder.name),
+        query=without_canary(config.instruction),
+        gold=(),
+        env="swe",
+        suite=suite,
+        dataset=suite,
+        hardness=config.difficulty,
+        tags=labels([*config.tags, config.category]),
+        max_turns=MAX_TURNS,
+        action_timeout=config.max_agent_timeout_sec,
+        timeout=config.max_agent_timeout_sec,
+        source=str(folder / CONFIG),
+        metadata=config.model_dump(exclude={"instruction"}, exclude_none=True),
+    )
+    try:
+        return _filled(blank, folder, config)
+    except Unsupported as error:
+        return replace(blank, skip=str(error))
+
+
+def _filled(blank: Task, folder: Path, config: TerminalBenchConfig) -> Task:
+    parser = PARSERS.get(config.parser_name)
+    if parser is None:
+        known = ", ".join(PARSERS)
+        raise Unsupported(f"its parser {config.parser_name!r} is not known; known are {known}")
+    script = read_text(folder / _SCRIPT, "the tests' script")
+    compose = folder / "docker-compose.yaml"
+    service = Service(folder / "Dockerfile")
+    if compose.is_file():
+        service = read_compose(compose, "client", _VARIABLES, frozenset(_LOGS))
+    elif not (folder / "Dockerfile").is_file():
+        raise MissingFile(f"{folder}: the machine is missing: there is no docker-compose.yaml")
+    if service.dockerfile is not None:
+        image, text = built(service.dockerfile)
+        found = machine(text)
+    elif service.image:
+        image, found = ImageSource(image=service.image), Machine()
+    else:
+        raise SuiteError(f"{compose}: services: client: build or image is needed")
+    workdir = service.workdir or found.workdir
+    entrypoint = found.entrypoint if service.entrypoint is None else service.entrypoint
+    folders = {path + "/": FileSpec("directory", mode=0o777) for path in _LOGS}
+    tests = folder / "tests"
+    return replace(
+        blank,
+        image=image,
+        workdir=workdir,
+        limits=limits(service.cpus, service.memory),
+        variables=service.variables,
+        user=service.user or found.user,
+        files=folders,
+        setup=entrypoint_setup(entrypoint, workdir, service.user or found.user),
+        gold=_gold(folder, workdir),
+        verification=Verification(
+            command=f"bash {_TESTS}/{_SCRIPT}",
+            parser=parser,
+            files={
+                **folders,
+                f"{_TESTS}/{_SCRIPT}": FileSpec("file", script.encode(), mode=0o755),
+            },
+            archives=(Archive(tests, _TESTS),) if tests.is_dir() else (),
+            kit=requirements_of(script),
+            shared=config.run_tests_in_same_shell,
+            variables=(("TEST_DIR", _TESTS), ("COLUMNS", "160")),
+            timeout=config.max_test_timeout_sec,
+        ),
+    )
+
+
+def _gold(folder: Path, workdir: str) -> tuple[str, ...]:
+    """Return the solution: a script, or lines that are typed."""
+    script, typed = folder / "solution.sh", folder / "solution.yaml"
+    if script.is_file():
+        return gold_of({"/oracle/solution.sh": script}, "bash /oracle/solution.sh", workdir)
+    if not typed.is_file():
+        return ()
+    raw, _ = read_yaml(typed)
+    if not isinstance(raw, list) or not all(isinstance(line, dict) for line in raw):
+        raise SuiteError(f"{typed}: a list of commands is needed")
+    return tuple(_line(typed, line) for line in raw)
+
+
+def _line(path: Path, line: dict[str, Any]) -> str:
+    """Return a line that is typed as an action; keys of a full-screen program are none."""
+    command = line.get("command")
+    if not isinstance(command, str):
+        raise SuiteError(f"{path}: command: a string is needed, found {command!r:.40}")
+    if line.get("append_enter") is False or command.startswith(_KEYS):
+        raise Unsupported(f"{path.name} types keys into a program ({command!r:.40})")
+    return command

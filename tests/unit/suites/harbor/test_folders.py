@@ -1,0 +1,420 @@
+"""Task folders of both formats are read whole: our own, which have every field, and wrong ones."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import shutil
+import stat
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_intercode.core.task import (
+    Archive,
+    Artifact,
+    Hook,
+    ImageSource,
+    Limits,
+    Task,
+    task_from_json,
+    task_to_json,
+)
+from pytest_intercode.errors import ConfigurationError, MissingFile, SuiteError
+from pytest_intercode.suites.digest import digest
+from pytest_intercode.suites.harbor.datasets import folder_tasks, is_registry, registry_tasks
+
+_ROOT = Path(__file__).parents[4] / "examples"
+_MEGABYTE = 1024**2
+
+
+@pytest.fixture(scope="module")
+def own() -> dict[str, Task]:
+    folders = (_ROOT / "harbor", _ROOT / "terminal-bench")
+    return {task.id: task for folder in folders for task in folder_tasks(folder)}
+
+
+def test_our_own_folders_are_twenty_tasks_of_swe(own: dict[str, Task]) -> None:
+    harbor = {task.id for task in own.values() if task.suite == "folders"}  # of dataset.toml
+    terminal_bench = {task.id for task in own.values() if task.suite == "terminal-bench"}
+    assert (len(harbor), len(terminal_bench)) == (10, 10)
+    for task in own.values():
+        assert (task.env, task.skip) == ("swe", None)
+        assert task.query
+        assert task.gold
+        assert task.verification is not None
+        assert task_from_json(task_to_json(task)) == task == pickle.loads(pickle.dumps(task))
+    assert len({digest(task) for task in own.values()}) == len(own)
+
+
+def test_an_old_task(own: dict[str, Task]) -> None:
+    task = own["greeting"]
+    assert task.query.startswith("Write a file `greeting.txt`")  # and no canary
+    assert (task.hardness, task.tags) == ("easy", ("text-files", "shell", "file-operations"))
+    assert task.limits == Limits(512 * _MEGABYTE, 1.0, 4096, 1024 * _MEGABYTE)
+    assert (task.timeout, task.action_timeout, task.workdir, task.user) == (
+        120.0,
+        120.0,
+        "/app",
+        "",
+    )
+    assert task.metadata["author_name"] == "A. Person"
+    checked = task.verification
+    assert checked is not None
+    assert (checked.parser, checked.report, checked.timeout) == ("reward", "/logs/verifier", 120.0)
+    assert checked.kit == ("pytest==8.4.1", "pytest-json-ctrf==0.3.5")
+    assert checked.archives == (Archive(_ROOT / "harbor/greeting/tests", "/tests"),)
+    assert checked.files["/tests/test.sh"].mode == 0o755
+    assert checked.artifacts is None
+
+
+def test_a_service_a_health_check_and_variables(own: dict[str, Task]) -> None:
+    task = own["service"]
+    started, healthy = task.setup
+    assert started == (
+        "cd /app && setsid -f /usr/local/bin/serve.sh sh -c 'sleep infinity' </dev/null "
+        ">/dev/null 2>&1"
+    )
+    assert "timeout 5 bash -c 'test -s /run/service/ready'" in healthy
+    assert dict(task.variables) == {
+        "SERVICE_WORD": "marigold",
+        "LITERAL": "a ${HOME} in the middle stays",
+    }
+    assert task.metadata["created"] == "2024-05-06"
+    assert task.metadata["harbor"]["authors"][1] == {"name": "B. Person"}
+
+
+def test_users(own: dict[str, Task]) -> None:
+    task = own["users"]
+    assert (task.user, task.workdir) == ("worker", "/srv/work")
+    assert task.verification is not None
+    assert task.verification.user == "judge"
+    assert dict(task.verification.variables) == {
+        "EXPECTED": "worker",
+        "FROM_HOST": os.environ["PATH"],
+    }
+    assert "NOTE='by the solution' /solution/solve.sh" in task.gold[0]
+
+
+def test_a_separate_verifier(own: dict[str, Task]) -> None:
+    task, checked = own["separate"], own["separate"].verification
+    assert checked is not None
+    assert checked.artifacts == (
+        Artifact("/app/out"),
+        Artifact("/var/log/build.log"),
+        Artifact("/logs/artifacts"),
+    )
+    assert checked.image == ImageSource(dockerfile=_ROOT / "harbor/separate/tests/Dockerfile")
+    assert checked.image != task.image
+    assert (checked.workdir, checked.archives) == ("/judge", ())
+    assert checked.collect == (Hook("ls /app > /logs/artifacts/listing.txt", "", 20.0),)
+    assert checked.limits is not None
+    assert checked.limits.memory == 256 * _MEGABYTE
+    assert dict(checked.variables) == {"LIMIT": "3"}
+
+
+def test_steps(own: dict[str, Task]) -> None:
+    task = own["steps"]
+    begin, extend, close = task.steps
+    assert (task.query, task.verification, task.overall) == (
+        begin.query,
+        begin.verification,
+        "mean",
+    )
+    assert [command == "submit" for command in task.gold] == [False, True, False, True, False]
+    assert begin.query == "Write the line `first` into `/app/list.txt`.\n"
+    assert (begin.least, extend.least) == ((("reward", 1.0),), (("reward", 0.5), ("lines", 0.5)))
+    assert dict(begin.verification.variables) == {"WORD": "first"}
+    assert dict(extend.verification.variables) == {"WORD": "second"}
+    assert [step.verification.timeout for step in task.steps] == [30.0, 30.0, 60.0]
+    tests = _ROOT / "harbor/steps"
+    assert extend.verification.archives == (
+        Archive(tests / "tests", "/tests"),
+        Archive(tests / "steps/extend/tests", "/tests"),
+    )
+    assert close.verification.archives == (Archive(tests / "tests", "/tests"),)
+    assert extend.archive == Archive(tests / "steps/extend/workdir", "/app")
+    assert extend.setup[0] == "bash /app/setup.sh"
+    assert "test -e /app/prepared" in extend.setup[1]
+    assert task.timeout == 180.0
+
+
+def test_a_step_with_a_separate_verifier(own: dict[str, Task]) -> None:
+    task = own["last-step-counts"]
+    draft, final = task.steps
+    assert task.overall == "final"
+    assert (draft.verification.shared, draft.verification.artifacts) == (True, None)
+    assert final.verification.artifacts == (Artifact("/app/text.txt"), Artifact("/logs/artifacts"))
+    assert final.verification.image is not None
+    assert not final.verification.shared
+
+
+def test_images_and_compose_files(own: dict[str, Task]) -> None:
+    prebuilt, composed = own["prebuilt"], own["composed"]
+    assert prebuilt.image == ImageSource(image="debian:bookworm-slim")
+    assert prebuilt.archive == Archive(_ROOT / "harbor/prebuilt/environment", "/data")
+    assert composed.archive is None
+    assert (composed.workdir, composed.limits.memory) == ("/work", 256 * _MEGABYTE)
+    assert composed.variables == (("COLOUR", "green"),)
+
+
+def test_terminal_bench(own: dict[str, Task]) -> None:
+    task = own["hello-uv"]
+    assert (task.timeout, task.hardness) == (60.0, "easy")
+    assert task.variables == (("TEST_DIR", "/tests"),)
+    assert task.verification is not None
+    assert task.verification.parser == "terminal-bench"
+    assert task.verification.command == "bash /tests/run-tests.sh"
+    assert task.verification.kit == ("pytest==8.4.1",)
+    assert own["counted"].verification is not None
+    assert (own["counted"].timeout, own["counted"].verification.timeout) == (360.0, 60.0)
+    assert own["typed-solution"].gold == ("mkdir -p a/b", "cd a/b", "touch c")
+    same = own["same-shell"].verification
+    assert same is not None
+    assert same.shared
+    marks = own["marks"].verification
+    assert marks is not None
+    assert marks.parser == "terminal-bench-swebench"
+
+
+def test_the_base_images_of_terminal_bench_are_plain_ones(own: dict[str, Task]) -> None:
+    image = own["known-base"].image
+    assert image is not None
+    assert "FROM ubuntu:24.04\nWORKDIR /app\nCOPY" in image.text
+    assert own["known-base"].workdir == "/app"
+    other = own["links"].image
+    assert other is not None
+    assert other.text == ""
+
+
+def test_a_machine_with_settings(own: dict[str, Task]) -> None:
+    task = own["settings"]
+    assert (task.user, task.workdir) == ("maker", "/home/maker")
+    assert dict(task.variables)["SHAPE"] == "circle"
+    assert task.limits.memory == 256 * _MEGABYTE
+    assert "setpriv --reuid maker" in task.setup[0]
+    assert "/usr/local/bin/begin.sh sh -c" in task.setup[0]
+
+
+def test_gold_writes_the_files_of_a_solution(own: dict[str, Task], tmp_path: Path) -> None:
+    command = own["state-anywhere"].gold[0]
+    assert "base64 -d >/solution/greet" in command  # its last line does not end
+    assert "cat >/solution/solve.sh <<'END_OF_FILE'\n#!/bin/bash\nset -e\n" in command
+    here = command.replace("/solution", str(tmp_path)).rpartition("\n(cd ")[0]
+    subprocess.run(["bash", "-c", here], check=True)
+    for name in ("solve.sh", "greet"):
+        original = _ROOT / "harbor/state-anywhere/solution" / name
+        expected = original.read_text().replace("/solution", str(tmp_path))
+        assert (tmp_path / name).read_text() == expected
+    assert stat.S_IMODE((tmp_path / "solve.sh").stat().st_mode) & 0o100
+
+
+# -- what is wrong, or cannot be
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Callable[[str], Path]:
+    def make(name: str) -> Path:
+        shutil.copytree(_ROOT / name, tmp_path / "task")
+        return tmp_path / "task"
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("name", "lost", "message"),
+    [
+        ("harbor/greeting", "instruction.md", "the instruction is missing: there is no instr"),
+        ("harbor/greeting", "tests/test.sh", "the tests are missing: there is no test.sh"),
+        ("harbor/greeting", "environment", "the environment is missing: there is neither"),
+        ("harbor/separate", "tests/Dockerfile", "the verifier's image is missing"),
+        ("harbor/steps", "steps/extend", "steps: 'extend': there is no "),
+        ("harbor/steps", "steps/begin/instruction.md", "the step's instruction is missing"),
+        ("terminal-bench/hello-uv", "run-tests.sh", "the tests' script is missing"),
+        ("terminal-bench/hello-uv", "Dockerfile", "the Dockerfile is missing"),
+        ("terminal-bench/hello-uv", "task.yaml", "holds no task"),
+    ],
+)
+def test_a_missing_file_is_named(
+    name: str, lost: str, message: str, copy: Callable[[str], Path]
+) -> None:
+    folder = copy(name)
+    path = folder / lost
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(MissingFile, match=message) as caught:
+        folder_tasks(folder)
+    assert str(folder) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "reason"),
+    [
+        ("task.toml", "[environment]\nos = 'Windows'", "it needs a machine with windows"),
+        ("task.toml", "[environment]\ngpus = 1", "it needs an accelerator"),
+        (
+            "task.toml",
+            "[[environment.mcp_servers]]\nname = 'a'\nurl = 'http://b'",
+            r"its agent needs tool servers \(mcp_servers: a\)",
+        ),
+        ("task.toml", "[[verifier.collect]]\ncommand = 'a'\nservice = 'db'", "the service 'db'"),
+        (
+            "environment/docker-compose.yaml",
+            "services: {main: {}, db: {image: postgres}}",
+            r"docker-compose.yaml has 2 services \(main, db\), and one is needed",
+        ),
+        ("environment/docker-compose.yaml", "services: {main: {privileged: true}}", "privileged"),
+        (
+            "environment/docker-compose.yaml",
+            "services: {main: {volumes: ['/var/run/docker.sock:/var/run/docker.sock']}}",
+            "shares the volume '/var/run/docker.sock:",
+        ),
+        (
+            "environment/docker-compose.yaml",
+            "services: {main: {build: {context: ../..}}}",
+            r"build: context '\.\./\.\.'",
+        ),
+    ],
+)
+def test_what_a_sandbox_cannot_be_is_skipped(
+    file: str, text: str, reason: str, copy: Callable[[str], Path]
+) -> None:
+    folder = copy("harbor/greeting")
+    (folder / file).write_text(text)
+    (task,) = folder_tasks(folder)
+    assert task.skip
+    assert re.search(reason, task.skip)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("task.yaml", "- a", "a mapping with an instruction is needed"),
+        ("task.yaml", "instruction: a", "difficulty: this field is missing"),
+        ("task.yaml", "instruction: a\ndifficulty: odd", "'odd' is not one of easy, medium, hard"),
+        ("task.yaml", "a: [", r"task.yaml:2: not YAML"),
+        ("docker-compose.yaml", "services: []", "services: a mapping of services is needed"),
+        ("docker-compose.yaml", "services: {client: {build: [a]}}", "no service of a compose file"),
+        ("docker-compose.yaml", "services: {client: {mem_limit: lots, build: .}}", "'lots' is no"),
+        ("docker-compose.yaml", "services: {client: {}}", "client: build or image is needed"),
+    ],
+)
+def test_a_wrong_file_of_terminal_bench_is_one_line(
+    file: str, text: str, message: str, copy: Callable[[str], Path]
+) -> None:
+    folder = copy("terminal-bench/hello-uv")
+    (folder / file).write_text(text)
+    with pytest.raises(SuiteError, match=message) as caught:
+        folder_tasks(folder)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "reason"),
+    [
+        (
+            "task.yaml",
+            "instruction: a\ndifficulty: easy\nparser_name: mlebench",
+            "its parser 'mlebench' is not known; known are pytest, swebench",
+        ),
+        (
+            "solution.yaml",
+            "[{command: ':wq', append_enter: false}]",
+            "solution.yaml types keys into a program (':wq')",
+        ),
+        ("docker-compose.yaml", "services: {a: {}, b: {}}", "has 2 services (a, b)"),
+    ],
+)
+def test_what_terminal_bench_alone_can_do_is_skipped(
+    file: str, text: str, reason: str, copy: Callable[[str], Path]
+) -> None:
+    folder = copy("terminal-bench/hello-uv")
+    (folder / "solution.sh").unlink()
+    (folder / file).write_text(text)
+    (task,) = folder_tasks(folder)
+    assert reason in (task.skip or "")
+
+
+def test_a_variable_that_the_host_has_not(
+    copy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = copy("harbor/greeting")
+    (folder / "task.toml").write_text("[verifier.env]\nKEY = '${INTERCODE_A_KEY}'")
+    with pytest.raises(MissingFile, match=r"KEY = .*: the environment variable INTERCODE_A_KEY"):
+        folder_tasks(folder)
+    monkeypatch.setenv("INTERCODE_A_KEY", "value")
+    (task,) = folder_tasks(folder)
+    assert task.verification is not None
+    assert task.verification.variables == (("KEY", "value"),)
+
+
+def test_a_wrong_folder_among_others_is_a_task_that_is_skipped(tmp_path: Path) -> None:
+    for name in ("greeting", "service"):
+        shutil.copytree(_ROOT / "harbor" / name, tmp_path / "set" / name)
+    (tmp_path / "set/greeting/task.toml").write_text("schema_version = '9'")
+    greeting, service = folder_tasks(tmp_path / "set")
+    assert "schema_version: '9' is not known" in (greeting.skip or "")
+    assert service.skip is None
+
+
+def test_folders_with_equal_names_go_by_their_folders(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        shutil.copytree(_ROOT / "harbor/service", tmp_path / "set" / name)
+    assert [task.id for task in folder_tasks(tmp_path / "set")] == ["one", "two"]
+
+
+# -- registries
+
+
+def registry(folder: Path, text: str) -> Path:
+    path = folder / "registry.json"
+    path.write_text(text)
+    return path
+
+
+def test_a_registry(tmp_path: Path) -> None:
+    shutil.copytree(_ROOT / "harbor/greeting", tmp_path / "tasks/greeting")
+    shutil.copytree(_ROOT / "terminal-bench/links", tmp_path / "old/links")
+    path = registry(
+        tmp_path,
+        '[{"name": "own", "version": "1.0", "description": "", "metrics": [],'
+        ' "tasks": [{"name": "greeting", "git_url": null, "path": "tasks/greeting"}]},'
+        ' {"name": "own", "version": "2.0", "tasks": [{"name": "x",'
+        ' "git_url": "https://example.org/x.git", "git_commit_id": "abc", "path": "x"}]},'
+        ' {"name": "old", "dataset_path": "old", "task_id_subset": null}]',
+    )
+    assert is_registry(path)
+    assert is_registry(path.with_name("registry.json:own@1.0"))
+    assert not is_registry(path.with_name("rows.json"))
+    (task,) = registry_tasks(path.with_name("registry.json:own@1.0"))
+    assert (task.id, task.suite) == ("greeting", "own")
+    (task,) = registry_tasks(path.with_name("registry.json:old"))
+    assert (task.id, task.suite) == ("links", "old")
+    with pytest.raises(
+        MissingFile, match=r"x is in the repository https://example.org/x.git, comm"
+    ):
+        registry_tasks(path.with_name("registry.json:own@2.0"))
+    for wanted in ("registry.json", "registry.json:own", "registry.json:other"):
+        with pytest.raises(
+            ConfigurationError, match=r"of its datasets: own@1.0, own@2.0, old; give"
+        ):
+            registry_tasks(path.with_name(wanted))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not JSON"),
+        ("{}", "a registry is a list of datasets"),
+        ('[{"name": 1}]', "a registry is a list of datasets"),
+        ('[{"name": "a", "tasks": 1}]', "a: tasks: a list of tasks is needed"),
+        ('[{"name": "a", "tasks": [{"name": "b"}]}]', "a: a task without a path"),
+        ('[{"name": "a", "dataset_path": "x"}]', "a: there is no folder"),
+    ],
+)
+def test_a_wrong_registry_is_one_line(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(SuiteError, match=message):
+        registry_tasks(registry(tmp_path, text))
