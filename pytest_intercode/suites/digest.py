@@ -89,7 +89,8 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, ImageSource):
         context = None if value.dockerfile is None else _of_context(value.dockerfile)
         more = [[name, _of_file(path)] for name, path in value.context]
-        return [value.image, context, more, *filter(None, [value.text])]
+        layers = [_of_file(path) for path in value.layers]
+        return [value.image, context, more, *filter(None, [layers, value.text])]
     if is_dataclass(value):
         return {field.name: _canonical(getattr(value, field.name)) for field in fields(value)}
     return value
