@@ -201,6 +201,7 @@ def recordings() -> Path:
 
 @pytest.fixture(scope="session")
 def samples() -> Path:
+    """Published rows, logs and verdicts, computed by the tools that they belong to."""
     return _reference_folder("INTERCODE_SAMPLES")
 
 

@@ -1,0 +1,220 @@
+"""The reward for swe: which tests pass after what was done, of those that should.
+
+Equal to SWE-bench 5 in what counts as resolved. Names are looked up exactly, but for names that the
+published lists have cut inside of a parameter. A log that does not describe a whole run of the
+tests is refused as :class:`UngradableState`, as no verdict can be drawn from it.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+from typing import Any
+
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import Verification
+from pytest_intercode.core.text import clipped, counted, one_line
+from pytest_intercode.errors import UngradableState
+from pytest_intercode.rewards.test_logs import Status, Statuses, junit_name, parse
+from pytest_intercode.suites.eval_scripts import END, EXIT_STATUS, START
+
+__all__ = [
+    "SweReport",
+    "read_results",
+    "swe_report",
+    "swe_reward",
+    "swe_reward_again",
+    "swe_state",
+]
+
+_UNUSABLE = ("Patch Apply Failed", "Reset Failed", "Tests Errored", "Tests Timed Out")
+_RAN = re.compile(  # a number above zero in what a runner says at its end
+    r"Executed [1-9]\d* of \d+|TOTAL: [1-9]\d* (?:SUCCESS|FAILED)|(?<!\d)0*[1-9]\d* passing"
+    r"|Tests:\s+[1-9]|Test Suites:\s+(?:\d+ \w+, )*[1-9]\d* total|^# tests [1-9]"
+    r"|(?<!\d)0*[1-9]\d* specs?, \d+ failures?|': ok$",
+    re.MULTILINE,
+)
+_PASSED = (Status.PASSED, Status.XFAIL)
+_FAILED = (Status.FAILED, Status.ERROR)
+_SHOWN = 200  # characters of a name in a reason
+
+
+def read_results(
+    verification: Verification, log: str, exit_status: int | None = None, *, seal: str = ""
+) -> Statuses:
+    """Return the status of each test that a log of a verification tells of.
+
+    Only what is between the first marker of the tests' start and the next of their end is read,
+    where the command prints them, or all of the log where nothing is between.
+
+    Args:
+        verification: how the log was made.
+        log: the whole output, standard error included.
+        exit_status: that of the tests, where it is known otherwise than from the log.
+        seal: what ``sealed_script`` added to the markers.
+
+    Raises:
+        UngradableState: the log is of no whole run: it says so itself, a marker is missing, no
+            test was run, or the tests failed without one of them being recorded as failed.
+        ConfigurationError: there is no such parser.
+    """
+    start, end = f"{START}{seal}", f"{END}{seal}"
+    part = log
+    if start in verification.command:
+        for code in _UNUSABLE:
+            if f">>>>> {code}" in log:
+                raise UngradableState(f"the log of the tests says {code!r}")
+        if start not in log or end not in log:
+            raise UngradableState("the tests did not run to their end: a marker is missing")
+        part = log.split(start, 2)[1].partition(end)[0]
+    found = parse(verification.parser, part)
+    if not found and part is not log:
+        found = parse(verification.parser, log)
+    if not found and not _RAN.search(log):
+        raise UngradableState("no result of a test is in the log, and no sign that any was run")
+    recorded = {
+        int(status)
+        for status in re.findall(rf"{EXIT_STATUS}{re.escape(seal)}: *(-?\d{{1,9}})", log)
+    }
+    failed = recorded - {0} or exit_status not in (None, 0)
+    if failed and found and not any(status in _FAILED for status in found.values()):
+        raise UngradableState(
+            "the tests ended with an error, yet their log has no failure: it is not of this run"
+        )
+    return found
+
+
+# -- the verdict
+
+
+@dataclass(frozen=True)
+class SweReport:
+    """Which of the listed tests are as they should be, in the lists' order.
+
+    Attributes:
+        fixed: those of ``fail_to_pass`` that pass.
+        unfixed: the others of ``fail_to_pass``.
+        kept: those of ``pass_to_pass`` that pass or are skipped.
+        broken: the others of ``pass_to_pass``.
+    """
+
+    fixed: tuple[str, ...]
+    unfixed: tuple[str, ...]
+    kept: tuple[str, ...]
+    broken: tuple[str, ...]
+
+    @property
+    def resolved(self) -> bool:
+        """Whether every test is as it should be."""
+        return not self.unfixed and not self.broken
+
+
+def swe_report(verification: Verification, statuses: Mapping[str, Status]) -> SweReport:
+    """Return which of a verification's tests are as they should be.
+
+    A test that was skipped is not fixed, but one that passed before may be. With
+    ``absent: passed`` a test that is not there is as it should be.
+    """
+    lookup = _Lookup(statuses, verification.parser == "junit")
+    absent = verification.absent == "passed"
+
+    def divided(
+        names: Sequence[str], good: tuple[Status, ...]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        held = [absent if (s := lookup.status(name)) is None else s in good for name in names]
+        pairs = list(zip(names, held, strict=True))
+        return tuple(n for n, ok in pairs if ok), tuple(n for n, ok in pairs if not ok)
+
+    fixed, unfixed = divided(verification.fail_to_pass, _PASSED)
+    kept, broken = divided(verification.pass_to_pass, (*_PASSED, Status.SKIPPED))
+    return SweReport(fixed, unfixed, kept, broken)
+
+
+class _Lookup:
+    """Statuses by the names of lists, which may be cut inside of a parameter."""
+
+    def __init__(self, statuses: Mapping[str, Status], junit: bool) -> None:
+        self._statuses = statuses
+        self._junit = junit
+        self._names: list[str] | None = None
+        self._counts: dict[Status, list[int]] = {}
+
+    def status(self, name: str) -> Status | None:
+        """Return what became of a test, or None if nothing is known of it."""
+        found = self._statuses.get(name)
+        if found is None and self._junit:
+            found = self._statuses.get(junit_name(name))
+        if found is None and name.count("[") > name.count("]"):
+            found = self._of_cut(name)
+        return found
+
+    def _of_cut(self, name: str) -> Status | None:
+        """Return what the names count as that begin with this one: passed only if all do."""
+        if self._names is None:
+            self._names = sorted(self._statuses)
+            for status in Status:
+                ones = (self._statuses[each] is status for each in self._names)
+                self._counts[status] = [0, *accumulate(map(int, ones))]
+        first = bisect_left(self._names, name)
+        after = bisect_left(self._names, name[:-1] + chr(ord(name[-1]) + 1))
+        some = {s: c[after] - c[first] for s, c in self._counts.items() if c[after] > c[first]}
+        if not some:
+            return None
+        if some.keys() <= set(_PASSED):
+            return Status.PASSED
+        if some.keys() == {Status.SKIPPED}:
+            return Status.SKIPPED
+        return Status.FAILED
+
+
+# -- the reward
+
+
+def swe_reward(report: SweReport, tolerance: int = 0) -> Reward:
+    """Return 1.0 if every test is as it should be, else the product of both shares.
+
+    Args:
+        report: the tests.
+        tolerance: how many tests may be broken before that share is 0. A broken test keeps the
+            reward below 1.0 in any case.
+    """
+    fixed = _share(len(report.fixed), len(report.unfixed))
+    kept = _share(len(report.kept), len(report.broken))
+    if len(report.broken) > tolerance:
+        kept = 0.0
+    reasons = []
+    if report.unfixed:
+        reasons.append(
+            f"{len(report.fixed)} of {counted(len(report.fixed) + len(report.unfixed), 'test')} "
+            f"of fail_to_pass pass, not {_shown(report.unfixed[0])}"
+        )
+    if report.broken:
+        reasons.append(
+            f"{counted(len(report.broken), 'test')} that passed before "
+            f"{'does' if len(report.broken) == 1 else 'do'} not: {_shown(report.broken[0])}"
+        )
+    parts = {"fail_to_pass": fixed, "pass_to_pass": kept}
+    return Reward(fixed * kept, parts, "; ".join(reasons))
+
+
+def _share(good: int, bad: int) -> float:
+    return good / (good + bad) if good + bad else 1.0
+
+
+def _shown(name: str) -> str:
+    return one_line(clipped(name, _SHOWN))
+
+
+def swe_state(report: SweReport, tolerance: int = 0) -> dict[str, Any]:
+    """Return what a reward is given by, as builtins: the names of tests, and the tolerance."""
+    state = {name: list(tests) for name, tests in asdict(report).items()}
+    return {**state, "tolerance": tolerance}
+
+
+def swe_reward_again(state: Mapping[str, Any]) -> Reward:
+    """Return the reward from a record that :func:`swe_state` made."""
+    tests = {name: tuple(value) for name, value in state.items() if name != "tolerance"}
+    return swe_reward(SweReport(**tests), state["tolerance"])

@@ -1,0 +1,124 @@
+"""JUnit's XML, read safely: no document type and so no entities, and limits on everything.
+
+Test runners of nearly every language write it. There is no schema that all keep to: a test is a
+``testcase`` with ``classname`` and ``name``, and below it may be ``failure``, ``error`` or
+``skipped``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NoReturn
+from xml.parsers import expat
+
+from pytest_intercode.errors import UngradableState
+from pytest_intercode.rewards.test_logs.results import Results, Status, Statuses
+
+__all__ = ["Element", "junit_name", "read_junit", "read_xml"]
+
+_LONGEST = 32 * 1024**2  # bytes
+_DEEPEST = 64
+_MOST_ELEMENTS = 1_000_000
+
+
+@dataclass(slots=True)
+class Element:
+    """An element of XML, without its text."""
+
+    name: str
+    attributes: dict[str, str]
+    children: list[Element] = field(default_factory=list)
+
+    def below(self, name: str) -> Iterator[Element]:
+        """Yield the elements of a name at any depth below this one, in the document's order."""
+        for child in self.children:
+            if child.name == name:
+                yield child
+            yield from child.below(name)
+
+
+def read_xml(data: bytes) -> Element:
+    """Return the root of a document.
+
+    Raises:
+        UngradableState: it is not well-formed, has a document type, or is over a limit.
+    """
+    if len(data) > _LONGEST:
+        raise UngradableState(f"XML of more than {_LONGEST // 1024**2} MiB")
+    parser = expat.ParserCreate()
+    top = Element("", {})
+    open_ = [top]
+    count = 0
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal count
+        count += 1
+        if count > _MOST_ELEMENTS or len(open_) > _DEEPEST:
+            raise UngradableState(
+                f"XML with more than {_MOST_ELEMENTS:,} elements, or {_DEEPEST} within each other"
+            )
+        element = Element(name, attributes)
+        open_[-1].children.append(element)
+        open_.append(element)
+
+    def refuse(*declaration: object) -> NoReturn:
+        raise UngradableState("XML with a document type, which could define entities, is refused")
+
+    parser.StartElementHandler = start
+    parser.EndElementHandler = lambda name: open_.pop()
+    parser.StartDoctypeDeclHandler = refuse
+    parser.EntityDeclHandler = refuse
+    try:
+        parser.Parse(data, True)
+    except expat.ExpatError as error:
+        raise UngradableState(f"not XML: {error}") from None
+    except (ValueError, LookupError) as error:  # an encoding that is not known
+        raise UngradableState(f"not XML: {error}") from None
+    return top.children[0]
+
+
+def read_junit(data: bytes) -> Statuses:
+    """Return the status of each test case: by ``classname::name``, or by the name alone.
+
+    A case that is there more than once has its worst status: a test that is run again does not
+    lose its failure.
+
+    Raises:
+        UngradableState: it is not JUnit's XML, or over a limit.
+    """
+    root = read_xml(data)
+    if root.name not in ("testsuites", "testsuite"):
+        raise UngradableState(f"JUnit's XML begins with testsuites, not with {root.name[:40]!r}")
+    found = Results()
+    for case in root.below("testcase"):
+        owner, name = (case.attributes.get(key, "") for key in ("classname", "name"))
+        title = f"{owner}::{name}" if owner else name
+        status = _status({child.name for child in case.children})
+        if title not in found or _WORST.index(status) < _WORST.index(found[title]):
+            found[title] = status
+    return found
+
+
+_WORST = (Status.FAILED, Status.ERROR, Status.SKIPPED, Status.PASSED)
+
+
+def _status(children: set[str]) -> Status:
+    if "failure" in children:
+        return Status.FAILED
+    if "error" in children:
+        return Status.ERROR
+    return Status.SKIPPED if "skipped" in children else Status.PASSED
+
+
+def junit_name(test: str) -> str:
+    """Return how JUnit's XML names a test of pytest: ``a/b.py::C::d`` is ``a.b.C::d``.
+
+    A name of another form is returned as it is.
+    """
+    head, bracket, parameters = test.partition("[")
+    module, *parts = head.split("::")
+    if not module.endswith(".py") or not parts:
+        return test
+    owner = ".".join([module.removesuffix(".py").replace("/", "."), *parts[:-1]])
+    return f"{owner}::{parts[-1]}{bracket}{parameters}"

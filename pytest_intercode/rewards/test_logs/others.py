@@ -1,0 +1,261 @@
+"""Logs of test runners for other languages: Go, Rust, Java, PHP, Ruby, C and C++."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+
+from pytest_intercode.errors import UngradableState
+from pytest_intercode.rewards.test_logs.junit import read_xml
+from pytest_intercode.rewards.test_logs.results import (
+    LONGEST_SUITE,
+    Results,
+    Status,
+    Statuses,
+    by_line,
+)
+
+__all__ = [
+    "parse_ant",
+    "parse_cargo",
+    "parse_cucumber",
+    "parse_doctest",
+    "parse_googletest",
+    "parse_gotest",
+    "parse_gradle",
+    "parse_jq",
+    "parse_maven",
+    "parse_micropython",
+    "parse_minitest",
+    "parse_phpunit",
+    "parse_redis",
+    "parse_rspec",
+    "parse_ruby_unit",
+]
+
+_WORDS = {
+    **{"PASS": Status.PASSED, "pass": Status.PASSED, "ok": Status.PASSED, "OK": Status.PASSED},
+    **{"PASSED": Status.PASSED, "SUCCESS": Status.PASSED, "✔": Status.PASSED},
+    **{"FAIL": Status.FAILED, "ERR": Status.FAILED, "err": Status.FAILED, "✘": Status.FAILED},
+    **{"FAILED": Status.FAILED, "FAILURE": Status.FAILED},
+    **{"SKIP": Status.SKIPPED, "skip": Status.SKIPPED, "ignore": Status.SKIPPED},
+    **{"↩": Status.SKIPPED},
+}
+
+# -- Go and Rust
+
+
+@by_line
+def parse_gotest(line: str) -> tuple[str, Status] | None:
+    """Read ``--- PASS: name (0.00s)``, tests within tests included; packages are not told."""
+    status = _WORDS.get(line[4:8]) if line.startswith("--- ") and line[8:10] == ": " else None
+    end = line.rfind(" (", 0, len(line) - 2)
+    return (line[10:end], status) if status and line.endswith(")") and end > 10 else None
+
+
+@by_line
+def parse_cargo(line: str) -> tuple[str, Status] | None:
+    """Read ``test name ... ok``; what is ignored, and names with blanks, are not recorded."""
+    words = line.split(None, 4)
+    if len(words) != 4 or words[0] != "test" or words[2] != "..." or words[3] not in _CARGO:
+        return None
+    return words[1], _CARGO[words[3]]
+
+
+_CARGO = {"ok": Status.PASSED, "FAILED": Status.FAILED}
+
+# -- Java
+
+
+def parse_maven(log: str) -> Statuses:
+    """Read ``BUILD SUCCESS``, one for each ``-Dtest=name`` of the commands, in their order."""
+    found = Results()
+    waiting: deque[str] = deque()
+    early: list[Status] = []
+    for line in map(str.strip, log.split("\n")):
+        if name := _last_test(line):
+            waiting.append(name)
+        for word in ("SUCCESS", "FAILURE"):
+            if line.endswith(f"BUILD {word}"):
+                if waiting:
+                    found[waiting.popleft()] = _WORDS[word]
+                else:
+                    early.append(_WORDS[word])
+    for name, status in zip(waiting, early, strict=False):
+        found[name] = status
+    return found
+
+
+def _last_test(line: str) -> str:
+    at = len(line)
+    while (at := line.rfind("-Dtest=", 0, at)) >= 0:
+        value = line[at + len("-Dtest=") :]
+        if value and not value[0].isspace():
+            return value.split(None, 1)[0]
+    return ""
+
+
+@by_line
+def parse_ant(line: str) -> tuple[str, Status] | None:
+    """Read ``[junit] [PASS] name``."""
+    result = _ANT.fullmatch(line)
+    return (result[2], _WORDS[result[1]]) if result else None
+
+
+_ANT = re.compile(r"\[junit\]\s+\[(PASS|FAIL|ERR)\]\s+(.*)")
+
+
+def parse_gradle(log: str) -> Statuses:
+    """Read ``class > name PASSED``, and a status on a later line of its own."""
+    found = Results()
+    waiting = ""
+    for line in map(str.strip, log.split("\n")):
+        word = next((word for word in ("PASSED", "FAILED") if line.endswith(word)), "")
+        name = line[: -len(word) - 1] if word else ""
+        if len(name) > 1 and name[0] != ">" and line[len(name)].isspace():
+            found[name] = _WORDS[word]
+            waiting = ""
+        elif line == word and word:
+            if waiting:
+                found[waiting] = _WORDS[word]
+            waiting = ""
+        else:
+            words = line.split(None, 3)
+            if len(words) == 3 and words[1] == ">" and words[0][0] != ">":
+                waiting = line
+    return found
+
+
+# -- PHP and Ruby
+
+_PHP = re.compile(r"\s*([✔✘↩])\s*(.*)")
+
+
+def parse_phpunit(log: str) -> Statuses:
+    """Read ``phpunit --testdox``: a suite with its class in brackets, and marks below it."""
+    found = Results()
+    suite = "None"
+    for line in log.split("\n"):
+        end = line.rfind(" (", 0, len(line) - 2)
+        if line.endswith(")") and end > 1 and (line[0].isalnum() or line[0] == "_"):
+            suite = line[:end][:LONGEST_SUITE]
+        elif result := _PHP.fullmatch(line):
+            found[f"{suite} > {result[2]}"] = _WORDS[result[1]]
+    return found
+
+
+@by_line
+def parse_minitest(line: str) -> tuple[str, Status] | None:
+    """Read ``name. = 0.01 s = .``, by the last of ``.``, ``F`` and ``E``."""
+    last = max(line.rfind(mark) for mark in ".FE")
+    end = line.rfind(". ", 1, max(line.rfind("=", 0, max(last, 0)), 0))
+    if end < 1:
+        return None
+    return line[:end], Status.PASSED if line[last] == "." else Status.FAILED
+
+
+@by_line
+def parse_cucumber(line: str) -> tuple[str, Status] | None:
+    """Read ``name ....``, the progress of one feature."""
+    ends = [end for end in _CUCUMBER.finditer(line) if end[2] or len(end[1]) > 1]
+    if not ends:
+        return None
+    return line[: ends[-1].start()], Status.FAILED if ends[-1][2] else Status.PASSED
+
+
+_CUCUMBER = re.compile(r" (\.+)(F?)")
+
+
+@by_line
+def parse_ruby_unit(line: str) -> tuple[str, Status] | None:
+    """Read ``test: name: .``, by the last mark on the line."""
+    prefix = len("test: ") if line.startswith("test: ") else 0
+    for start in (prefix, 0):
+        ends = [end for end in _RUBY.finditer(line, start) if end.start() > start]
+        if ends:
+            return line[start : ends[-1].start()], _RUBY_MARKS[ends[-1][1]]
+    return None
+
+
+_RUBY = re.compile(r":\s+(\.|E\b|F\b|O\b)")
+_RUBY_MARKS = {
+    **{".": Status.PASSED, "O": Status.SKIPPED},
+    **{"E": Status.FAILED, "F": Status.FAILED},
+}
+
+
+@by_line
+def parse_rspec(line: str) -> tuple[str, Status] | None:
+    """Read ``name - passed``, into which rspec's JSON is made."""
+    passed, failed = line.rfind(" - passed"), line.rfind(" - failed")
+    end = max(passed, failed)
+    return (line[:end], Status.PASSED if passed > failed else Status.FAILED) if end > 0 else None
+
+
+# -- C and C++
+
+_REDIS = re.compile(r"\[(ok|err|skip|ignore)\]:\s(.+)")
+_REDIS_TIME = re.compile(r"(?<=.)\s\(\d+\s*m?s\)$")
+
+
+@by_line
+def parse_redis(line: str) -> tuple[str, Status] | None:
+    """Read ``[ok]: name (3 ms)``; of a failure without the file that it is in."""
+    result = _REDIS.fullmatch(line)
+    if result is None:
+        return None
+    name, status = _REDIS_TIME.sub("", result[2]), _WORDS[result[1]]
+    if status is Status.FAILED:
+        words = name.rsplit(None, 2)
+        if len(words) == 3 and words[1] == "in" and not name[-1].isspace():
+            name = words[0]
+    return name, status
+
+
+@by_line
+def parse_jq(line: str) -> tuple[str, Status] | None:
+    """Read ``PASS: name``."""
+    result = _JQ.fullmatch(line)
+    return (result[2], _WORDS[result[1]]) if result else None
+
+
+_JQ = re.compile(r"(PASS|FAIL):\s(.+)")
+
+
+@by_line
+def parse_micropython(line: str) -> tuple[str, Status] | None:
+    """Read ``pass name``."""
+    word, *name = line.split(None, 1)[:2] or [""]
+    return (name[0], _WORDS[word]) if name and word in ("pass", "FAIL", "skip") else None
+
+
+@by_line
+def parse_googletest(line: str) -> tuple[str, Status] | None:
+    """Read ``[ OK ] name (0 ms)``."""
+    ends = [end.start() for end in _BRACKET.finditer(line)] if line.endswith(")") else []
+    heads = [head for head in _GOOGLE.finditer(line) if ends and head.end() <= ends[-1]]
+    return (line[heads[-1].end() : ends[-1]], _WORDS[heads[-1][1]]) if heads else None
+
+
+_BRACKET = re.compile(r"\s\(")
+_GOOGLE = re.compile(r"\[\s*(OK|FAILED)\s*\]\s")
+
+
+def parse_doctest(log: str) -> Statuses:
+    """Read the XML of doctest: a case passes whose expressions all succeed."""
+    start = log.find("<doctest")
+    end = log.find("</doctest>", max(start, 0))
+    if start < 0 or end < 0:
+        return {}
+    try:
+        root = read_xml(log[start : end + len("</doctest>")].encode("utf-8", "replace"))
+    except UngradableState:
+        return {}
+    found = Results()
+    for case in root.below("TestCase"):
+        name = case.attributes.get("name", "None")[:LONGEST_SUITE]
+        for part in case.below("SubCase"):
+            failed = any(e.attributes.get("success") != "true" for e in part.below("Expression"))
+            title = f"{name} > {part.attributes.get('name', 'None')}"
+            found[title] = Status.FAILED if failed else Status.PASSED
+    return found

@@ -1,0 +1,166 @@
+"""Scripts that test a repository, as SWE-bench 4.1 makes them of a row and a test command.
+
+Text only; nothing is run. A script prints markers around the output of the tests, and the exit
+status of the tests after them. ``sealed_script`` adds a secret to both, so that what the tests
+themselves print is never taken for a marker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_intercode.errors import SuiteError
+from pytest_intercode.suites.patches import Change
+
+__all__ = [
+    "END",
+    "EXIT_STATUS",
+    "START",
+    "changed_tests",
+    "common_script",
+    "python_script",
+    "sealed_script",
+    "with_exit_status",
+]
+
+START = ">>>>> Start Test Output"
+END = ">>>>> End Test Output"
+EXIT_STATUS = ">>>>> Test Exit Code"
+
+_VARIABLE = "SWEBENCH_TEST_EXIT_CODE"
+_HEREDOC = "EOF_114329324912"
+_NO_TESTS = (
+    *(".json", ".png", "csv", ".txt", ".md", ".jpg", ".jpeg", ".pkl", ".yml", ".yaml", ".toml"),
+)
+
+
+def python_script(
+    *,
+    at: str,
+    commit: str,
+    test_patch: str,
+    changes: Sequence[Change],
+    command: str,
+    install: str = "",
+    exports: Sequence[str] = (),
+) -> str:
+    """Return the script for a repository in Python, with its environment of conda.
+
+    Args:
+        at: the repository's folder.
+        commit: the commit that the tests' files are set back to.
+        test_patch: the patch that brings the tests.
+        changes: what it changes.
+        command: the command of the tests, their names included.
+        install: the command that installs the repository.
+        exports: commands before anything else.
+
+    Raises:
+        SuiteError: the patch cannot be written into a script.
+    """
+    reset = f"git checkout {commit} {' '.join(_existing(changes))}"
+    activate = ["source /opt/miniconda3/bin/activate", "conda activate testbed"]
+    return _script(
+        *activate,
+        f"cd {at}",
+        *exports,
+        f"git config --global --add safe.directory {at}",
+        f"cd {at}",
+        "git status",
+        "git show",
+        f"git -c core.fileMode=false diff {commit}",
+        *activate,
+        *([install] if install else []),
+        reset,
+        f"git apply -v - <<'{_HEREDOC}'\n{_heredoc(test_patch)}",
+        f": '{START}'",
+        command,
+        f": '{END}'",
+        reset,
+    )
+
+
+def common_script(
+    *,
+    at: str,
+    commit: str,
+    test_patch: str,
+    changes: Sequence[Change],
+    commands: Sequence[str],
+    build: Sequence[str] = (),
+) -> str:
+    """Return the script for a repository in another language; see :func:`python_script`.
+
+    Args:
+        at: the repository's folder.
+        commit: the commit that the tests' files are set back to.
+        test_patch: the patch that brings the tests.
+        changes: what it changes.
+        commands: the commands of the tests.
+        build: commands between the patch and the tests.
+    """
+    files = _existing(changes)
+    reset = f"git checkout {commit} {' '.join(files)}" if files else _NOTHING
+    return _script(
+        f"cd {at}",
+        f"git config --global --add safe.directory {at}",
+        f"cd {at}",
+        reset,
+        f"git apply --verbose --reject - <<'{_HEREDOC}'\n{_heredoc(test_patch)}",
+        *build,
+        f": '{START}'",
+        *commands,
+        f": '{END}'",
+        reset,
+    )
+
+
+_NOTHING = 'echo "No test files to reset"'
+
+
+def _script(*lines: str) -> str:
+    return "\n".join(["#!/bin/bash", "set -uxo pipefail", *lines, ""])
+
+
+def _heredoc(patch: str) -> str:
+    if _HEREDOC in patch:
+        raise SuiteError(f"the test patch holds {_HEREDOC!r}, which ends it in the script")
+    return f"{patch}\n{_HEREDOC}"
+
+
+def _existing(changes: Sequence[Change]) -> list[str]:
+    return [change.old for change in changes if change.old is not None]
+
+
+def changed_tests(changes: Sequence[Change], *, modules: bool = False) -> list[str]:
+    """Return the files of tests that a patch changes, as arguments of the test command.
+
+    Args:
+        changes: what the patch changes.
+        modules: as Django's runner wants them: modules, relative to ``tests/``.
+    """
+    paths = [change.header for change in changes if not change.header.endswith(_NO_TESTS)]
+    if not modules:
+        return paths
+    return [path.removesuffix(".py").removeprefix("tests/").replace("/", ".") for path in paths]
+
+
+def with_exit_status(script: str) -> str:
+    """Return a script that prints the exit status of its tests after their end.
+
+    One that prints it already, or has no end of tests, is returned as it is.
+    """
+    lines = script.split("\n")
+    ends = [number for number, line in enumerate(lines) if END in line]
+    if not ends or EXIT_STATUS in script:
+        return script
+    lines.insert(ends[0] + 1, f'echo "{EXIT_STATUS}: ${_VARIABLE}"')
+    lines.insert(ends[0], f"{_VARIABLE}=$?")
+    return "\n".join(lines)
+
+
+def sealed_script(script: str, seal: str) -> str:
+    """Return a script whose markers have a secret after them."""
+    for marker in (START, END, EXIT_STATUS):
+        script = script.replace(marker, f"{marker}{seal}")
+    return script

@@ -1,0 +1,115 @@
+"""Names of what reads the results of tests, so that suites can be checked by them.
+
+The parsers themselves are in ``rewards/test_logs``. An installed package adds one by an entry
+point, which is looked for when a name is not built in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+from pytest_intercode.errors import ConfigurationError, suggestion
+
+__all__ = ["GROUP", "NAMES", "added_parsers", "parser_names", "parser_of_row", "plain_parser"]
+
+GROUP = "pytest_intercode.log_parsers"
+"""The group of entry points: each names a function of a log to statuses, as words, by name."""
+
+NAMES = (
+    # Python
+    *("autograd", "django", "matplotlib", "mypy", "paramiko", "pydantic", "pytest"),
+    *("pytest_options", "pytest_v2", "pytest_verbose", "python_slugify", "seaborn", "sympy"),
+    "tornado",
+    # JavaScript
+    *("bpmn_js", "calypso", "carbon", "chart_js", "eslint", "grommet", "highlightjs", "jest"),
+    *("jest_json", "karma", "lighthouse_json", "lighthouse_mocha", "marked", "next_karma"),
+    *("next_mocha", "openlayers", "p5js", "prismjs", "quarto_cli", "tap", "vitest"),
+    # others
+    *("ant", "cargo", "cucumber", "doctest", "googletest", "gotest", "gradle_custom", "jq"),
+    *("maven", "micropython_test", "minitest", "phpunit", "redis", "rspec_transformed_json"),
+    "ruby_unit",
+    # what a runner writes for programs
+    *("json_tests", "junit"),
+)
+"""The parsers that are built in. SWE-bench's names are these with ``parse_log_`` before them."""
+
+_ALIASES = {
+    **dict.fromkeys(("flask", "marshmallow", "pvlib", "pyvista", "sqlfluff"), "pytest"),
+    **dict.fromkeys(("astroid", "xarray"), "pytest"),
+    **dict.fromkeys(("pydicom", "pylint", "requests"), "pytest_options"),
+    **dict.fromkeys(("astropy", "scikit", "sphinx"), "pytest_v2"),
+    **{"unittest": "django", "gradle": "gradle_custom", "rspec": "rspec_transformed_json"},
+    **{"jest_files": "carbon", "react_pdf": "carbon", "mocha_json": "prismjs"},
+}
+
+_BY_NUMBER: Mapping[str, Mapping[str, str]] = {
+    "immutable_js": {"2005": "jest_json", "2006": "jest"},
+    "jekyll": {
+        **dict.fromkeys(("8047", "8167", "9141"), "minitest"),
+        **dict.fromkeys(("8761", "8771"), "cucumber"),
+    },
+}
+
+_BY_ROW = (*_BY_NUMBER, "lighthouse", "next")
+"""Names of SWE-bench that mean one of several parsers, by a row's number or version."""
+
+
+def parser_names() -> tuple[str, ...]:
+    """Return the names of all parsers, the added ones last."""
+    return (*sorted({*NAMES, *_ALIASES}), *sorted(added_parsers()))
+
+
+def plain_parser(name: str) -> str:
+    """Return the one name of a parser that has several.
+
+    Raises:
+        ConfigurationError: there is no such parser.
+    """
+    plain = name.removeprefix("parse_log_")
+    plain = _ALIASES.get(plain, plain)
+    if plain in NAMES:
+        return plain
+    if name in added_parsers():
+        return name
+    more = " In SWE-bench it means one of several, by the row." if plain in _BY_ROW else ""
+    names = parser_names()
+    raise ConfigurationError(
+        f"there is no parser of tests' results {name!r}.{more}{suggestion(plain, names)} Allowed: "
+        f"{', '.join(names)}"
+    )
+
+
+def parser_of_row(name: str, instance: str, version: str) -> str:
+    """Return the parser that a name of SWE-bench means for one of its rows.
+
+    Args:
+        name: the name in the row, or of the row's repository.
+        instance: the row's id, which ends with a number.
+        version: the row's version.
+
+    Raises:
+        ConfigurationError: there is no such parser, or none for this row.
+    """
+    plain = name.removeprefix("parse_log_")
+    if plain in _BY_NUMBER:
+        known, number = _BY_NUMBER[plain], instance.rpartition("-")[2]
+        if number not in known:
+            raise ConfigurationError(
+                f"the parser {name!r} is for the rows {', '.join(known)}, not for {number!r}"
+            )
+        return known[number]
+    if plain == "next":
+        return "next_mocha" if version == "1.27" else "next_karma"
+    if plain == "lighthouse":
+        if version in ("9.5", "10.0", "10.2"):
+            return "lighthouse_mocha"
+        return "lighthouse_json" if version.partition(".")[0] in ("0", "1", "2") else "carbon"
+    return plain_parser(name)
+
+
+@cache
+def added_parsers() -> Mapping[str, EntryPoint]:
+    """Return the entry points of parsers that installed packages add, by their names."""
+    return {point.name: point for point in entry_points(group=GROUP)}

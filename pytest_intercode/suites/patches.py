@@ -1,0 +1,419 @@
+"""Patches in git's format: read with limits, judged, and turned around.
+
+Text only; git applies them. What would leave the repository is refused here, whoever wrote it:
+paths with ``..``, absolute ones, those into ``.git``, symbolic links that point outside. So is what
+cannot be applied: submodules, and binary files without their content.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from pytest_intercode.errors import SuiteError
+
+__all__ = ["LONGEST_PATCH", "Change", "Hunk", "PatchError", "read_patch", "reversed_patch"]
+
+LONGEST_PATCH = 64 * 1024**2
+"""Characters of a patch that is read."""
+
+_MOST_FILES = 20_000
+_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@(.*)", re.DOTALL)
+_MODES = ("100644", "100755", "120000", "160000")
+_ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
+
+
+class PatchError(SuiteError):
+    """A patch cannot be read, or does what is refused; says which file and hunk."""
+
+
+@dataclass(frozen=True)
+class Hunk:
+    """A part of a change.
+
+    Attributes:
+        old: the first line before, and how many.
+        new: the first line after, and how many.
+        section: what follows the numbers.
+        lines: each with its mark (blank, ``-``, ``+`` or a backslash), without the line's end.
+    """
+
+    old: tuple[int, int]
+    new: tuple[int, int]
+    section: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a patch does to one file.
+
+    Attributes:
+        header: the path after in the line that begins the change.
+        old: the path before; None for a file that is created.
+        new: the path after; None for one that is deleted.
+        old_mode: the mode before, where the patch says so.
+        new_mode: the mode after, where the patch says so.
+        moved: ``rename`` or ``copy``, or nothing.
+        index: the line with the hashes of the contents, or nothing.
+        similarity: the line that says how alike the two are, or nothing.
+        binary: the lines of a binary content; None for text.
+        hunks: its parts.
+    """
+
+    header: str
+    old: str | None
+    new: str | None
+    old_mode: str = ""
+    new_mode: str = ""
+    moved: str = ""
+    index: str = ""
+    similarity: str = ""
+    binary: tuple[str, ...] | None = None
+    hunks: tuple[Hunk, ...] = field(default=(), repr=False)
+
+    @property
+    def path(self) -> str:
+        """The path by which the change is called."""
+        return self.new or self.old or self.header
+
+
+def read_patch(text: str) -> tuple[Change, ...]:
+    """Return what a patch changes, in its order. Line ends within files are kept as they are.
+
+    Raises:
+        PatchError: it is no patch that git would apply, or does what is refused.
+    """
+    if len(text) > LONGEST_PATCH:
+        raise PatchError(
+            f"a patch of {len(text) / 1024**2:.0f} Mi characters; at most "
+            f"{LONGEST_PATCH // 1024**2} are read"
+        )
+    if not text.strip():
+        return ()
+    changes = []
+    reader = _Reader(text)
+    while reader.skip_to_change():
+        change = reader.change()
+        _judge(change)
+        changes.append(change)
+        if len(changes) > _MOST_FILES:
+            raise PatchError(f"a patch of more than {_MOST_FILES:,} files")
+    if not changes:
+        raise PatchError(
+            "not a patch in git's format: no line of it begins with 'diff --git' or '--- '"
+        )
+    return tuple(changes)
+
+
+class _Reader:
+    """Reads the lines of a patch, one change after another."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = text.split("\n")
+        if not self._lines[-1]:
+            self._lines.pop()
+        self._at = 0
+
+    def _next(self, begin: str = "") -> str | None:
+        """Return the next line, without a carriage return of the patch's own headers."""
+        if self._at >= len(self._lines):
+            return None
+        line = self._lines[self._at]
+        return line.removesuffix("\r") if line.startswith(begin) else None
+
+    def skip_to_change(self) -> bool:
+        """Go to the next change, past what is written between changes."""
+        while (line := self._next()) is not None:
+            if line.startswith("diff --git "):
+                return True
+            if line.startswith("--- ") and (self._peek(1) or "").startswith("+++ "):
+                return True
+            if line.startswith("@@ -"):
+                raise PatchError(f"line {self._at + 1}: a hunk before any file")
+            self._at += 1
+        return False
+
+    def _peek(self, ahead: int) -> str | None:
+        at = self._at + ahead
+        return self._lines[at] if at < len(self._lines) else None
+
+    def change(self) -> Change:
+        """Read the change that begins here."""
+        header = ""
+        place = self._at + 1
+        change = Change("", "", "")
+        if (line := self._next("diff --git ")) is not None:
+            header = line.removeprefix("diff --git ")
+            self._at += 1
+            change = self._extended(change)
+        if self._next("--- ") is not None and (self._peek(1) or "").startswith("+++ "):
+            old, new = self._name("--- "), self._name("+++ ")
+            change = replace(
+                change,
+                old=None if change.old is None else old,
+                new=None if change.new is None else new,
+            )
+        elif header and not change.moved:
+            name = _same_name(header)
+            if name is None:
+                raise PatchError(f"line {place}: which file it is about cannot be told: {header!r}")
+            old_name = None if change.old is None else name
+            change = replace(change, old=old_name, new=None if change.new is None else name)
+        title = _after(header) or change.new or change.old or ""
+        change = replace(change, header=title)
+        if change.old == "" or change.new == "" or (change.old is None and change.new is None):
+            raise PatchError(f"line {place}: the names of the file are missing")
+        hunks = tuple(self._hunks(change))
+        if not header and not hunks:
+            raise PatchError(f"{change.path}: has no hunk")
+        return replace(change, hunks=hunks)
+
+    def _name(self, mark: str) -> str | None:
+        """Return the name of a line with ``---`` or ``+++``; None for no file."""
+        name = _unquoted((self._next() or "").removeprefix(mark).partition("\t")[0])
+        self._at += 1
+        if name == "/dev/null":
+            return None
+        return name.partition("/")[2] if name.startswith(("a/", "b/")) else name
+
+    def _extended(self, change: Change) -> Change:
+        """Read the lines between the header and the content."""
+        while (line := self._next()) is not None:
+            word, _, value = line.partition(" ")
+            two, _, rest = value.partition(" ")
+            key = f"{word} {two}"
+            if word in ("---", "@@", "diff"):
+                break
+            if key == "old mode":
+                change = replace(change, old_mode=rest)
+            elif key == "new mode":
+                change = replace(change, new_mode=rest)
+            elif key == "new file":
+                change = replace(change, old=None, new_mode=rest.removeprefix("mode "))
+            elif key == "deleted file":
+                change = replace(change, new=None, old_mode=rest.removeprefix("mode "))
+            elif key in ("rename from", "copy from"):
+                change = replace(change, moved=word, old=_unquoted(rest))
+            elif key in ("rename to", "copy to"):
+                change = replace(change, moved=word, new=_unquoted(rest))
+            elif key in ("similarity index", "dissimilarity index"):
+                change = replace(change, similarity=line)
+            elif word == "index":
+                change = replace(change, index=line)
+                mode = value.rpartition(" ")[2] if " " in value else ""
+                if mode and not change.old_mode and not change.new_mode:
+                    change = replace(change, old_mode=mode, new_mode=mode)
+            elif line == "GIT binary patch":
+                self._at += 1
+                return replace(change, binary=tuple(self._binary()))
+            elif line.startswith("Binary files "):
+                change = replace(change, binary=())
+            else:
+                break
+            self._at += 1
+        return change
+
+    def _binary(self) -> Iterator[str]:
+        while (line := self._next()) is not None and not line.startswith("diff --git "):
+            yield line
+            self._at += 1
+
+    def _hunks(self, change: Change) -> Iterator[Hunk]:
+        number = 0
+        while self._next("@@ -") is not None:
+            number += 1
+            where = f"{change.path}: hunk {number} (line {self._at + 1} of the patch)"
+            line = self._next() or ""
+            found = _HUNK.fullmatch(line)
+            if found is None:
+                raise PatchError(f"{where}: is not like '@@ -1,2 +3,4 @@', but {line!r:.80}")
+            old = (int(found[1]), int(found[2] or 1))
+            new = (int(found[3]), int(found[4] or 1))
+            self._at += 1
+            yield Hunk(old, new, found[5], tuple(self._content(where, old[1], new[1])))
+
+    def _content(self, where: str, old: int, new: int) -> Iterator[str]:
+        """Yield the lines of a hunk, as many as its first line says."""
+        left = [old, new]
+        while (line := self._peek(0)) is not None:
+            mark = line[:1] if line.rstrip("\r") else " "
+            if mark == "\\":
+                yield line
+                self._at += 1
+                continue
+            if left == [0, 0]:
+                return
+            if mark not in " +-" or (mark != "+" and not left[0]) or (mark != "-" and not left[1]):
+                break
+            left[0] -= mark != "+"
+            left[1] -= mark != "-"
+            yield line if line[:1] == mark else f" {line}"  # git's blank lines may have lost it
+            self._at += 1
+        if left != [0, 0]:
+            raise PatchError(
+                f"{where}: says {old} lines before and {new} after, and has "
+                f"{old - left[0]} and {new - left[1]}"
+            )
+
+
+def _unquoted(name: str) -> str:
+    """Return a name that git may have written in quotes, with escapes."""
+    if len(name) < 2 or name[0] != '"' or name[-1] != '"':
+        return name
+    found = bytearray()
+    at = 1
+    while at < len(name) - 1:
+        character = name[at]
+        if character != "\\":
+            found += character.encode("utf-8", "surrogateescape")
+            at += 1
+        elif re.match(r"[0-3][0-7]{2}", name[at + 1 : at + 4]):
+            found.append(int(name[at + 1 : at + 4], 8))
+            at += 4
+        elif name[at + 1] in _ESCAPES:
+            found.append(_ESCAPES[name[at + 1]])
+            at += 2
+        else:
+            raise PatchError(f"the name {name!r:.80} has an escape that git does not write")
+    return found.decode("utf-8", "surrogateescape")
+
+
+def _same_name(header: str) -> str | None:
+    """Return the name of a header that says it twice, as that of a change without content does."""
+    if header.startswith('"'):
+        name = _unquoted(header[: header.find('" ') + 1])
+        return name.partition("/")[2] or None
+    half = len(header) // 2
+    old, new = header[:half], header[half + 1 :]
+    if header[half : half + 1] == " " and old[:2] == "a/" and new == f"b/{old[2:]}":
+        return old[2:]
+    return None
+
+
+def _after(header: str) -> str:
+    """Return the path after, as the last ``b/`` of a header has it."""
+    if header.endswith('"'):
+        return _unquoted(header[header.rfind(' "') + 1 :]).partition("/")[2]
+    return header.rpartition(" b/")[2] if " b/" in header else ""
+
+
+# -- what is refused
+
+
+def _judge(change: Change) -> None:
+    """Refuse what leaves the repository, and what cannot be applied."""
+    for path in (change.old, change.new):
+        if path is not None:
+            _judge_path(path)
+    for mode in (change.old_mode, change.new_mode):
+        if mode and mode not in _MODES:
+            raise PatchError(
+                f"{change.path}: the mode {mode[:20]!r} is none of git's: {', '.join(_MODES)}"
+            )
+        if mode == "160000":
+            raise PatchError(f"{change.path}: is a submodule, which a patch cannot bring")
+    if change.binary == ():
+        raise PatchError(
+            f"{change.path}: is binary, and its content is not in the patch; make it with "
+            "git diff --binary"
+        )
+    if change.new_mode == "120000":
+        _judge_link(change)
+
+
+def _judge_path(path: str) -> None:
+    parts = path.split("/")
+    if path.startswith("/"):
+        raise PatchError(f"{path!r:.80}: is an absolute path; a patch stays in the repository")
+    if ".." in parts:
+        raise PatchError(f"{path!r:.80}: leads out of the repository")
+    if any(part in ("", ".") for part in parts) or "\0" in path:
+        raise PatchError(f"{path!r:.80}: is no path that git has")
+    if any(part.rstrip(". ").lower() == ".git" for part in parts):
+        raise PatchError(f"{path!r:.80}: is in git's own folder")
+
+
+def _judge_link(change: Change) -> None:
+    """Refuse a symbolic link to outside; without its whole text where it points is not known."""
+    added = [line[1:] for hunk in change.hunks for line in hunk.lines if line[:1] == "+"]
+    target = added[0].removesuffix("\r") if len(added) == 1 else ""
+    if not change.hunks and change.old is not None:
+        return  # renamed as it is
+    where = posixpath.normpath(posixpath.join(posixpath.dirname(change.path), target))
+    if not target or target.startswith("/") or where == ".." or where.startswith("../"):
+        raise PatchError(
+            f"{change.path}: is a symbolic link that leads out of the repository: {target!r:.80}"
+        )
+
+
+# -- the other way round
+
+
+def reversed_patch(changes: Sequence[Change]) -> str:
+    """Return the patch that takes back what these changes do.
+
+    Raises:
+        PatchError: one of them is a copy or binary.
+    """
+    return "".join(map(_reversed, changes))
+
+
+def _reversed(change: Change) -> str:
+    if change.binary is not None or change.moved == "copy":
+        raise PatchError(f"{change.path}: a binary change or a copy cannot be turned around")
+    before, after = change.new, change.old
+    first, last = before or after or "", after or before or ""
+    lines = [f"diff --git {_quoted('a/' + first)} {_quoted('b/' + last)}"]
+    if before is None:
+        lines.append(f"new file mode {change.old_mode or '100644'}")
+    elif after is None:
+        lines.append(f"deleted file mode {change.new_mode or '100644'}")
+    elif change.old_mode != change.new_mode:
+        lines += [f"old mode {change.new_mode}", f"new mode {change.old_mode}"]
+    if change.moved:
+        lines += [change.similarity] if change.similarity else []
+        lines += [f"rename from {_quoted(first)}", f"rename to {_quoted(last)}"]
+    if found := re.fullmatch(r"index ([0-9a-f]+)\.\.([0-9a-f]+)( \d+)?", change.index):
+        lines.append(f"index {found[2]}..{found[1]}{found[3] or ''}")
+    if change.hunks:
+        lines.append(f"--- {_quoted('a/' + before) if before else '/dev/null'}")
+        lines.append(f"+++ {_quoted('b/' + after) if after else '/dev/null'}")
+    for hunk in change.hunks:
+        old, new = ",".join(map(str, hunk.new)), ",".join(map(str, hunk.old))
+        lines += [f"@@ -{old} +{new} @@{hunk.section}", *_turned(hunk.lines)]
+    return "\n".join([*lines, ""])
+
+
+def _turned(lines: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of a hunk, what was added before what was removed."""
+    removed: list[str] = []
+    added: list[str] = []
+    last = removed
+    for line in lines:
+        if line[0] == "\\" and (removed or added):
+            last.append(line)
+        elif line[0] in "+-":
+            last = removed if line[0] == "+" else added
+            last.append(("-" if line[0] == "+" else "+") + line[1:])
+        else:
+            yield from removed
+            yield from added
+            yield line
+            removed, added = [], []
+    yield from removed
+    yield from added
+
+
+def _quoted(name: str) -> str:
+    """Return a name as git writes it, in quotes where it has to be."""
+    if name.isprintable() and name.isascii() and not set(name) & {'"', "\\"}:
+        return name
+    escapes = {code: f"\\{letter}" for letter, code in _ESCAPES.items()}
+    data = name.encode("utf-8", "surrogateescape")
+    text = "".join(
+        escapes.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}") for byte in data
+    )
+    return f'"{text}"'
