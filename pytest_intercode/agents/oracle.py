@@ -9,6 +9,7 @@ from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.arguments import read_arguments
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task, TaskView
+from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.suites.python_tests import entry_of
 
 __all__ = ["make_factory", "make_oracle"]
@@ -22,7 +23,9 @@ def make_factory(name: str, _: str, arguments: Mapping[str, str], __: Path) -> A
 
 def make_oracle(task: Task) -> Agent:
     """Return an agent that runs the task's gold, command by command, or submits its flag."""
-    actions = [f"submit {flag}" for flag in task.gold] if task.env == "ctf" else list(task.gold)
+    actions = gold_actions(task)
+    if task.env == "ctf":
+        actions = [f"submit {flag}" for flag in task.gold]
     if task.env == "python":
         actions.append(f"submit {entry_of(task).partition('.')[0]}".rstrip())
 

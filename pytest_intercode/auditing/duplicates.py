@@ -25,7 +25,8 @@ def data_of(task: Task) -> tuple[Any, ...]:
     if task.env in ("python", "ctf"):
         return (task.env,)
     files = tuple(sorted((path, repr(spec)) for path, spec in task.files.items()))
-    return (task.env, task.workdir, task.setup, task.archive, task.image, task.database, files)
+    about = (task.archive, task.image, task.database, task.repository)
+    return (task.env, task.workdir, task.setup, *about, files)
 
 
 def dialect_of(task: Task) -> Dialect:

@@ -7,11 +7,13 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from pytest_intercode.auditing.duplicates import data_of, dialect_of, normalised_gold
 from pytest_intercode.auditing.playing import Answer, Played
 from pytest_intercode.core.task import CallTest, CodeTest, ProgramTest, Task
 from pytest_intercode.databases.scan import Token, is_word, scan
+from pytest_intercode.environments.swe.gold import gold_actions, is_patch
 from pytest_intercode.suites.python_tests import entry_of, parsed
 
 __all__ = [
@@ -27,7 +29,7 @@ MOST = 6
 """How many wrong answers are tried at one task."""
 
 _SIBLINGS = 2
-_IDLE = {"bash": ":", "ctf": ":", "python": "pass", "sql": "SELECT 1"}
+_IDLE = {"bash": ":", "ctf": ":", "swe": ":", "python": "pass", "sql": "SELECT 1"}
 
 
 def idle_answers(task: Task) -> Iterator[Answer]:
@@ -75,7 +77,12 @@ def changed_golds(task: Task) -> Iterator[Answer]:
 
     A person has to judge each that solves the task: it may do the same in another way.
     """
-    change = {"bash": _changed_bash, "sql": _changed_sql, "python": _changed_python}.get(task.env)
+    change = {
+        "bash": _changed_bash,
+        "sql": _changed_sql,
+        "python": _changed_python,
+        "swe": _changed_swe,
+    }.get(task.env)
     return change(task) if change else iter(())
 
 
@@ -171,6 +178,27 @@ def _other_file(task: Task, command: str) -> str:
             for other in near or others:
                 return command[: found.start()] + other + command[found.end() :]
     return ""
+
+
+# -- swe
+
+_FILE = re.compile(r"^diff --git ", re.MULTILINE)
+_HUNK = re.compile(r"^@@ ", re.MULTILINE)
+
+
+def _changed_swe(task: Task) -> Iterator[Answer]:
+    """Yield a patch without one of its files, and without the last hunk of one."""
+    if len(task.gold) != 1 or not is_patch(task.gold[0]):
+        return
+    begins = [found.start() for found in _FILE.finditer(task.gold[0])]
+    files = [task.gold[0][a:b] for a, b in itertools.pairwise([*begins, len(task.gold[0])])]
+    for at, text in enumerate(files):
+        hunks = [found.start() for found in _HUNK.finditer(text)]
+        for what, kept in (("a hunk", text[: hunks[-1]] if len(hunks) > 1 else ""), ("a file", "")):
+            changed = "".join((*files[:at], kept, *files[at + 1 :]))
+            if changed and (kept or what == "a file"):
+                actions = tuple(gold_actions(replace(task, gold=(changed,))))
+                yield Answer(actions, what=f"gold without {what}", certain=False)
 
 
 # -- sql

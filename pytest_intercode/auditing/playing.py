@@ -13,6 +13,7 @@ from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.turn import Observation
+from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -74,7 +75,7 @@ def gold_answer(task: Task) -> Answer:
     if task.env == "ctf":
         return Answer(submitted=task.gold[0])
     name = entry_of(task).partition(".")[0] if task.env == "python" else ""
-    return Answer(tuple(task.gold), name)
+    return Answer(tuple(gold_actions(task)), name)
 
 
 def play(

@@ -45,7 +45,7 @@ __all__ = [
     "task_to_json",
 ]
 
-ENVIRONMENTS = ("bash", "sql", "python", "ctf")
+ENVIRONMENTS = ("bash", "sql", "python", "ctf", "swe")
 """The action spaces of InterCode."""
 
 AUDIT_CHECKS = (
@@ -295,6 +295,7 @@ class Verification:
     command: str
     parser: str = "pytest"
     report: str = ""
+    sentinels: bool = True
     fail_to_pass: tuple[str, ...] = ()
     pass_to_pass: tuple[str, ...] = ()
     absent: Literal["failed", "passed"] = "failed"

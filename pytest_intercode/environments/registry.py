@@ -18,6 +18,7 @@ from pytest_intercode.environments.python.paper import PaperPythonEnvironment
 from pytest_intercode.environments.python.strict import PythonEnvironment
 from pytest_intercode.environments.sql.paper import PaperSqlEnvironment
 from pytest_intercode.environments.sql.strict import SqlEnvironment
+from pytest_intercode.environments.swe.strict import SweEnvironment
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.suites.registered import (
     add_environment,
@@ -25,7 +26,7 @@ from pytest_intercode.suites.registered import (
     environment_names,
 )
 
-__all__ = ["PROFILES", "environment_class", "register_environment"]
+__all__ = ["PROFILES", "environment_class", "environments_with", "register_environment"]
 
 _Class = TypeVar("_Class", bound=type[Environment])
 
@@ -40,6 +41,7 @@ _CLASSES: dict[tuple[str, str], type[Environment]] = {
     ("python", "paper"): PaperPythonEnvironment,
     ("sql", "strict"): SqlEnvironment,
     ("sql", "paper"): PaperSqlEnvironment,
+    ("swe", "strict"): SweEnvironment,
 }
 
 
@@ -84,9 +86,10 @@ def environment_class(env: str, profile: str) -> type[Environment]:
     if found is not None:
         return found
     if env in ENVIRONMENTS:
+        allowed = [name for name in PROFILES if (env, name) in _CLASSES]
         raise ConfigurationError(
-            f"the environment {env!r} cannot be run with the profile {profile!r}; allowed are "
-            f"{', '.join(PROFILES)}.{suggestion(profile, PROFILES)}"
+            f"the environment {env!r} cannot be run with the profile {profile!r}; allowed: "
+            f"{', '.join(allowed)}.{suggestion(profile, allowed)}"
         )
     added = added_environment(env)
     if added is None:
@@ -108,6 +111,11 @@ def environment_class(env: str, profile: str) -> type[Environment]:
             f"{cls.profile!r}"
         )
     return cls
+
+
+def environments_with(profile: str) -> tuple[str, ...]:
+    """Return those of our environments that can be run with a profile."""
+    return tuple(env for env in ENVIRONMENTS if (env, profile) in _CLASSES)
 
 
 def _check(cls: object) -> None:

@@ -240,6 +240,31 @@ def _ctf(state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
     ]
 
 
+# -- swe
+
+
+def _swe(state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
+    sections = []
+    tests = state.get("tests")
+    if isinstance(tests, Mapping):
+        lines = []
+        for name, mark, said in (
+            ("unfixed", "!", "fails, and has to pass"),
+            ("broken", "!", "passed before, and fails"),
+            ("fixed", "=", "passes"),
+            ("kept", "=", "passes as before"),
+        ):
+            lines += [[mark, test, said] for test in tests[name]]
+        sections.append(table("Tests", ["test", "result"], lines))
+    patch = state["patch"].splitlines()
+    marked = [[line[0], line[1:]] if line[:1] in ("+", "-") else ["", line] for line in patch]
+    shown = _shortened(marked or [["", "nothing was changed"]])
+    section = _with_remaining({"title": "Patch", "same": None, "lines": shown}, len(marked))
+    if state["left_out"]:
+        section["note"] = f"Not tested: {', '.join(state['left_out'])}."
+    return [*sections, section]
+
+
 # -- whatever else
 
 
@@ -257,6 +282,7 @@ _SHOWN: Mapping[str, Callable[[Mapping[str, Any], EpisodeRecord], list[Section]]
     "sql": _sql,
     "python": _python,
     "ctf": _ctf,
+    "swe": _swe,
 }
 
 

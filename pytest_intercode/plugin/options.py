@@ -161,8 +161,8 @@ OPTIONS = (
     Option("agent-arg KEY=VALUE", "an argument for the agent, such as `model=NAME`"),
     Option(
         "env=ENV",
-        "bundled suites to run: `bash`, `sql`, `python`, `ctf` or `all`, or an environment of your "
-        "own",
+        "bundled suites to run: `bash`, `sql`, `python`, `ctf`, `swe` or `all`, or an "
+        "environment of your own",
         _environment,
         listed=True,
         starts=True,

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_intercode.core.task import ENVIRONMENTS, Task
+from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Budget, RunLimits
+from pytest_intercode.environments.registry import environments_with
 from pytest_intercode.plugin.options import FailUnder, folder_of, read_options
 from pytest_intercode.suites.catalogue import data_folder
 from pytest_intercode.suites.selection import SelectionSettings
@@ -63,8 +64,9 @@ class Settings(SelectionSettings):
         """
         values = read_options(config)
         take = values.pop
+        every = environments_with(values["profile"])
         environments = [
-            name for value in take("env") for name in (ENVIRONMENTS if value == "all" else (value,))
+            name for value in take("env") for name in (every if value == "all" else (value,))
         ]
         repeat = take("repeat")
         repeat = 1 if values["audit"] else repeat

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from pytest_intercode.agents.protocol import AgentFactory
-from pytest_intercode.core.task import ENVIRONMENTS
 from pytest_intercode.core.text import harmless, one_line
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import ConfigurationError
@@ -142,8 +141,11 @@ class Startup:
     def _suites_in_order(self) -> list[str]:
         """Return the node ids of the bundled suites whose episodes depend on their order."""
         profile = self._run.settings.profile
-        ordered = [env for env in ENVIRONMENTS if environment_class(env, profile).in_order]
-        return [f"intercode/{env}" for env in self._run.tasks.bundled() if env in ordered]
+        return [
+            f"intercode/{env}"
+            for env in self._run.tasks.bundled()
+            if environment_class(env, profile).in_order
+        ]
 
 
 def _check(run: Run) -> None:

@@ -24,6 +24,7 @@ from pytest_intercode.rewards.recording import options_again
 from pytest_intercode.rewards.sql_changes import sql_changes_reward_again
 from pytest_intercode.rewards.sql_paper import sql_paper_reward_again
 from pytest_intercode.rewards.sql_strict import sql_rows_reward_again
+from pytest_intercode.rewards.swe import swe_reward_again
 from pytest_intercode.suites.registered import added_environment
 
 __all__ = ["NotRecorded", "played_profile", "score", "state_of", "unsubmitted"]
@@ -234,8 +235,28 @@ def _ctf(
     return (ctf_strict_reward if profile == "strict" else ctf_paper_reward)(flags, gold)
 
 
+def _swe(
+    record: EpisodeRecord,
+    state: Mapping[str, Any],
+    played: str,
+    profile: str,
+    options: RewardOptions | None,
+) -> Reward:
+    if profile != "strict":
+        raise NotRecorded("swe: InterCode has no reward for it, so it has no profile 'paper'")
+    if not isinstance(state.get("tests"), Mapping):
+        return Reward(record.reward, dict(record.parts), record.reason)  # nothing was run
+    return swe_reward_again(state["tests"])
+
+
 _Scored = Callable[[EpisodeRecord, Mapping[str, Any], str, str, "RewardOptions | None"], Reward]
-_ENVIRONMENTS: Mapping[str, _Scored] = {"bash": _bash, "sql": _sql, "python": _python, "ctf": _ctf}
+_ENVIRONMENTS: Mapping[str, _Scored] = {
+    "bash": _bash,
+    "sql": _sql,
+    "python": _python,
+    "ctf": _ctf,
+    "swe": _swe,
+}
 
 
 # -- what the profiles read in an action

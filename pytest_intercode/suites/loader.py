@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pytest_intercode.core.task import Task
+from pytest_intercode.core.task import ENVIRONMENTS, Task
 from pytest_intercode.errors import MissingFile, SuiteError, suggestion
 from pytest_intercode.suites.mistakes import first_error, locate, row_error
 from pytest_intercode.suites.python_tests import check_tests
@@ -239,6 +239,18 @@ def _checked(tasks: list[Task]) -> Iterator[Task]:
                 f"{where}: database: an sql task needs one: {{engine: sqlite, name: NAME, script: "
                 "FILE.sql}"
             )
+        if task.env == "swe" and task.verification is None:
+            raise SuiteError(
+                f"{where}: verification: a swe task needs one: {{command: COMMAND, parser: NAME, "
+                "fail_to_pass: [TEST]}"
+            )
+        if (
+            task.env in ENVIRONMENTS
+            and task.env != "swe"
+            and (task.verification or task.repository)
+        ):
+            name = "verification" if task.verification else "repository"
+            raise SuiteError(f"{where}: {name}: is for the env swe, not {task.env}")
         if task.env != "sql" and task.database is not None:
             raise SuiteError(
                 f"{where}: database: is for the env sql, not {task.env}; give files, an archive or "
@@ -254,7 +266,9 @@ def _with_files(tasks: Iterable[Task]) -> Iterator[Task]:
     for task in tasks:
         for what, path, optional in _files_of(task):
             if path not in checked:
-                checked[path] = path.is_file() or (what == "archive" and path.is_dir())
+                checked[path] = path.is_file() or (
+                    what in ("archive", "repository") and path.is_dir()
+                )
             if checked[path]:
                 continue
             if not optional:
@@ -272,6 +286,8 @@ def _files_of(task: Task) -> Iterator[tuple[str, Path, bool]]:
         yield "archive", task.archive.path, task.archive.optional
     if task.image is not None and task.image.dockerfile is not None:
         yield "dockerfile", task.image.dockerfile, False
+    if task.repository is not None and task.repository.source is not None:
+        yield "repository", task.repository.source, False
     if task.database is not None:
         for path in task.database.scripts:
             yield "database", path, task.database.optional

@@ -112,7 +112,7 @@ class _Making:
     def archive(self) -> Path:
         """Return where the archive is."""
         everything = self._everything()
-        commit = self._ask(everything, "rev-parse", "--verify", f"{self._wanted}^{{commit}}")
+        commit = self._commit(everything)
         tags = self._ask(everything, "tag", "--merged", commit).split()
         made = self._folder / "made"
         self._ask(self._folder, "init", "-q", "--template=", "-b", "main", str(made))
@@ -135,6 +135,13 @@ class _Making:
             os.utime(path, (when, when), follow_symlinks=False)
         self._ask(made, "update-index", "-q", "--refresh")
         return self._packed(made, when)
+
+    def _commit(self, everything: Path) -> str:
+        try:
+            return self._ask(everything, "rev-parse", "--verify", f"{self._wanted}^{{commit}}")
+        except SuiteError:
+            why = f"repository: {self._source}: it has no commit {self._wanted!r}"
+            raise SuiteError(why) from None
 
     def _packed(self, made: Path, when: int) -> Path:
         def owned(entry: tarfile.TarInfo) -> tarfile.TarInfo:

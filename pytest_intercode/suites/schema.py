@@ -1,6 +1,6 @@
 """The schema of a suite file, checked by pydantic, and the tasks that are made from it.
 
-Reads no file, but looks whether a Dockerfile is there.
+Reads the files that hold the content of a task's own, and looks whether a Dockerfile is there.
 """
 
 from __future__ import annotations
@@ -37,16 +37,20 @@ from pytest_intercode.core.task import (
     ImageSource,
     Normaliser,
     ProgramTest,
+    Repository,
     Task,
     Test,
+    Verification,
     audit_check,
 )
-from pytest_intercode.errors import suggestion
+from pytest_intercode.errors import MissingFile, suggestion
+from pytest_intercode.suites.parser_names import parser_names
 from pytest_intercode.suites.registered import environment_names, is_environment
 
 __all__ = ["RowSource", "SuiteModel", "TaskFields", "TaskModel", "build_task"]
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)i?b?", re.IGNORECASE)
+_OTHER_PARSERS = ("reward", "status")
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -117,6 +121,25 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
 
+class PathModel(_Model):
+    """A text that is in a file beside the suite."""
+
+    path: StrictStr
+
+    def read(self, folder: Path) -> bytes:
+        """Return what the file holds."""
+        try:
+            return (folder / self.path).read_bytes()
+        except OSError as error:
+            raise MissingFile(f"{folder / self.path}: cannot be read: {error.strerror}") from None
+
+
+def _text_of(given: str | PathModel, folder: Path) -> str:
+    return (
+        given if isinstance(given, str) else given.read(folder).decode("utf-8", "surrogateescape")
+    )
+
+
 class LimitsModel(_Model):
     """``limits``: what the sandbox may use."""
 
@@ -181,6 +204,7 @@ class FileModel(_Model):
     text: StrictStr | None = None
     base64: StrictStr | None = None
     link: StrictStr | None = None
+    path: StrictStr | None = None
     mode: Mode | None = None
 
     @field_validator("mode", mode="before")
@@ -207,28 +231,93 @@ class FileModel(_Model):
 
     @model_validator(mode="after")
     def _one_kind(self) -> FileModel:
-        given = [n for n in ("text", "base64", "link") if getattr(self, n) is not None]
+        kinds = ("text", "base64", "link", "path")
+        given = [name for name in kinds if getattr(self, name) is not None]
         if len(given) > 1:
-            raise ValueError(f"only one of text, base64 and link, not {' and '.join(given)}")
+            raise ValueError(f"only one of {', '.join(kinds)}, not {' and '.join(given)}")
         return self
 
 
-def _files(given: dict[str, str | FileModel]) -> dict[str, FileSpec]:
+def _files(given: dict[str, str | FileModel]) -> dict[str, FileSpec | FileModel]:
     return {path: _file(path, model) for path, model in given.items()}
 
 
-def _file(path: str, given: str | FileModel) -> FileSpec:
+def _file(path: str, given: str | FileModel) -> FileSpec | FileModel:
     model = FileModel(text=given) if isinstance(given, str) else given
     if path.endswith("/"):
-        if isinstance(given, str) or model.text or model.base64 or model.link:
+        if isinstance(given, str) or model.text or model.base64 or model.link or model.path:
             raise ValueError(f"{path!r} ends with /, so it is a directory and holds no text")
         if model.text is None and model.base64 is None and model.link is None:
             return FileSpec("directory", mode=model.mode)
+    if model.path is not None:
+        return model  # read where the suite's folder is known
     if model.link is not None:
         return FileSpec("link", target=model.link)
     if model.base64 is not None:
         return FileSpec("file", base64.b64decode(model.base64), mode=model.mode)
     return FileSpec("file", (model.text or "").encode(), mode=model.mode)
+
+
+def _read(files: Mapping[str, FileSpec | FileModel], folder: Path) -> dict[str, FileSpec]:
+    return {
+        path: spec
+        if isinstance(spec, FileSpec)
+        else FileSpec("file", PathModel(path=spec.path or "").read(folder), mode=spec.mode)
+        for path, spec in files.items()
+    }
+
+
+Files = Annotated[dict[StrictStr, StrictStr | FileModel], AfterValidator(_files)]
+
+
+class RepositoryModel(_Model):
+    """``repository``: what a swe task is about."""
+
+    source: StrictStr | None = None
+    commit: StrictStr = "HEAD"
+    at: AbsolutePath = "/repo"
+
+
+class VerificationModel(_Model):
+    """``verification``: how a swe task is graded."""
+
+    command: StrictStr = Field(min_length=1)
+    parser: StrictStr = "pytest"
+    report: StrictStr = ""
+    fail_to_pass: list[StrictStr] = []
+    pass_to_pass: list[StrictStr] = []
+    absent: Literal["failed", "passed"] = "failed"
+    tolerance: int = Field(0, ge=0)
+    patch: StrictStr | PathModel = ""
+    files: Files = {}
+    user: StrictStr = ""
+    variables: dict[StrictStr, StrictStr] = {}
+    timeout: float = Field(600.0, gt=0, allow_inf_nan=False)
+    sentinels: StrictBool = True
+
+    @field_validator("parser")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        names = (*_OTHER_PARSERS, *parser_names())
+        if value not in names:
+            raise ValueError(f"there is no parser {value!r}.{suggestion(value, names)}")
+        return value
+
+    @model_validator(mode="after")
+    def _has_report(self) -> VerificationModel:
+        if self.parser in ("junit", "reward") and not self.report:
+            raise ValueError(f"the parser {self.parser} needs report: the path of what it reads")
+        return self
+
+    def made(self, folder: Path) -> Verification:
+        """Return what the fields say, with files read from the suite's folder."""
+        given = dict(self)
+        given["patch"] = _text_of(self.patch, folder)
+        given["files"] = _read(cast("dict[str, FileSpec | FileModel]", self.files), folder)
+        given["variables"] = tuple(self.variables.items())
+        given["fail_to_pass"] = tuple(self.fail_to_pass)
+        given["pass_to_pass"] = tuple(self.pass_to_pass)
+        return Verification(**given)
 
 
 class ArchiveModel(_Model):
@@ -288,7 +377,7 @@ class TaskFields(_Model):
     tags: tuple[Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")], ...] | None = (
         None
     )
-    files: Annotated[dict[StrictStr, StrictStr | FileModel], AfterValidator(_files)] | None = None
+    files: Files | None = None
     archive: StrictStr | ArchiveModel | None = None
     setup: tuple[StrictStr, ...] | None = None
     image: StrictStr | None = None
@@ -312,6 +401,8 @@ class TaskFields(_Model):
     ) = None
     test_setup: StrictStr | None = None
     entry: Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")] | None = None
+    repository: RepositoryModel | None = None
+    verification: VerificationModel | None = None
     solution: Annotated[StrictStr | list[StrictStr], AfterValidator(_as_tuple)] | None = None
     audit: Audit | None = None
     decoys: tuple[StrictStr, ...] | None = None
@@ -328,7 +419,7 @@ class TaskModel(TaskFields):
 
     id: StrictStr
     query: StrictStr = Field(min_length=1)
-    gold: Texts
+    gold: Texts | PathModel
 
     @field_validator("id")
     @classmethod
@@ -376,6 +467,16 @@ class SuiteModel(_Model):
 def _apply(task: Task, fields: TaskFields, folder: Path, bundled: Path) -> Task:
     """Lay the given fields over a task; what is not given stays."""
     given = _given(fields)
+    if isinstance(given.get("gold"), PathModel):
+        given["gold"] = (_text_of(given["gold"], folder),)
+    if "files" in given:
+        given["files"] = _read(given["files"], folder)
+    if fields.repository is not None:
+        source = fields.repository.source
+        where = None if source is None else folder / source
+        given["repository"] = Repository(**{**dict(fields.repository), "source": where})
+    if fields.verification is not None:
+        given["verification"] = fields.verification.made(folder)
     for name in {"files", "audit"} & given.keys():
         given[name] = {**getattr(task, name), **given[name]}
     for name in {"limits", "reward"} & given.keys():

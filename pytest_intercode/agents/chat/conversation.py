@@ -20,13 +20,14 @@ from pytest_intercode.errors import AgentError
 __all__ = ["Conversation"]
 
 _ENGINES = {"sqlite": "SQLite", "mysql": "MySQL"}
-_LANGUAGES = {"bash": "Bash", "sql": "SQL", "python": "Python", "ctf": "Bash"}
+_LANGUAGES = {"bash": "Bash", "sql": "SQL", "python": "Python", "ctf": "Bash", "swe": "Bash"}
 _EXAMPLES = {
     "bash": "ls -la",
     "sqlite": "SELECT sql FROM sqlite_master",
     "mysql": "SHOW TABLES",
     "python": "def double(x):\n    return 2 * x",
     "ctf": "ls -la",
+    "swe": "git log --oneline",
 }
 _SUBMITTED = {"python": "NAME", "ctf": "FLAG"}
 _ANSWERS = {
@@ -34,6 +35,7 @@ _ANSWERS = {
     "sql": "Leave the answer empty: your last result, or the data as you leave them, are graded.",
     "python": "The answer is the name of the function or class that solves the task.",
     "ctf": "The answer is the flag.",
+    "swe": "Leave the answer empty: tests are run on the files as you leave them.",
 }
 
 

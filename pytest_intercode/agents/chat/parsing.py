@@ -81,6 +81,7 @@ LANGUAGES = {
     "sql": ("sql", "mysql", "mariadb", "sqlite", "sqlite3"),
     "python": ("python", "py", "python3", "ipython"),
     "ctf": _SHELL,
+    "swe": _SHELL,
 }
 """The labels of each environment's language behind a fence; our own prompts use the first."""
 

@@ -24,7 +24,7 @@ _SETTING = ("workdir", "engine", "database", "language", "fence", "example", "su
 _ACTED = ("observation", "turns_left")
 
 PLACEHOLDERS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("bash", "sql", "python", "ctf"), _SETTING),
+    **dict.fromkeys(("bash", "sql", "python", "ctf", "swe"), _SETTING),
     **dict.fromkeys(
         ("single-turn", "try-again", "react", "plan-solve", "tools"), ("setting", *_SETTING)
     ),

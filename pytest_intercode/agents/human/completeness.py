@@ -113,6 +113,7 @@ def _python(text: str, _: str) -> str:
 _RULES: dict[str, Callable[[str, str], str]] = {
     "bash": _bash,
     "ctf": _bash,
+    "swe": _bash,
     "sql": _sql,
     "python": _python,
 }

@@ -244,7 +244,7 @@ def _clearing() -> KeyBindings:
     return bindings
 
 
-_SUFFIXES = {"bash": ".sh", "ctf": ".sh", "sql": ".sql", "python": ".py"}
+_SUFFIXES = {"bash": ".sh", "ctf": ".sh", "swe": ".sh", "sql": ".sql", "python": ".py"}
 
 
 def _lexer(env: str) -> Lexer | None:

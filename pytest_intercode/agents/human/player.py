@@ -46,6 +46,7 @@ History: {history}"""
 _MORE = {
     "bash": "an open quote, here-document, loop or backslash goes on",
     "ctf": "an open quote, here-document, loop or backslash goes on",
+    "swe": "an open quote, here-document, loop or backslash goes on",
     "sql": "SQL goes on until a ; or an empty line",
     "python": "an open bracket or block goes on; an empty line ends a block",
 }

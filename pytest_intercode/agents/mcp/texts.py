@@ -23,6 +23,7 @@ _SHELL = "bash commands. One shell runs them all and remembers its directory and
 _CODE = {
     "bash": _SHELL,
     "ctf": _SHELL,
+    "swe": _SHELL,
     "python": "Python source. One interpreter runs it all and remembers names; the value of the "
     "last expression is shown",
 }
@@ -31,12 +32,14 @@ _GRADED = {
     "sql": "The last result, or the changes made in the database, are graded.",
     "python": "The function or class that the task asks for is graded by hidden tests.",
     "ctf": "Only the flag that is submitted is graded.",
+    "swe": "The files are graded, by tests that are not shown.",
 }
 _ANSWERS = {
     "bash": "an answer in words, which is graded in place of the last output; mostly empty",
     "sql": "a last SELECT, which is graded in place of the last result; mostly empty",
     "python": "the name of the function or class, or its source",
     "ctf": "the flag; a wrong one costs a turn",
+    "swe": "empty: the files are graded",
 }
 
 SUBMITTED = Reply(("submitted: the episode is over, stop now",), facts={"over": True})

@@ -1,0 +1,250 @@
+"""The verifier: takes what an agent left into a sandbox that it never had, and runs tests there.
+
+What an agent left is read from outside of its sandbox. In a repository it comes to a patch, made by
+the verifier's own git; elsewhere it is every path that changed. Tests, and what else grading needs,
+are brought only then.
+"""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import shlex
+import tarfile
+from collections.abc import Iterable
+
+from pytest_intercode.core.task import FileSpec, Task
+from pytest_intercode.environments.swe.protected import left_out
+from pytest_intercode.environments.swe.sentinels import sentinels_for
+from pytest_intercode.errors import CommandFailed, SandboxError, TaskError, UngradableState
+from pytest_intercode.rewards.verification import TestRun
+from pytest_intercode.sandboxes.protocol import Changes, Sandbox
+from pytest_intercode.suites.files import pack_files
+
+__all__ = ["Verifier"]
+
+_NOTE = "/dev/shm/.intercode"  # what a command of ours reads
+_REWARDS = ("reward.json", "reward.txt")
+_SECONDS = 120.0  # for one command of ours
+_LARGEST = 64 * 1024**2  # bytes of a patch
+_GIT = (
+    "GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null "
+    "git -c safe.directory='*' -c core.hooksPath=/dev/null -c core.fsmonitor=false "
+    "-c core.quotePath=false -C {at} "
+)
+
+
+class Verifier:
+    """One verification of one end state.
+
+    Args:
+        sandbox: a fresh sandbox in the task's first state.
+        task: the task, which has a verification.
+
+    Attributes:
+        patch: what the agent did to the repository, as a patch; empty where there is none.
+        left_out: paths that the agent changed and that are not tested.
+    """
+
+    def __init__(self, sandbox: Sandbox, task: Task) -> None:
+        assert task.verification is not None
+        self._sandbox = sandbox
+        self._task = task
+        self._verification = task.verification
+        self._git = ""
+        if task.repository is not None:
+            self._git = _GIT.format(at=shlex.quote(task.repository.at))
+        self.patch = ""
+        self.left_out: list[str] = []
+
+    # -- the end state
+
+    def take(self, agents: Sandbox) -> None:
+        """Bring what is in the agent's sandbox.
+
+        Raises:
+            UngradableState: it is too much.
+        """
+        changes = agents.changes()
+        if self._task.repository is None:
+            self._lay(agents, changes, self._carried(changes.entries))
+            return
+        at = self._task.repository.at.rstrip("/")
+        inside = [
+            path
+            for path in changes.entries
+            if path.startswith(f"{at}/") and f"{path}/".removeprefix(at)[:6] != "/.git/"
+        ]
+        # What git is to ignore is no part of a patch, and the agent's own rules are.
+        self._lay(agents, changes, [p for p in inside if posixpath.basename(p) == ".gitignore"])
+        relative = [path[len(at) + 1 :] for path in inside]
+        ignored = set(self._asked("check-ignore -z --stdin", relative, (0, 1)))
+        kept = [path for path in relative if path not in ignored]
+        self._lay(agents, changes, [f"{at}/{path}" for path in kept])
+        self._make_patch(kept)
+
+    def _carried(self, paths: Iterable[str]) -> list[str]:
+        """Return the paths of a whole machine but for those that the verification brings itself."""
+        own = [self._at(path) for path in self._verification.files]
+        own += [self._at(self._verification.report)] if self._verification.report else []
+        return [path for path in paths if not any(f"{path}/".startswith(f"{o}/") for o in own)]
+
+    def _lay(self, agents: Sandbox, changes: Changes, paths: list[str]) -> None:
+        """Make the given paths what they are in the agent's sandbox."""
+        there = [path for path in paths if changes.entries[path] is not None]
+        archive = agents.archive(there)
+        gone = []
+        for path in paths:
+            now, before = changes.entries[path], changes.before.get(path)
+            if now is None or now.type not in "fdl" or before is None or before.type != now.type:
+                gone.append(path)
+        if gone:
+            self._command("xargs -0r rm -rf --", "\0".join(gone))
+        if there:
+            try:
+                self._sandbox.unpack(archive)
+            except SandboxError as error:
+                self._command(":")  # it does answer, so it is what was left
+                raise UngradableState(f"what was left cannot be tested: {error}") from None
+
+    def _make_patch(self, paths: list[str]) -> None:
+        """Have git note the given paths as they are now, and take the difference."""
+        present = set(self._asked("ls-files -z --cached --others", [], (0,)))
+        tracked = [path for path in paths if path in present]
+        folders = [path for path in paths if path not in present]
+        if folders:  # or what is gone with all that was in it
+            self._asked(
+                "--literal-pathspecs rm -rq --cached --ignore-unmatch "
+                "--pathspec-from-file=- --pathspec-file-nul",
+                folders,
+                (0,),
+            )
+        if tracked:
+            self._asked("update-index --add --remove --replace -z --stdin", tracked, (0,))
+        words = "--binary --full-index --no-renames --no-color --no-ext-diff --no-textconv"
+        self.patch = self._command(f"{self._git} diff --cached {words} HEAD").decode(
+            "utf-8", "surrogateescape"
+        )
+        if len(self.patch) > _LARGEST:
+            raise UngradableState(f"the patch has more than {_LARGEST} characters")
+        self._leave_out()
+
+    def _leave_out(self) -> None:
+        """Bring back what is not tested, and let the index be as it was."""
+        changed = self._asked("diff --cached --name-only --no-renames -z HEAD", [], (0,))
+        self.left_out = sorted(left_out(self._task, changed))
+        self._command(f"{self._git} reset -q")
+        if not self.left_out:
+            return
+        known = set(self._asked("ls-files -z", [], (0,)))
+        old = [path for path in self.left_out if path in known]
+        if old:
+            self._asked("checkout-index -f -q -z --stdin", old, (0,))
+        at = shlex.quote(self._task.repository.at) if self._task.repository else "/"
+        new = [path for path in self.left_out if path not in known]
+        if new:
+            self._command(f"cd {at} && xargs -0r rm -rf --", "\0".join(new))
+
+    # -- the tests
+
+    def run(self) -> TestRun:
+        """Bring the tests, and run them.
+
+        Raises:
+            TaskError: the tests cannot be brought.
+        """
+        task, verification = self._task, self._verification
+        files = dict(verification.files)
+        sentinels = sentinels_for(verification)
+        command, variables = verification.command, dict(verification.variables)
+        if sentinels is not None:
+            files[sentinels.path] = FileSpec("file", sentinels.text.encode())
+            command = sentinels.command
+            variables |= sentinels.variables
+        if verification.patch:
+            self._apply_tests(verification.patch)
+        old = [*map(self._at, files), *self._reports()]
+        folders = sorted({posixpath.dirname(path) for path in self._reports()})
+        self._command(f"rm -rf -- {shlex.join(old)}; mkdir -p / {shlex.join(folders)}")
+        if files:
+            self._sandbox.unpack(pack_files(files, task.workdir, 0.0))
+        script = "".join(
+            f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()
+        )
+        script += f"cd -- {shlex.quote(task.workdir)} || exit\n{command}"
+        action = f"bash -c {shlex.quote(script)}"
+        if verification.user:
+            action = f"runuser -u {shlex.quote(verification.user)} -- {action}"
+        execution = self._sandbox.run(action, verification.timeout)
+        self._sandbox.halt()
+        return TestRun(
+            execution.status,
+            execution.ended,
+            execution.output.decode("utf-8", "replace"),
+            _regular_files(self._sandbox.archive(self._reports())),
+            sentinels.passes if sentinels else "",
+            sentinels.fails if sentinels else "",
+        )
+
+    def _apply_tests(self, patch: str) -> None:
+        status, said = self._tried(f"{self._git} apply --whitespace=nowarn", patch)
+        if status:
+            task = self._task
+            raise TaskError(
+                f"{task.source}: task {task.id!r}: the patch with the tests does not apply: "
+                f"{said.decode('utf-8', 'replace').strip()[:300]}"
+            )
+
+    def _reports(self) -> list[str]:
+        """Return the files that the tests are to write."""
+        report, parser = self._verification.report, self._verification.parser
+        names = _REWARDS if parser == "reward" else ("",)
+        return [self._at(posixpath.join(report, name)) for name in names] if report else []
+
+    def _at(self, path: str) -> str:
+        return posixpath.normpath(posixpath.join(self._task.workdir, path))
+
+    def close(self) -> None:
+        """End its sandbox."""
+        self._sandbox.close()
+
+    # -- commands of ours
+
+    def _asked(self, words: str, paths: Iterable[str], allowed: tuple[int, ...]) -> list[str]:
+        """Ask git about paths, and return the paths that it answers."""
+        status, output = self._tried(self._git + words, "".join(f"{path}\0" for path in paths))
+        if status not in allowed:
+            raise self._failed(words, output)
+        return [path for path in output.decode("utf-8", "surrogateescape").split("\0") if path]
+
+    def _command(self, command: str, given: str = "") -> bytes:
+        status, output = self._tried(command, given)
+        if status:
+            raise self._failed(command, output)
+        return output
+
+    def _tried(self, command: str, given: str) -> tuple[int, bytes]:
+        if given:
+            content = given.encode("utf-8", "surrogateescape")
+            self._sandbox.unpack(pack_files({_NOTE: FileSpec("file", content)}, "/", 0.0))
+        line = f"{command} <{_NOTE if given else '/dev/null'}"
+        try:
+            return self._sandbox.admin(line, _SECONDS)
+        except CommandFailed as failed:
+            raise UngradableState(f"what was left cannot be tested: {failed}") from None
+
+    def _failed(self, command: str, output: bytes) -> UngradableState:
+        said = output.decode("utf-8", "replace").strip()[-300:]
+        return UngradableState(
+            f"{command[:60]} failed on what was left: {said or 'no reason given'}"
+        )
+
+
+def _regular_files(archive: bytes) -> dict[str, bytes]:
+    found = {}
+    with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+        for member in packed:
+            file = packed.extractfile(member) if member.isreg() else None
+            if file is not None:
+                found[f"/{member.name}"] = file.read()
+    return found

@@ -1,0 +1,103 @@
+"""The reward of a test run in a verifier: what it printed and wrote comes to a number. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pytest_intercode.core.reward import Reward
+from pytest_intercode.core.task import Verification
+from pytest_intercode.errors import IntercodeError, UngradableState
+from pytest_intercode.rewards.swe import read_results, swe_report, swe_reward, swe_state
+from pytest_intercode.rewards.test_logs import Status, Statuses, read_junit
+
+__all__ = ["NothingRan", "TestRun", "reward_of_run"]
+
+_NOT_FOUND = 127
+_PASSED = (Status.PASSED, Status.XFAIL)
+
+
+class NothingRan(IntercodeError):
+    """The tests came to no result at all, which may be the task's fault; the message says how."""
+
+
+@dataclass(frozen=True)
+class TestRun:
+    """What running a task's tests came to.
+
+    Attributes:
+        status: the command's exit status; None if it had none.
+        ended: how it ended: by itself, by the clock, by its flood of output, or called off.
+        log: what it printed.
+        reports: the files that it was to write, by their paths; those that are there.
+        passes: a part of the name of the test of ours that must pass; empty where there is none.
+        fails: the same of the test of ours that must fail.
+    """
+
+    __test__ = False
+
+    status: int | None
+    ended: Literal["itself", "timeout", "flood", "cancelled"]
+    log: str
+    reports: Mapping[str, bytes] = field(default_factory=dict)
+    passes: str = ""
+    fails: str = ""
+
+
+def reward_of_run(verification: Verification, run: TestRun) -> tuple[Reward, dict[str, Any]]:
+    """Return the reward, and as builtins what it was worked out from.
+
+    Args:
+        verification: how the tests were run.
+        run: what came of it.
+
+    Raises:
+        NothingRan: there is no result of any test.
+        UngradableState: the results are too many, or contradict each other.
+    """
+    if run.ended == "timeout":
+        raise UngradableState(f"the tests did not end within {verification.timeout:g} s")
+    if run.ended != "itself" or run.status is None:
+        raise UngradableState("the tests ended the shell that runs them, or printed too much")
+    if verification.parser == "status":
+        if run.status == _NOT_FOUND:
+            raise NothingRan(f"the tests ended with status {run.status}: {_last(run.log)}")
+        right = run.status == 0
+        reason = "" if right else f"the tests ended with status {run.status}: {_last(run.log)}"
+        return Reward(float(right), {"status": float(right)}, reason), {"status": run.status}
+    statuses = _statuses(verification, run)
+    problem = _tampering(run, statuses)
+    if problem:
+        return Reward(0.0, {}, f"the results are not honest: {problem}"), {"tampering": problem}
+    report = swe_report(verification, statuses)
+    tolerance = verification.tolerance
+    return swe_reward(report, tolerance), {"tests": swe_state(report, tolerance)}
+
+
+def _statuses(verification: Verification, run: TestRun) -> Statuses:
+    if verification.parser == "junit":
+        if not run.reports:
+            raise NothingRan(f"the tests wrote no {verification.report}: {_last(run.log)}")
+        return read_junit(next(iter(run.reports.values())))
+    try:
+        return read_results(verification, run.log, run.status)
+    except UngradableState as nothing:
+        raise NothingRan(str(nothing)) from None
+
+
+def _tampering(run: TestRun, statuses: Statuses) -> str:
+    """Return how the results are wrong about the tests of ours; nothing if they are right."""
+    for name, right in ((run.passes, True), (run.fails, False)):
+        found = {status in _PASSED for test, status in statuses.items() if name in test}
+        if name and not found:
+            return "a test of ours that was run as well is not in them"
+        if name and found != {right}:
+            return f"a test of ours that must {'pass' if right else 'fail'} did not"
+    if run.fails and run.status == 0:
+        return "a test of ours must fail, and the run ended with status 0"
+    return ""
+
+
+def _last(log: str) -> str:
+    return log.strip().rpartition("\n")[2][:200] or "it printed nothing"
