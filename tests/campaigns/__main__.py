@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import re
 import tempfile
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from pytest_intercode.core.task import ENVIRONMENTS
 from pytest_intercode.statistics.rates import wilson
-from pytest_intercode.suites.catalogue import bundled_tasks
+from pytest_intercode.suites.catalogue import bundled_tasks, data_folder, dataset_tasks
 from tests.campaigns import endurance as long_run
 from tests.campaigns.faults import FAULTS, FEW_DESCRIPTORS, Disturbed, Laboratory, Setting, disturb
 from tests.campaigns.verdicts import Verdicts, busy, play
@@ -59,28 +60,38 @@ def faults(folder: Path, arguments: argparse.Namespace) -> list[str]:
 
 
 def verdicts(folder: Path, arguments: argparse.Namespace) -> list[str]:
-    """Play all bundled suites ``--count`` times beside eight busy loops, on both backends."""
+    """Play all tasks beside eight busy loops; bundled ones ``--count`` times on bubblewrap."""
     xfail = {task.id for env in ENVIRONMENTS for task in bundled_tasks(env, "") if task.xfail}
     lines = [
-        "| backend | agent | episodes | false verdicts | infrastructure errors |",
-        "| --- | --- | --- | --- | --- |",
+        "| backend | tasks | agent | episodes | false verdicts | infrastructure errors |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
+    count = arguments.count
+    # Docker takes five times as long for an episode.
+    games = [
+        *(("bubblewrap", agent, "--intercode-env=all", count) for agent in ("oracle", "idle")),
+        *(("docker", agent, "--intercode-env=all", -(-count // 5)) for agent in ("oracle", "idle")),
+    ]
+    data = os.environ.get("INTERCODE_DATA")
+    for name in ("nl2bash", "mbpp") if data else ():
+        xfail |= {task.id for task in dataset_tasks(name, data_folder(data, ""), "") if task.xfail}
+        for backend, share in (("bubblewrap", 5), ("docker", 20)):
+            games.append((backend, "oracle", f"--intercode-dataset={name}", -(-count // share)))
     whole = Verdicts()
     with busy(8):
-        for backend in ("bubblewrap", "docker"):
-            for agent in ("oracle", "idle"):
-                found = Verdicts()
-                place = folder / f"{backend}-{agent}"
-                place.mkdir()
-                found.add(agent, play(place, agent, arguments.count, backend), xfail)
-                false = len(found.false_failures) + len(found.false_passes)
-                lines.append(
-                    f"| {backend} | {agent} | {found.episodes} | {false} "
-                    f"| {len(found.infrastructure)} |"
-                )
-                print(*lines[-1:], *found.wrong, sep="\n", flush=True)
-                whole.episodes += found.episodes
-                whole.infrastructure += found.wrong
+        for backend, agent, tasks, times in games:
+            found = Verdicts()
+            place = folder / f"{backend}-{agent}-{tasks.partition('=')[2]}"
+            place.mkdir()
+            found.add(agent, play(place, agent, times, backend, tasks), xfail)
+            false = len(found.false_failures) + len(found.false_passes)
+            lines.append(
+                f"| {backend} | {tasks.partition('=')[2]} | {agent} | {found.episodes} | {false} "
+                f"| {len(found.infrastructure)} |"
+            )
+            print(*lines[-1:], *found.wrong, sep="\n", flush=True)
+            whole.episodes += found.episodes
+            whole.infrastructure += found.wrong
     low, high = wilson(len(whole.wrong), whole.episodes)
     return [
         *lines,
@@ -93,8 +104,9 @@ def verdicts(folder: Path, arguments: argparse.Namespace) -> list[str]:
 def endurance(folder: Path, arguments: argparse.Namespace) -> list[str]:
     """Run ``--count`` episodes at concurrency 16 on bubblewrap, and 3 for 20 of them on Docker."""
     lines = [
-        "| backend | episodes | seconds | KB an episode | descriptors, each | threads, each |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| backend | episodes | seconds | KB, each | descriptors, each | threads, each "
+        "| control groups, each | mounts, each | temporary files, each |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for backend, count in (("bubblewrap", arguments.count), ("docker", arguments.count * 3 // 20)):
         place = folder / backend
@@ -102,7 +114,8 @@ def endurance(folder: Path, arguments: argparse.Namespace) -> list[str]:
         began = time.monotonic()
         held = long_run.run(place, backend, count, concurrency=16)
         seconds = time.monotonic() - began
-        slopes = [long_run.slope(held, key) for key in ("kilobytes", "descriptors", "threads")]
+        keys = ("kilobytes", "descriptors", "threads", "groups", "mounts", "files")
+        slopes = [long_run.slope(held, key) for key in keys]
         said = " | ".join(f"{s.value:.4f} ({s.low:.4f} to {s.high:.4f})" for s in slopes)
         lines.append(f"| {backend} | {count} | {seconds:.0f} | {said} |")
         print(lines[-1], flush=True)

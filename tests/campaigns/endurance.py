@@ -40,7 +40,11 @@ def pytest_intercode_log_episode():
         return
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
+    groups = Path("/sys/fs/cgroup").rglob("*intercode*")
     held = {
+        "groups": sum(str(os.getpid()) in path.name for path in groups),
+        "mounts": Path("/proc/self/mountinfo").read_text().count("\\n"),
+        "files": sum(1 for _ in Path(os.environ["TMPDIR"]).rglob("*")),
         "descriptors": len(os.listdir("/proc/self/fd")),
         "threads": threading.active_count(),
         "kilobytes": pages * os.sysconf("SC_PAGE_SIZE") // 1024,
@@ -102,7 +106,7 @@ def slope(held: list[dict[str, int]], key: str) -> Slope:
 
     Args:
         held: what :func:`run` returned.
-        key: ``descriptors``, ``threads`` or ``kilobytes``.
+        key: ``descriptors``, ``threads``, ``kilobytes``, ``groups``, ``mounts`` or ``files``.
     """
     values = [(at * EVERY, each[key]) for at, each in enumerate(held, 1)][len(held) // 5 :]
     xs, ys = [float(x) for x, _ in values], [float(y) for _, y in values]
