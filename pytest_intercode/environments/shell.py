@@ -94,7 +94,8 @@ class ShellEnvironment(Environment):
             limits=task.limits,
             workdir=task.workdir,
             hostname="sandbox",
-            variables=_VARIABLES,
+            variables=(*_VARIABLES, *task.variables),
+            user=task.user,
         )
 
     @classmethod

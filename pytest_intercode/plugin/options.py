@@ -169,8 +169,9 @@ OPTIONS = (
     ),
     Option(
         "dataset=NAME|PATH",
-        "a dataset such as `nl2bash`, a part such as `nl2bash-fs2`, a suite (`.yaml`), or rows "
-        "(`.json`, `.jsonl`, `.csv`, `.tsv`) with one `--intercode-env`",
+        "a dataset such as `nl2bash`, a part such as `nl2bash-fs2`, a suite (`.yaml`), rows "
+        "(`.json`, `.jsonl`, `.csv`, `.tsv`) with one `--intercode-env`, or a folder of task "
+        "folders (Harbor, Terminal-Bench 1; `registry.json:NAME`)",
         listed=True,
         starts=True,
     ),

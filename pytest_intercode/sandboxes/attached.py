@@ -136,6 +136,7 @@ class AttachedSandbox:
             output_limit=spec.limits.output,
             lowered=lowered,
             offline=not spec.limits.network,
+            user=spec.user,
         )
         self.probe: ListingProbe | OverlayProbe | None = None
         self.broken = ""

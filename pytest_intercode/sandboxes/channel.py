@@ -158,6 +158,7 @@ class Channel:
         output_limit: int,
         lowered: bool = False,
         offline: bool = True,
+        user: str = "",
     ) -> None:
         self._transport = transport
         self._output_limit = output_limit
@@ -174,6 +175,7 @@ class Channel:
         self._lock = threading.Lock()
         for name, value in (("lowered", lowered), ("offline", offline), ("python", self.python)):
             self._send(f"{name}={'yes' if value else ''}".encode())
+        self._send(b"user=%b" % quote(user.encode()))
         # Told how much is to come, bash reads it in one piece, and not byte by byte.
         start, script = _SHELL_START.encode(), keeper_script()
         sizes = (len(start), len(script))

@@ -29,6 +29,7 @@ exec 201>&2 2>/dev/null
 set -m # else what is started here would ignore SIGINT
 if [ -z "$python" ]; then
   exec 203<>/dev/shm/.intercode
+  [ -z "$user" ] || chmod 666 /dev/shm/.intercode /proc/self/fd/1 </dev/null # opened anew by it
   rm -f /dev/shm/.intercode </dev/null &
 fi
 shell=0 before=
@@ -46,7 +47,19 @@ lower() {
 worker() {
   # Short of memory, the kernel shall end what the agent runs, and not us.
   echo 1000 >/proc/self/oom_score_adj
+  [ -z "$user" ] || as_user "$@"
   lower "$@"
+}
+as_user() { # a name or a number, which need not be in the list of users
+  local name number group home id=$user gid=0 at=/ groups=--clear-groups
+  while IFS=: read -r name _ number group _ home _; do
+    [ "$name" != "$user" ] && [ "$number" != "$user" ] && continue
+    id=$number gid=$group at=$home groups=--init-groups
+    export USER="$name" LOGNAME="$name"
+    break
+  done </etc/passwd
+  export HOME="$at"
+  lower setpriv --reuid "$id" --regid "$gid" $groups "$@"
 }
 feed() { # a long line in a child: a keeper that blocks would not see its input end
   if [ ${#1} -gt 4000 ]; then printf '%s' "$1" >&202 & else printf '%s' "$1" >&202; fi

@@ -41,6 +41,8 @@ class SandboxSpec:
         mounts: folders of the host that the sandbox shares, as pairs of a path on the host and a
             path inside; for servers of ours, never for what an agent acts in.
         worker: what runs the actions, and remembers: a shell, or a Python interpreter.
+        user: who runs the actions, by name or number; empty for root. What a task prepares is
+            root's all the same.
     """
 
     image: str
@@ -51,6 +53,7 @@ class SandboxSpec:
     guarded: bool = True
     mounts: tuple[tuple[str, str], ...] = ()
     worker: Literal["bash", "python"] = "bash"
+    user: str = ""
 
 
 @dataclass(frozen=True)

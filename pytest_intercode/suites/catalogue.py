@@ -153,10 +153,11 @@ def file_tasks(path: Path, env: str | None) -> Sequence[Task]:
 def named_tasks(
     name: str, data: DataFolder | None, asked: str, *, folder: Path, env: str | None
 ) -> Sequence[Task]:
-    """Return the tasks of a dataset that is named, or of the file that is at this path.
+    """Return the tasks of a dataset that is named, or of what is at this path.
 
     Args:
-        name: a dataset, a part of one, or the path of a suite or of rows.
+        name: a dataset, a part of one, or the path of a suite, of rows, of a task folder of Harbor
+            or Terminal-Bench 1, of a folder of them or of their registry.
         data: the folder of InterCode's data, or None.
         asked: how the user asked for it, for the message.
         folder: where a relative path starts.
@@ -166,6 +167,11 @@ def named_tasks(
         ConfigurationError: there is no such dataset or file, or it is wrong.
     """
     path = folder / Path(name).expanduser()
+    is_registry = path.name.partition(":")[0] == "registry.json"
+    if is_registry or (dataset_of(name) is None and path.is_dir()):
+        from pytest_intercode.suites.harbor import datasets  # slow to import, and only needed here
+
+        return datasets.registry_tasks(path) if is_registry else datasets.folder_tasks(path)
     if is_row_file(path) or is_suite_file(path):
         return file_tasks(path, env)
     return dataset_tasks(name, data, asked)
@@ -187,8 +193,9 @@ def dataset_tasks(name: str, data: DataFolder | None, asked: str) -> list[Task]:
     if whole is None:
         names = dataset_names()
         raise ConfigurationError(
-            f"{asked}: known are {', '.join(names)}, or the path of a suite (.yaml) or of rows "
-            f"(.json, .jsonl, .csv, .tsv).{suggestion(name, names)}"
+            f"{asked}: known are {', '.join(names)}, or the path of a suite (.yaml), of rows "
+            "(.json, .jsonl, .csv, .tsv) or of a folder of task folders."
+            f"{suggestion(name, names)}"
         )
     if data is None:
         raise ConfigurationError(f"{asked}: its data are not here. {_remedy(whole, None)}")

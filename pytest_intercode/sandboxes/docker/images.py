@@ -23,10 +23,14 @@ from pytest_intercode.suites.files import context_files
 if TYPE_CHECKING:
     from docker import APIClient
 
-__all__ = ["Images", "build_context", "plain"]
+__all__ = ["Images", "base_images", "build_context", "plain", "replaced_bases"]
 
 _REPOSITORY = "pytest-intercode"
 _FROM = re.compile(r"^\s*ARG\s+BASE=(\S+)", re.IGNORECASE | re.MULTILINE)
+_FROM_LINE = re.compile(
+    r"^[ \t]*FROM[ \t]+((?:--platform=\S+[ \t]+)?)(\S+)(?:[ \t]+AS[ \t]+(\S+))?",
+    re.IGNORECASE | re.MULTILINE,
+)
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
 _LAST_LINES = 12
 
@@ -72,19 +76,24 @@ class Images:
     def _find_or_build(self, source: ImageSource) -> str:
         if source.layers:
             return self._laid_over(self._find_or_build(replace(source, layers=())), source.layers)
-        if source.dockerfile is None:
-            name = source.image or ""
-            name = self._replacements.get(name, name)
-            self._ensure(name, f"image {name}")
-            return name
-        context, base = self._prepare(source.dockerfile, source.context)
+        if source.image:
+            name = self._replacements.get(source.image, source.image)
+            try:
+                self._ensure(name, f"image {name}")
+                return name
+            except ImageError:
+                if source.dockerfile is None:
+                    raise
+                self._progress(f"{name} cannot be had: its Dockerfile is built instead")
+        assert source.dockerfile is not None, "an image comes from a Dockerfile or has a name"
+        context, base, named = self._prepare(source)
         digest = hashlib.sha256(f"{base}\n".encode() + context)
         label = re.sub(r"[^a-z0-9_.-]", "-", source.dockerfile.name.lower())
         label = label.removesuffix(".dockerfile").strip("-.") or "image"
         tag = f"{_REPOSITORY}/{label}:{digest.hexdigest()[:12]}"
         with _one_builder(tag):
             if self._image_id(tag) is None:
-                self._build(source.dockerfile, context, tag, base)
+                self._build(source.dockerfile, context, tag, base, named)
         return tag
 
     def _laid_over(self, base: str, layers: Sequence[Path]) -> str:
@@ -105,16 +114,25 @@ class Images:
                 self._build(Path("Dockerfile"), buffer.getvalue(), tag, "")
         return tag
 
-    def _prepare(self, dockerfile: Path, more: Iterable[tuple[str, Path]]) -> tuple[bytes, str]:
-        """Return a Dockerfile's build context as a tar archive, and its base image."""
+    def _prepare(self, source: ImageSource) -> tuple[bytes, str, list[str]]:
+        """Return a Dockerfile's build context as a tar archive, and its base images.
+
+        A base image is a build argument of ours, or else what a FROM line names; these lines are
+        rewritten where another image is to take its place.
+        """
+        dockerfile, text = source.dockerfile, source.text
+        assert dockerfile is not None
         try:
-            text = dockerfile.read_text(encoding="utf-8")
+            text = text or dockerfile.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ImageError(f"{dockerfile}: cannot be read: {error}") from None
         found = _FROM.search(text)
         base = found[1] if found else ""
         base = self._replacements.get(base, base)
-        return build_context(dockerfile, more), base
+        rebased = replaced_bases(text, self._replacements)
+        changed = rebased if source.text or rebased != text else None
+        context = build_context(dockerfile, source.context, changed)
+        return context, base, [] if base else base_images(rebased)
 
     def _image_id(self, name: str) -> str | None:
         from docker.errors import ImageNotFound
@@ -147,12 +165,16 @@ class Images:
                 f"--intercode-base-image {name}=REPLACEMENT"
             ) from None
 
-    def _build(self, dockerfile: Path, context: bytes, tag: str, base: str) -> None:
+    def _build(
+        self, dockerfile: Path, context: bytes, tag: str, base: str, named: Iterable[str] = ()
+    ) -> None:
         from docker.errors import APIError
         from requests.exceptions import RequestException
 
         if base:
             self._ensure(base, f"base image {base} of {dockerfile.name}")
+        for name in named:
+            self._ensure(name, f"base image {name} of {dockerfile}")
         self._progress(f"building {tag} from {dockerfile.name} (first use)")
         last: deque[str] = deque(maxlen=_LAST_LINES)
         failure = ""
@@ -190,10 +212,32 @@ def plain(error: Exception) -> str:
     return " ".join(str(getattr(error, "explanation", None) or error).split())
 
 
-def build_context(dockerfile: Path, more: Iterable[tuple[str, Path]] = ()) -> bytes:
+def base_images(text: str) -> list[str]:
+    """Return the images that a Dockerfile's FROM lines name, and that it does not make itself."""
+    made = {"scratch", *(stage.lower() for _, _, stage in _FROM_LINE.findall(text) if stage)}
+    names = (name for _, name, _ in _FROM_LINE.findall(text))
+    return list(dict.fromkeys(n for n in names if n.lower() not in made and "$" not in n))
+
+
+def replaced_bases(text: str, replacements: Mapping[str, str]) -> str:
+    """Return a Dockerfile whose FROM lines name other images."""
+
+    def replaced(found: re.Match[str]) -> str:
+        name = found[2]
+        return found[0].replace(name, replacements.get(name, name), 1)
+
+    return _FROM_LINE.sub(replaced, text)
+
+
+def build_context(
+    dockerfile: Path, more: Iterable[tuple[str, Path]] = (), text: str | None = None
+) -> bytes:
     """Return what a build may use as a tar archive, which depends on names, modes and bytes alone.
 
-    ``more`` are further files, by their names there.
+    Args:
+        dockerfile: the Dockerfile.
+        more: further files, by their names there.
+        text: what is built in place of the Dockerfile's own text; None for that.
     """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -202,6 +246,8 @@ def build_context(dockerfile: Path, more: Iterable[tuple[str, Path]] = ()) -> by
                 data = path.read_bytes()
             except OSError as error:
                 raise ImageError(f"{path}: cannot be read: {error.strerror}") from None
+            if path == dockerfile and text is not None:
+                data = text.encode()
             _add(archive, name, data, 0o755 if os.access(path, os.X_OK) else 0o644)
     return buffer.getvalue()
 

@@ -14,7 +14,7 @@ from pytest_intercode.suites.harbor import terminal_bench
 from pytest_intercode.suites.harbor.config import read_toml
 from pytest_intercode.suites.harbor.parts import read_text
 
-__all__ = ["folder_tasks", "is_registry", "registry_tasks"]
+__all__ = ["folder_tasks", "registry_tasks"]
 
 _LIST = "dataset.toml"
 
@@ -38,11 +38,6 @@ def folder_tasks(path: Path) -> list[Task]:
             "itself"
         )
     return _unique([_task_or_reason(each, suite) for each in folders])
-
-
-def is_registry(path: Path) -> bool:
-    """Whether a path is that of a registry: ``registry.json``, with ``:NAME`` behind it or not."""
-    return path.name.partition(":")[0] == "registry.json"
 
 
 def registry_tasks(path: Path) -> list[Task]:

@@ -231,3 +231,21 @@ def test_who_killed_a_process_is_read_from_the_kernels_log(tmp_path: Path) -> No
     own = "3,1,200000000,-;Memory cgroup out of memory: Killed process 42 (bash) total-vm:1kB"
     assert said(own) == ""
     assert who_killed(42, 100, str(tmp_path / "none")) == ""
+
+
+def test_actions_of_another_user(launch: Launch) -> None:
+    sandbox = launch(user="nobody", workdir="/tmp")
+    said = sandbox.run("id -un; echo $HOME $USER; x=5; touch mine /etc/mine", SOON).output
+    assert (
+        said == b"nobody\n/nonexistent nobody\ntouch: cannot touch '/etc/mine': Permission denied\n"
+    )
+    assert sandbox.run("echo seen >/dev/stdout", SOON).output == b"seen\n"
+    killed = sandbox.run("kill -9 $$", SOON)
+    assert (killed.status, killed.restarted, killed.state_lost) == (137, True, False)
+    assert sandbox.run("echo $x $(stat -c %U mine)", SOON).output == b"5 nobody\n"
+    assert sandbox.run("sleep 60", 0.2).ended == "timeout"
+    assert sandbox.admin("id -un", SOON) == (0, b"root\n")
+
+
+def test_a_user_may_be_a_number_without_a_name(launch: Launch) -> None:
+    assert launch(user="54321", workdir="/tmp").run("id -u; id -g", SOON).output == b"54321\n0\n"

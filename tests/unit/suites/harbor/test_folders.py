@@ -24,8 +24,9 @@ from pytest_intercode.core.task import (
     task_to_json,
 )
 from pytest_intercode.errors import ConfigurationError, MissingFile, SuiteError
+from pytest_intercode.suites.catalogue import named_tasks
 from pytest_intercode.suites.digest import digest
-from pytest_intercode.suites.harbor.datasets import folder_tasks, is_registry, registry_tasks
+from pytest_intercode.suites.harbor.datasets import folder_tasks, registry_tasks
 
 _ROOT = Path(__file__).parents[4] / "examples"
 _MEGABYTE = 1024**2
@@ -386,9 +387,6 @@ def test_a_registry(tmp_path: Path) -> None:
         ' "git_url": "https://example.org/x.git", "git_commit_id": "abc", "path": "x"}]},'
         ' {"name": "old", "dataset_path": "old", "task_id_subset": null}]',
     )
-    assert is_registry(path)
-    assert is_registry(path.with_name("registry.json:own@1.0"))
-    assert not is_registry(path.with_name("rows.json"))
     (task,) = registry_tasks(path.with_name("registry.json:own@1.0"))
     assert (task.id, task.suite) == ("greeting", "own")
     (task,) = registry_tasks(path.with_name("registry.json:old"))
@@ -418,3 +416,18 @@ def test_a_registry(tmp_path: Path) -> None:
 def test_a_wrong_registry_is_one_line(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(SuiteError, match=message):
         registry_tasks(registry(tmp_path, text))
+
+
+def test_a_dataset_may_be_a_folder_or_a_registry(tmp_path: Path) -> None:
+    def named(name: str) -> list[str]:
+        tasks = named_tasks(name, None, "--intercode-dataset", folder=_ROOT, env=None)
+        return [task.id for task in tasks]
+
+    assert named("harbor/greeting") == ["greeting"]
+    assert len(named("terminal-bench")) == 10
+    path = registry(tmp_path, f'[{{"name": "a", "dataset_path": "{_ROOT / "harbor"}"}}]')
+    assert len(named(str(path))) == len(named(f"{path}:a")) == 10
+    with pytest.raises(ConfigurationError, match="or of a folder of task folders"):
+        named("no-such-folder")
+    with pytest.raises(MissingFile, match="holds no task: a folder of tasks has folders with"):
+        named(str(tmp_path))
