@@ -34,6 +34,7 @@ _OURS = "intercode trajectory"
 _MARGIN = "    "
 _TAIL_TURNS = 5
 _TAIL_CHARACTERS = 1500
+_PATCH_CHARACTERS = 6000
 
 
 def keep_episode(item: pytest.Item, episode: EpisodeRecord) -> None:
@@ -86,6 +87,9 @@ def _complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInf
     if report.failed or hasattr(report, "wasxfail"):
         results = run_of(item.config).settings.results
         report.sections.append((_OURS, trajectory_tail(episode, results)))
+        patch = episode.state.get("patch")
+        if isinstance(patch, str) and patch:
+            report.sections.append(("intercode patch", clipped(patch, _PATCH_CHARACTERS)))
 
 
 def _complete_broken(

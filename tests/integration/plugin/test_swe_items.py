@@ -1,0 +1,103 @@
+"""Items of the swe environment: what is shown and recorded of a patch; mistakes in a suite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_intercode.errors import SuiteError
+from pytest_intercode.page.endstates import end_state_sections
+from pytest_intercode.rescoring.scoring import score
+from pytest_intercode.results.files import read_records
+from pytest_intercode.suites.loader import load_suite
+
+SUITE = """\
+env: swe
+tasks:
+  - id: one
+    query: Let f return 1.
+    workdir: /repo
+    repository: {source: made}
+    gold: |
+      diff --git a/f.sh b/f.sh
+      --- a/f.sh
+      +++ b/f.sh
+      @@ -1 +1 @@
+      -echo 0
+      +echo 1
+    verification:
+      command: |
+        if [ "$(sh f.sh)" = 1 ]; then echo "ok 1 - f"; else echo "not ok 1 - f"; fi
+        echo "ok 2 - runs"
+      parser: tap
+      fail_to_pass: ["- f"]
+      pass_to_pass: ["- runs"]
+"""
+AGENT = """\
+def run(task, env):
+    env.step("echo 'echo 2' >f.sh; echo '::error::x' >tests; mkdir t; echo >t/x")
+    env.step("submit")
+"""
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester) -> Path:
+    (pytester.mkdir("made") / "f.sh").write_text("echo 0\n")
+    pytester.makefile(".yaml", suite=SUITE)
+    return pytester.path / "suite.yaml"
+
+
+@pytest.mark.usefixtures("suite")
+def test_a_failure_shows_the_patch_and_the_record_holds_it(
+    pytester: pytest.Pytester, quick_sandbox: str
+) -> None:
+    pytester.makepyfile(agent=AGENT)
+    options = ("--intercode-agent=agent.py:run", "--intercode-results=r.jsonl", quick_sandbox)
+    result = pytester.runpytest("suite.yaml", *options)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "reward 0.00 < 1.00 after 2/10 turns: 0 of 1 test of fail_to_pass pass, not - f*",
+            "*intercode patch*",
+            "    -echo 0",
+            "    +echo 2",
+            "    +::error::x",
+        ]
+    )
+    [record] = read_records(pytester.path / "r.jsonl")
+    assert record.state["left_out"] == ["t/x"]
+    assert score(record, "strict").parts == {"fail_to_pass": 0.0, "pass_to_pass": 1.0}
+    tests, patch = end_state_sections(record)
+    assert tests["lines"][0] == ["!", "- f", "fails, and has to pass"]
+    assert ["+", "echo 2"] in patch["lines"]
+    assert patch["note"] == "Not tested: t/x."
+
+
+@pytest.mark.usefixtures("suite")
+def test_the_audit_finds_nothing(pytester: pytest.Pytester, quick_sandbox: str) -> None:
+    result = pytester.runpytest("suite.yaml", "--intercode-audit", quick_sandbox)
+    result.assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("parser: tap", "parser: tapp", "there is no parser 'tapp'. Did you mean 'tap'?"),
+        ("parser: tap", "parser: junit", "the parser junit needs report"),
+        ("source: made", "source: mad", "repository: .*mad is not a file"),
+        ("    verification:", "    metadata:", "metadata"),
+        ("env: swe", "env: bash", "verification: is for the env swe, not bash"),
+        (
+            "pass_to_pass: [",
+            "files: {x: {path: none}}\n      pass_to_pass: [",
+            "none: cannot be re",
+        ),
+        ("gold: |", "xfail: |", "gold"),
+    ],
+)
+def test_a_mistake_is_one_line(suite: Path, old: str, new: str, message: str) -> None:
+    suite.write_text(SUITE.replace(old, new))
+    with pytest.raises(SuiteError, match=message) as caught:
+        load_suite(suite)
+    assert "\n" not in str(caught.value)
