@@ -45,7 +45,7 @@ def reward_of_files(files: Mapping[str, bytes]) -> Reward:
             to 1, or said twice with different values.
     """
     if _TEXT in files and _JSON not in files:
-        return Reward(_checked(_TEXT, "", _number(_TEXT, _decoded(_TEXT, files[_TEXT]))), {})
+        return _reward(_checked(_TEXT, "", _number(_TEXT, _decoded(_TEXT, files[_TEXT]))), {})
     if _JSON not in files:
         raise UnreadableReward(NO_REWARD)
     parts = _object(_JSON, _decoded(_JSON, files[_JSON]))
@@ -54,7 +54,11 @@ def reward_of_files(files: Mapping[str, bytes]) -> Reward:
         other = _number(_TEXT, _decoded(_TEXT, files[_TEXT]))
         if other != value:
             raise UnreadableReward(f"{_JSON} says {value:g}, and {_TEXT} says {other:g}")
-    return Reward(value, {} if set(parts) == {_KEY} else parts)
+    return _reward(value, {} if set(parts) == {_KEY} else parts)
+
+
+def _reward(value: float, parts: Mapping[str, float]) -> Reward:
+    return Reward(value, parts, "" if value >= 1 else f"the task's tests gave the reward {value:g}")
 
 
 def _decoded(name: str, data: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -9,12 +10,16 @@ from typing import Any, Literal
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Verification
 from pytest_intercode.errors import IntercodeError, UngradableState
+from pytest_intercode.rewards.reward_file import UnreadableReward, reward_of_files
 from pytest_intercode.rewards.swe import read_results, swe_report, swe_reward, swe_state
+from pytest_intercode.rewards.terminal_bench import NoResults, terminal_bench_reward
 from pytest_intercode.rewards.test_logs import Status, Statuses, read_junit
 
 __all__ = ["NothingRan", "TestRun", "reward_of_run"]
 
 _NOT_FOUND = 127
+_OWN = ("reward", "terminal-bench", "terminal-bench-swebench")
+_PYTEST_RAN = re.compile(r"^=+ .*\b(?:passed|failed|errors?|no tests ran)\b.* =+\s*$", re.M)
 _PASSED = (Status.PASSED, Status.XFAIL)
 
 
@@ -60,6 +65,9 @@ def reward_of_run(verification: Verification, run: TestRun) -> tuple[Reward, dic
         raise UngradableState(f"the tests did not end within {verification.timeout:g} s")
     if run.ended != "itself" or run.status is None:
         raise UngradableState("the tests ended the shell that runs them, or printed too much")
+    if verification.parser in _OWN:
+        reward = _own_reward(verification, run)
+        return reward, {"rewards": {"reward": reward.value, **reward.parts}}
     if verification.parser == "status":
         if run.status == _NOT_FOUND:
             raise NothingRan(f"the tests ended with status {run.status}: {_last(run.log)}")
@@ -73,6 +81,21 @@ def reward_of_run(verification: Verification, run: TestRun) -> tuple[Reward, dic
     report = swe_report(verification, statuses)
     tolerance = verification.tolerance
     return swe_reward(report, tolerance), {"tests": swe_state(report, tolerance)}
+
+
+def _own_reward(verification: Verification, run: TestRun) -> Reward:
+    """Return the reward of tests that say themselves what it is, or that have to pass all."""
+    try:
+        if verification.parser != "reward":
+            return terminal_bench_reward(verification.parser, run.log)
+        reward = reward_of_files({path.rpartition("/")[2]: d for path, d in run.reports.items()})
+    except (UnreadableReward, NoResults) as nothing:
+        raise NothingRan(f"{nothing}; it printed last: {_last(run.log)}") from None
+    asks = any(name.startswith("pytest") for name in verification.kit or ())
+    if reward.value < 1.0 and asks and not _PYTEST_RAN.search(run.log):
+        # Scripts write 0 where they could not install what they run.
+        raise NothingRan(f"pytest never ran; the test script printed last: {_last(run.log)}")
+    return reward
 
 
 def _statuses(verification: Verification, run: TestRun) -> Statuses:

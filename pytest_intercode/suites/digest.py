@@ -31,7 +31,7 @@ __all__ = ["PARTS", "digest"]
 PARTS = (
     *("query", "gold", "env", "files", "archive", "setup", "image", "workdir", "limits", "reward"),
     *("database", "tests", "test_setup", "entry"),
-    *("repository", "verification", "user", "variables", "steps", "overall", "alternatives"),
+    *("repository", "verification", "user", "variables", "steps", "overall"),
 )
 """The fields of a task that its digest is of: what the agent gets, and what it is graded by.
 
@@ -40,8 +40,7 @@ image that the task does not name is the environment's; records name it by thems
 """
 
 _LATER: dict[str, Any] = {"repository": None, "verification": None, "user": "", "overall": "mean"}
-_LATER |= {"variables": (), "steps": (), "alternatives": ()}  # no part where a task has none:
-_LATER_OF_REWARD = "lenient"  # so older digests hold
+_LATER |= {"variables": (), "steps": ()}  # no part where a task has none: older digests hold
 _LENGTH = 16
 _BLOCK = 2**20
 _ONE_AT_A_TIME = threading.Lock()  # what several threads ask for at once is read once
@@ -93,8 +92,7 @@ def _canonical(value: Any) -> Any:
         layers = [_of_file(path) for path in value.layers]
         return [value.image, context, more, *filter(None, [layers, value.text])]
     if is_dataclass(value):
-        named = ((field.name, getattr(value, field.name)) for field in fields(value))
-        return {name: _canonical(part) for name, part in named if part or name != _LATER_OF_REWARD}
+        return {field.name: _canonical(getattr(value, field.name)) for field in fields(value)}
     return value
 
 

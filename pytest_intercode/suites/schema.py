@@ -29,13 +29,11 @@ from pydantic_core import PydanticCustomError
 
 from pytest_intercode.core.task import (
     AUDIT_CHECKS,
-    FORMAT_NAMES,
     Archive,
     CallTest,
     CodeTest,
     Database,
     FileSpec,
-    FormatName,
     ImageSource,
     Normaliser,
     ProgramTest,
@@ -88,11 +86,6 @@ def _as_tuple(value: str | list[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
-def _alternatives(given: str | list[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
-    """Read further golds: one command alone, as a column of rows has it, or a list of golds."""
-    return ((given,),) if isinstance(given, str) else tuple(given)
-
-
 def _environment(value: str) -> str:
     if not is_environment(value):  # reported as a wrong literal is
         allowed = {"expected": ", ".join(environment_names())}
@@ -122,7 +115,6 @@ Hardness = Annotated[StrictStr, Field(max_length=40)]
 Texts = Annotated[
     StrictStr | Annotated[list[StrictStr], Field(min_length=1)], AfterValidator(_as_tuple)
 ]
-Variable = Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class _Model(BaseModel):
@@ -194,13 +186,6 @@ def _normaliser(given: str | PatternModel) -> Normaliser:
     return Normaliser(cast("NormaliserName", given))
 
 
-def _rules(given: object) -> object:
-    """Read ``all`` as the names of all rules."""
-    if isinstance(given, str) and given != "all":
-        raise ValueError("either all, or a list of rules")
-    return FORMAT_NAMES if given == "all" else given
-
-
 class RewardModel(_Model):
     """``reward``: how outputs and files are compared."""
 
@@ -208,7 +193,6 @@ class RewardModel(_Model):
     normalise: (
         tuple[Annotated[NormaliserName | PatternModel, AfterValidator(_normaliser)], ...] | None
     ) = None
-    lenient: Annotated[tuple[FormatName, ...], BeforeValidator(_rules)] | None = None
     scratch: tuple[StrictStr, ...] | None = None
     rows: Literal["when-gold-orders", "in-order", "any-order"] | None = None
     columns: Literal["in-order", "any-order"] | None = None
@@ -398,10 +382,6 @@ class TaskFields(_Model):
     setup: tuple[StrictStr, ...] | None = None
     image: StrictStr | None = None
     dockerfile: StrictStr | None = None
-    variables: (
-        Annotated[dict[Variable, StrictStr], AfterValidator(lambda given: tuple(given.items()))]
-        | None
-    ) = None
     workdir: AbsolutePath | None = None
     limits: LimitsModel | None = None
     reward: RewardModel | None = None
@@ -440,7 +420,6 @@ class TaskModel(TaskFields):
     id: StrictStr
     query: StrictStr = Field(min_length=1)
     gold: Texts | PathModel
-    alternatives: Annotated[StrictStr | list[Texts], AfterValidator(_alternatives)] | None = None
 
     @field_validator("id")
     @classmethod

@@ -5,26 +5,31 @@ The tests run in a verifier (``verifier.py``), a sandbox that the agent never ha
 
 from __future__ import annotations
 
+import shlex
+import time
 from dataclasses import replace
 from typing import Any
 
 from pytest_intercode.core.reward import Reward
-from pytest_intercode.core.task import ImageSource, Task
-from pytest_intercode.core.turn import Profile
+from pytest_intercode.core.task import ImageSource, Step, Task
+from pytest_intercode.core.turn import Observation, Profile, StepResult
 from pytest_intercode.environments.gold import Gold, GoldRun
 from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.environments.swe.verifier import Verifier
 from pytest_intercode.errors import CommandFailed, SandboxBroken, TaskError, UngradableState
+from pytest_intercode.rewards.reward_file import missing, reward_of_steps
 from pytest_intercode.rewards.verification import NothingRan, TestRun, reward_of_run
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.files import build_archive
 from pytest_intercode.suites.loader import bundled_folder
 from pytest_intercode.suites.repositories import repository_layer
 
 __all__ = ["SweEnvironment"]
 
 _SETTLE = 2.0  # seconds that background jobs have to end before the state is read
+_SETUP_SECONDS = 120.0  # for a command with which a step begins
 _OUTPUT = 64 * 1024**2  # bytes that tests may print
 
 
@@ -37,6 +42,8 @@ class SweEnvironment(ShellEnvironment):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._state: dict[str, Any] = {}
+        self._step = 0  # the one that the agent is at, of a task with steps
+        self._rewards: list[Reward] = []  # of the steps before it
 
     @classmethod
     def spec(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
@@ -52,15 +59,27 @@ class SweEnvironment(ShellEnvironment):
     @classmethod
     def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
         """Return the agent's sandbox, and the verifier's."""
-        spec = cls.spec(task, provider)
-        return [spec, _verifiers(spec)]
+        return [cls.spec(task, provider), cls._verifiers(task, provider)]
+
+    @classmethod
+    def _verifiers(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
+        """Return the verifier's sandbox: like the agent's, or of an image of its own; root's."""
+        spec, verification = cls.spec(task, provider), task.verification
+        assert verification is not None
+        limits = verification.limits or spec.limits
+        if verification.image is not None:
+            spec = replace(spec, image=provider.image(verification.image), workdir="/")
+        return replace(spec, limits=replace(limits, output=_OUTPUT), user="")
 
     # -- an episode
 
     def start(self, task: Task) -> None:
         """Start the agent's sandbox, and the verifier's at the same time."""
         self._state = {}
+        self._step, self._rewards = 0, []
         super().start(task)
+        if task.steps:
+            self._enter(task.steps[0])
 
     def prepare(self, sandbox: Sandbox, task: Task) -> None:
         """Bring a sandbox into the task's first state, from which changes are counted."""
@@ -71,19 +90,87 @@ class SweEnvironment(ShellEnvironment):
         """Prepare the next verifier: the task's first state, and nothing of its tests."""
 
         def play(sandbox: Sandbox) -> Gold:
-            self.prepare(sandbox, task)
+            self._prepare_verifier(sandbox, task)
             return Gold(sandbox)
 
-        return GoldRun(self.provider, _verifiers(self.spec(task, self.provider)), play)
+        return GoldRun(self.provider, self._verifiers(task, self.provider), play)
+
+    def _prepare_verifier(self, sandbox: Sandbox, task: Task) -> None:
+        """Bring a verifier into the task's first state; one of another image has none."""
+        if task.verification is None or task.verification.image is None:
+            self.prepare(sandbox, task)
+
+    # -- steps
+
+    def _submit(self, action: str, answer: str | None) -> StepResult:
+        """End the episode, or the step, if there is another one and this one came far enough."""
+        steps = self.current_task.steps
+        if self._step + 1 >= len(steps):
+            return super()._submit(action, answer)
+        reward = self._graded_step()
+        why = missing(reward, steps[self._step].least)
+        if why:
+            self._latest = self._overall(replace(reward, reason=why))
+            return super()._submit(action, None)
+        self._rewards.append(reward)
+        self._step += 1
+        return self._turn(action, self._begin_step)
+
+    def _graded_step(self) -> Reward:
+        """Grade the present step, and go on afterwards."""
+        try:
+            return self._graded(self._at_step(self._step), self._at_step(self._step + 1))
+        except (SandboxBroken, CommandFailed) as broken:
+            if isinstance(broken, CommandFailed) and not broken.acted:
+                raise
+            return Reward(0.0, {}, f"the agent broke its sandbox: {broken}")
+        except UngradableState as error:
+            return Reward(0.0, {}, f"what was left cannot be graded: {error}")
+
+    def _begin_step(self, _: str) -> Observation:
+        step = self.current_task.steps[self._step]
+        self._enter(step)
+        return Observation(step.query)
+
+    def _enter(self, step: Step, sandbox: Sandbox | None = None) -> None:
+        """Bring what a step begins with."""
+        task, sandbox = self.current_task, sandbox or self.sandbox
+        if step.archive is not None:
+            files = replace(task, archive=step.archive, files={})
+            sandbox.unpack(build_archive(files, time.time()))
+        for command in step.setup:
+            command = _as_user(f"cd -- {shlex.quote(task.workdir)} && {command}", step.user)
+            status, output = sandbox.admin(command, _SETUP_SECONDS)
+            if status:
+                said = output.decode("utf-8", "replace").strip()[-300:]
+                raise TaskError(
+                    f"{task.source}: task {task.id!r}: step {step.name!r}: its setup ended with "
+                    f"status {status}: {said or 'no output'}"
+                )
+
+    def _at_step(self, step: int) -> Task:
+        """Return the task with the verification of a step; as it is where it has none."""
+        task = self.current_task
+        return replace(task, verification=task.steps[step].verification) if task.steps else task
+
+    def _overall(self, reward: Reward) -> Reward:
+        """Return the reward of all steps so far, of which this is the present one's."""
+        task = self.current_task
+        return reward_of_steps([*self._rewards, reward], task.overall) if task.steps else reward
 
     # -- grading
 
     def grade(self, answer: str | None) -> Reward:
         """Take what the agent left into the verifier, and run the tests there."""
-        task = self.current_task
-        self._state = {}
         again = self.feedback == "reward" and not self._over
-        if not again:
+        task = self._at_step(self._step)
+        return self._overall(self._graded(task, task if again else None))
+
+    def _graded(self, task: Task, then: Task | None) -> Reward:
+        """Grade a task, and make ready for another grading of it, or of its next step."""
+        self._state = {}
+        self._collect(task)
+        if then is None:
             self.sandbox.settle(_SETTLE)
             self.sandbox.halt()
         verifier = Verifier(self._gold_result().sandbox, task)
@@ -95,8 +182,15 @@ class SweEnvironment(ShellEnvironment):
             raise UngradableState(f"it broke the sandbox that tests it: {broken}") from None
         finally:
             verifier.close()
-            if again:
-                self._gold = self._start_gold(task)
+            if then is not None:
+                self._gold = self._start_gold(then)
+
+    def _collect(self, task: Task) -> None:
+        """Run what the task wants to be run where the agent was; a failure of it is no error."""
+        assert task.verification is not None
+        for hook in task.verification.collect:
+            command = f"cd -- {shlex.quote(task.workdir)} && {hook.command}"
+            self.sandbox.admin(_as_user(command, hook.user), hook.timeout)
 
     def _rewarded(self, task: Task, run: TestRun) -> Reward:
         assert task.verification is not None
@@ -119,7 +213,7 @@ class SweEnvironment(ShellEnvironment):
         Raises:
             TaskError: they do not.
         """
-        name = f"verified-{task.suite}-{task.id}"
+        name = f"verified-{task.suite}-{task.id}-{self._step}"
         why = self.provider.share(name, lambda: self._gold_problem(task))
         if why:
             raise TaskError(f"{task.source}: task {task.id!r}: gold cannot be verified: {why}")
@@ -127,13 +221,12 @@ class SweEnvironment(ShellEnvironment):
     def _gold_problem(self, task: Task) -> str:
         spec = self.spec(task, self.provider)
         golds = self.provider.acquire(spec)
-        own = self.provider.acquire(_verifiers(spec))
+        own = self.provider.acquire(self._verifiers(task, self.provider))
         try:
             self.prepare(golds, task)
-            for action in gold_actions(task):
-                golds.run(action, self.action_timeout)
+            self._play_gold(golds, task)
             golds.halt()
-            self.prepare(own, task)
+            self._prepare_verifier(own, task)
             verifier = Verifier(own, task)
             verifier.take(golds)
             assert task.verification is not None
@@ -145,10 +238,26 @@ class SweEnvironment(ShellEnvironment):
             own.close()
         return ""
 
+    def _play_gold(self, sandbox: Sandbox, task: Task) -> None:
+        """Play gold up to the present step's end."""
+        at = 0
+        if task.steps:
+            self._enter(task.steps[0], sandbox)
+        for action in gold_actions(task):
+            if task.steps and action == "submit":
+                at += 1
+                if at > self._step:
+                    return
+                self._enter(task.steps[at], sandbox)
+            else:
+                sandbox.run(action, self.action_timeout)
+
     def end_state(self) -> dict[str, Any]:
         """Return the patch, and how each test went; the reward can be worked out from it."""
         return dict(self._state)
 
 
-def _verifiers(spec: SandboxSpec) -> SandboxSpec:
-    return replace(spec, limits=replace(spec.limits, output=_OUTPUT))
+def _as_user(command: str, user: str) -> str:
+    if not user:
+        return command
+    return f"runuser -u {shlex.quote(user)} -- bash -c {shlex.quote(command)}"

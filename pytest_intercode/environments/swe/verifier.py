@@ -7,19 +7,21 @@ are brought only then.
 
 from __future__ import annotations
 
+import fnmatch
 import io
 import posixpath
 import shlex
 import tarfile
 from collections.abc import Iterable
+from dataclasses import replace
 
-from pytest_intercode.core.task import FileSpec, Task
+from pytest_intercode.core.task import Artifact, FileSpec, Task
 from pytest_intercode.environments.swe.protected import left_out
 from pytest_intercode.environments.swe.sentinels import sentinels_for
 from pytest_intercode.errors import CommandFailed, SandboxError, TaskError, UngradableState
 from pytest_intercode.rewards.verification import TestRun
 from pytest_intercode.sandboxes.protocol import Changes, Sandbox
-from pytest_intercode.suites.files import pack_files
+from pytest_intercode.suites.files import build_archive, pack_files
 
 __all__ = ["Verifier"]
 
@@ -65,6 +67,9 @@ class Verifier:
         Raises:
             UngradableState: it is too much.
         """
+        if self._verification.artifacts is not None:
+            self._carry(agents, self._verification.artifacts)
+            return
         changes = agents.changes()
         if self._task.repository is None:
             self._lay(agents, changes, self._carried(changes.entries))
@@ -83,10 +88,34 @@ class Verifier:
         self._lay(agents, changes, [f"{at}/{path}" for path in kept])
         self._make_patch(kept)
 
+    def _carry(self, agents: Sandbox, artifacts: Iterable[Artifact]) -> None:
+        """Bring declared files and folders, and nothing else; one that is not there is left out.
+
+        The agent's programs may say what there is. What it holds is read from outside.
+        """
+        changed = [path for path, entry in agents.changes().entries.items() if entry is not None]
+        carried: set[str] = set()
+        for artifact in artifacts:
+            top = posixpath.normpath(artifact.path)
+            line = f"find {shlex.quote(top)} -xdev -print0 2>/dev/null"
+            said = agents.admin(line, _SECONDS)[1].decode("utf-8", "surrogateescape")
+            paths = {*said.split("\0"), *changed}
+            inside = (path for path in paths if f"{path}/".startswith(f"{top}/"))
+            carried.update(path for path in inside if not _excluded(path, artifact.exclude))
+        self._unpack(agents.archive(sorted(carried)))
+
+    def _unpack(self, archive: bytes) -> None:
+        try:
+            self._sandbox.unpack(archive)
+        except SandboxError as error:
+            self._command(":")  # it does answer, so it is what was left
+            raise UngradableState(f"what was left cannot be tested: {error}") from None
+
     def _carried(self, paths: Iterable[str]) -> list[str]:
         """Return the paths of a whole machine but for those that the verification brings itself."""
         own = [self._at(path) for path in self._verification.files]
         own += [self._at(self._verification.report)] if self._verification.report else []
+        own += [each.at for each in self._verification.archives if each.at != "/"]
         return [path for path in paths if not any(f"{path}/".startswith(f"{o}/") for o in own)]
 
     def _lay(self, agents: Sandbox, changes: Changes, paths: list[str]) -> None:
@@ -101,11 +130,7 @@ class Verifier:
         if gone:
             self._command("xargs -0r rm -rf --", "\0".join(gone))
         if there:
-            try:
-                self._sandbox.unpack(archive)
-            except SandboxError as error:
-                self._command(":")  # it does answer, so it is what was left
-                raise UngradableState(f"what was left cannot be tested: {error}") from None
+            self._unpack(archive)
 
     def _make_patch(self, paths: list[str]) -> None:
         """Have git note the given paths as they are now, and take the difference."""
@@ -164,14 +189,18 @@ class Verifier:
         if verification.patch:
             self._apply_tests(verification.patch)
         old = [*map(self._at, files), *self._reports()]
+        old += [each.at for each in verification.archives if each.at != "/"]
         folders = sorted({posixpath.dirname(path) for path in self._reports()})
         self._command(f"rm -rf -- {shlex.join(old)}; mkdir -p / {shlex.join(folders)}")
+        for each in verification.archives:
+            self._sandbox.unpack(build_archive(replace(task, archive=each, files={}), 0.0))
         if files:
             self._sandbox.unpack(pack_files(files, task.workdir, 0.0))
         script = "".join(
             f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()
         )
-        script += f"cd -- {shlex.quote(task.workdir)} || exit\n{command}"
+        workdir = verification.workdir or task.workdir
+        script += f"cd -- {shlex.quote(workdir)} || exit\n{command}"
         action = f"bash -c {shlex.quote(script)}"
         if verification.user:
             action = f"runuser -u {shlex.quote(verification.user)} -- {action}"
@@ -238,6 +267,13 @@ class Verifier:
         return UngradableState(
             f"{command[:60]} failed on what was left: {said or 'no reason given'}"
         )
+
+
+def _excluded(path: str, patterns: Iterable[str]) -> bool:
+    """Whether a pattern fits a path, or a part of it from a slash on, or a folder above it."""
+    names = path.split("/")
+    parts = ["/".join(names[a:b]) for a in range(len(names)) for b in range(a + 1, len(names) + 1)]
+    return any(fnmatch.fnmatchcase(part, pattern) for pattern in patterns for part in parts)
 
 
 def _regular_files(archive: bytes) -> dict[str, bytes]:

@@ -46,6 +46,7 @@ from pytest_intercode.suites.harbor.parts import (
     healthcheck_setup,
     labels,
     limits,
+    open_folder,
     read_text,
     resolved,
     solution_files,
@@ -134,7 +135,7 @@ def _filled(blank: Task, folder: Path, config: TaskConfig) -> Task:
         setup.append(_healthcheck(environment.healthcheck))
     users = {_user(step.agent.user) or agent for step in config.steps or ()} or {agent}
     if users != {""}:  # a solution is written by whoever the agent is
-        setup.append("mkdir -pm 777 /solution")
+        setup.append(open_folder("/solution"))
     timeout = config.agent.timeout_sec
     task = replace(
         blank,
@@ -250,7 +251,7 @@ def _verification(
         command=f"/tests/{_SCRIPT}",
         parser="reward",
         report=LOGS,
-        files={path + "/": FileSpec("directory", mode=0o777) for path in LOG_FOLDERS},
+        files={f"{LOGS}/": FileSpec("directory", mode=0o777)},
         collect=tuple(_hooks(own if own.collect else whole)),
         user=_user(own.user if own.user is not None else whole.user) or _user_of_image(task),
         variables=variables,

@@ -26,6 +26,7 @@ __all__ = [
     "healthcheck_setup",
     "labels",
     "limits",
+    "open_folder",
     "read_text",
     "resolved",
     "solution_files",
@@ -195,6 +196,11 @@ def healthcheck_setup(
         f"else failed=$((failed + 1)); [ $failed -lt {max(1, retries)} ] || "
         f"{{ echo {said}; exit 1; }}; sleep {interval:g}; fi; done"
     )
+
+
+def open_folder(path: str) -> str:
+    """Return what makes a folder that every user may write to."""
+    return f"mkdir -pm 777 {shlex.quote(path)}"
 
 
 def task_id(name: str) -> str:

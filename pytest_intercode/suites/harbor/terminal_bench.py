@@ -23,6 +23,7 @@ from pytest_intercode.suites.harbor.parts import (
     gold_of,
     labels,
     limits,
+    open_folder,
     read_text,
     task_id,
     without_canary,
@@ -142,25 +143,24 @@ def _filled(blank: Task, folder: Path, config: TerminalBenchConfig) -> Task:
         raise SuiteError(f"{compose}: services: client: build or image is needed")
     workdir = service.workdir or found.workdir
     entrypoint = found.entrypoint if service.entrypoint is None else service.entrypoint
-    folders = {path + "/": FileSpec("directory", mode=0o777) for path in _LOGS}
-    tests = folder / "tests"
+    user, tests = service.user or found.user, folder / "tests"
     return replace(
         blank,
         image=image,
         workdir=workdir,
         limits=limits(service.cpus, service.memory),
         variables=service.variables,
-        user=service.user or found.user,
-        files=folders,
-        setup=entrypoint_setup(entrypoint, workdir, service.user or found.user),
+        user=user,
+        files={path + "/": FileSpec("directory", mode=0o777) for path in _LOGS},
+        setup=(
+            *entrypoint_setup(entrypoint, workdir, user),
+            *((open_folder("/oracle"),) if user else ()),
+        ),
         gold=_gold(folder, workdir),
         verification=Verification(
             command=f"bash {_TESTS}/{_SCRIPT}",
             parser=parser,
-            files={
-                **folders,
-                f"{_TESTS}/{_SCRIPT}": FileSpec("file", script.encode(), mode=0o755),
-            },
+            files={f"{_TESTS}/{_SCRIPT}": FileSpec("file", script.encode(), mode=0o755)},
             archives=(Archive(tests, _TESTS),) if tests.is_dir() else (),
             kit=requirements_of(script),
             shared=config.run_tests_in_same_shell,

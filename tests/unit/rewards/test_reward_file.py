@@ -35,7 +35,9 @@ from pytest_intercode.rewards.reward_file import (
     ],
 )
 def test_rewards(files: dict[str, bytes], reward: Reward) -> None:
-    assert reward_of_files(files) == reward
+    found = reward_of_files(files)
+    assert (found.value, found.parts) == (reward.value, reward.parts)
+    assert bool(found.reason) == (found.value < 1)
 
 
 @pytest.mark.parametrize(

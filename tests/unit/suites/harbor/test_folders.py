@@ -197,6 +197,7 @@ def test_a_machine_with_settings(own: dict[str, Task]) -> None:
     assert dict(task.variables)["SHAPE"] == "circle"
     assert task.limits.memory == 256 * _MEGABYTE
     assert "setpriv --reuid maker" in task.setup[0]
+    assert task.setup[1] == "mkdir -pm 777 /oracle"
     assert "/usr/local/bin/begin.sh sh -c" in task.setup[0]
 
 
