@@ -52,7 +52,8 @@ class SweEnvironment(ShellEnvironment):
         if repository is not None and repository.source is not None:
             dockerfile = bundled_folder("dockerfiles") / "swe.Dockerfile"
             image = task.image or ImageSource(dockerfile=dockerfile)
-            layers = (*image.layers, repository_layer(repository))
+            layer = provider.share(f"{repository}", lambda: repository_layer(repository))
+            layers = (*image.layers, layer)
             task = replace(task, image=replace(image, layers=layers))
         return super().spec(task, provider)
 
