@@ -19,6 +19,7 @@ __all__ = ["Sentinels", "sentinels_for"]
 
 _PLACE = re.compile(r"\{sentinels(?::(py|js|t))?\}")
 _PYTEST = frozenset({"pytest", "pytest_options", "pytest_v2", "junit"})
+_COMMAND = re.compile(r"\b(?:pytest|py\.test)\b(?!.*\s-[km]\b)")  # which would leave them out
 _WORDS = "border carry chunk depth edge empty field group index join label merge nested order range"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _SUFFIXES = {"pytest": ".py", "py": ".py", "js": ".js", "t": ".t"}
@@ -69,7 +70,8 @@ def sentinels_for(verification: Verification) -> Sentinels | None:
     """
     place = _PLACE.search(verification.command)
     kind = "pytest" if place is None else place[1] or "py"
-    if not verification.sentinels or (place is None and verification.parser not in _PYTEST):
+    taken = verification.parser in _PYTEST and _COMMAND.search(verification.command)
+    if not verification.sentinels or not (place or taken):
         return None
     chance = random.SystemRandom()
     words = chance.sample(_WORDS.split(), 5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,14 @@ class Play:
             self.state = environment.recorded_state()
         finally:
             environment.close()
+
+
+@pytest.fixture(scope="module")
+def providers() -> Iterator[dict[str, SandboxProvider]]:
+    made: dict[str, SandboxProvider] = {}
+    yield made
+    for each in made.values():
+        each.close()
 
 
 # -- what is graded
@@ -260,7 +269,13 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_it_earns_nothing(provider: SandboxProvider, stream: Path, name: str) -> None:
+@pytest.mark.parametrize("backend", [pytest.param("docker", marks=pytest.mark.slow), "bubblewrap"])
+def test_it_earns_nothing(
+    request: pytest.FixtureRequest, backend: str, stream: Path, name: str
+) -> None:
+    request.getfixturevalue("docker_engine" if backend == "docker" else backend)
+    providers = request.getfixturevalue("providers")
+    provider = providers.setdefault(backend, SandboxProvider(sandbox=backend))
     play = Play(provider, task(stream), ATTACKS[name])
     assert play.reward.value < 1.0
     assert play.reward.parts.get("fail_to_pass", 0.0) == 0.0
