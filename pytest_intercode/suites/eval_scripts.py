@@ -7,10 +7,10 @@ themselves print is never taken for a marker.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
-from pytest_intercode.errors import SuiteError
-from pytest_intercode.suites.patches import Change
+from pytest_intercode.suites.patches import Change, PatchError
 
 __all__ = [
     "END",
@@ -18,6 +18,7 @@ __all__ = [
     "START",
     "changed_tests",
     "common_script",
+    "image_script",
     "python_script",
     "sealed_script",
     "with_exit_status",
@@ -40,7 +41,7 @@ def python_script(
     commit: str,
     test_patch: str,
     changes: Sequence[Change],
-    command: str,
+    commands: Sequence[str],
     install: str = "",
     exports: Sequence[str] = (),
 ) -> str:
@@ -51,12 +52,12 @@ def python_script(
         commit: the commit that the tests' files are set back to.
         test_patch: the patch that brings the tests.
         changes: what it changes.
-        command: the command of the tests, their names included.
+        commands: the commands of the tests, their names included.
         install: the command that installs the repository.
         exports: commands before anything else.
 
     Raises:
-        SuiteError: the patch cannot be written into a script.
+        PatchError: the patch cannot be written into a script.
     """
     reset = f"git checkout {commit} {' '.join(_existing(changes))}"
     activate = ["source /opt/miniconda3/bin/activate", "conda activate testbed"]
@@ -71,10 +72,11 @@ def python_script(
         f"git -c core.fileMode=false diff {commit}",
         *activate,
         *([install] if install else []),
+        *_cleared(changes),
         reset,
         f"git apply -v - <<'{_HEREDOC}'\n{_heredoc(test_patch)}",
         f": '{START}'",
-        command,
+        *commands,
         f": '{END}'",
         reset,
     )
@@ -105,6 +107,7 @@ def common_script(
         f"cd {at}",
         f"git config --global --add safe.directory {at}",
         f"cd {at}",
+        *_cleared(changes),
         reset,
         f"git apply --verbose --reject - <<'{_HEREDOC}'\n{_heredoc(test_patch)}",
         *build,
@@ -112,6 +115,35 @@ def common_script(
         *commands,
         f": '{END}'",
         reset,
+    )
+
+
+def image_script(
+    *,
+    at: str,
+    files: Sequence[str],
+    commands: Sequence[str],
+    before: Sequence[str] = (),
+    conda: bool = True,
+) -> str:
+    """Return the script for a repository whose tests are in the image.
+
+    Args:
+        at: the repository's folder.
+        files: files of tests, which are set back to those of the image.
+        commands: the commands of the tests.
+        before: commands before the tests begin.
+        conda: the environment is conda's.
+    """
+    names = " ".join(map(shlex.quote, files))
+    return _script(
+        *(["source /opt/miniconda3/bin/activate", "conda activate testbed"] if conda else []),
+        f"cd {at}",
+        *([f"git checkout HEAD -- {names}"] if files else []),
+        *before,
+        f": '{START}'",
+        *commands,
+        f": '{END}'",
     )
 
 
@@ -124,12 +156,18 @@ def _script(*lines: str) -> str:
 
 def _heredoc(patch: str) -> str:
     if _HEREDOC in patch:
-        raise SuiteError(f"the test patch holds {_HEREDOC!r}, which ends it in the script")
+        raise PatchError(f"the test patch holds {_HEREDOC!r}, which ends it in the script")
     return f"{patch}\n{_HEREDOC}"
 
 
 def _existing(changes: Sequence[Change]) -> list[str]:
-    return [change.old for change in changes if change.old is not None]
+    return [shlex.quote(change.old) for change in changes if change.old is not None]
+
+
+def _cleared(changes: Sequence[Change]) -> list[str]:
+    """Return the command that makes way for the files that a patch creates."""
+    created = [shlex.quote(change.new) for change in changes if change.old is None and change.new]
+    return [f"rm -rf -- {' '.join(created)}"] if created else []
 
 
 def changed_tests(changes: Sequence[Change], *, modules: bool = False) -> list[str]:
@@ -146,16 +184,21 @@ def changed_tests(changes: Sequence[Change], *, modules: bool = False) -> list[s
 
 
 def with_exit_status(script: str) -> str:
-    """Return a script that prints the exit status of its tests after their end.
+    """Return a script that prints the exit status of its tests, and ends with it.
 
-    One that prints it already, or has no end of tests, is returned as it is.
+    One that prints it already is not made to do so twice, and one without an end of tests is
+    returned as it is.
     """
     lines = script.split("\n")
     ends = [number for number, line in enumerate(lines) if END in line]
-    if not ends or EXIT_STATUS in script:
+    if not ends:
         return script
-    lines.insert(ends[0] + 1, f'echo "{EXIT_STATUS}: ${_VARIABLE}"')
-    lines.insert(ends[0], f"{_VARIABLE}=$?")
+    if f"{_VARIABLE}=$?" not in script:
+        lines.insert(ends[0] + 1, f'echo "{EXIT_STATUS}: ${_VARIABLE}"')
+        lines.insert(ends[0], f"{_VARIABLE}=$?")
+    last = f"exit ${_VARIABLE}"
+    if last not in lines:
+        lines = [*(lines if lines[-1] else lines[:-1]), last, ""]
     return "\n".join(lines)
 
 

@@ -20,7 +20,7 @@ from pytest_intercode.core.task import ENVIRONMENTS, Task
 from pytest_intercode.errors import MissingFile, SuiteError, suggestion
 from pytest_intercode.suites.mistakes import first_error, locate, row_error
 from pytest_intercode.suites.python_tests import check_tests
-from pytest_intercode.suites.rows import read_apps, read_rows
+from pytest_intercode.suites.rows import Row, read_apps, read_rows
 from pytest_intercode.suites.schema import (
     RowSource,
     SuiteModel,
@@ -28,6 +28,7 @@ from pytest_intercode.suites.schema import (
     TaskModel,
     build_task,
 )
+from pytest_intercode.suites.swebench import read_swebench
 from pytest_intercode.suites.yaml_files import read_yaml
 
 __all__ = ["Suite", "bundled_folder", "load_rows", "load_suite"]
@@ -145,8 +146,7 @@ def _from_source(
     own = (set(TaskFields.model_fields) | {"id", "query", "gold"}) - set(source.ignore)
     blank = _build(replace(blank, dataset=dataset), [defaults, source.defaults], folder)
     tasks = []
-    read = read_apps if source.format == "apps" else read_rows
-    for index, (place, row) in enumerate(read(path)):
+    for index, (place, row) in enumerate(_rows(source, path, folder)):
         own_places = {"dataset": dataset, "index": index}
         places = {**own_places, **row, **own_places}  # they win, and come first in messages
         fields = {name: row.get(theirs) for name, theirs in source.fields.items()}
@@ -170,6 +170,13 @@ def _from_source(
         made = _build(replace(blank, source=place), [model], folder, metadata=metadata)
         tasks.append(_overridden(made, overrides, folder))
     return tasks
+
+
+def _rows(source: RowSource, path: Path, folder: Path) -> Iterator[tuple[str, Row]]:
+    if source.swebench is not None:
+        tables = bundled_folder("tasks") / "datasets" / "how-to-test"
+        return read_swebench(path, source.swebench, folder, tables)
+    return read_apps(path) if source.format == "apps" else read_rows(path)
 
 
 def _marks(tags: Any) -> Any:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from pytest_intercode.errors import suggestion
 from pytest_intercode.suites import schema
+from pytest_intercode.suites.swebench import SwebenchModel
 
 __all__ = ["first_error", "locate", "row_error"]
 
@@ -147,6 +148,9 @@ _MODELS: dict[str, type[BaseModel]] = {
     "files": schema.FileModel,
     "archive": schema.ArchiveModel,
     "database": schema.DatabaseModel,
+    "repository": schema.RepositoryModel,
+    "verification": schema.VerificationModel,
+    "swebench": SwebenchModel,
     "ProgramTestModel": schema.ProgramTestModel,
     "CallTestModel": schema.CallTestModel,
     "defaults": schema.TaskFields,

@@ -14,7 +14,15 @@ from dataclasses import dataclass, field, replace
 
 from pytest_intercode.errors import SuiteError
 
-__all__ = ["LONGEST_PATCH", "Change", "Hunk", "PatchError", "read_patch", "reversed_patch"]
+__all__ = [
+    "LONGEST_PATCH",
+    "Change",
+    "Hunk",
+    "PatchError",
+    "PatchRefused",
+    "read_patch",
+    "reversed_patch",
+]
 
 LONGEST_PATCH = 64 * 1024**2
 """Characters of a patch that is read."""
@@ -26,7 +34,11 @@ _ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34,
 
 
 class PatchError(SuiteError):
-    """A patch cannot be read, or does what is refused; says which file and hunk."""
+    """A patch cannot be read; says which file and hunk."""
+
+
+class PatchRefused(PatchError):
+    """A patch does what is refused; says which file."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +99,7 @@ def read_patch(text: str) -> tuple[Change, ...]:
         PatchError: it is no patch that git would apply, or does what is refused.
     """
     if len(text) > LONGEST_PATCH:
-        raise PatchError(
+        raise PatchRefused(
             f"a patch of {len(text) / 1024**2:.0f} Mi characters; at most "
             f"{LONGEST_PATCH // 1024**2} are read"
         )
@@ -100,7 +112,7 @@ def read_patch(text: str) -> tuple[Change, ...]:
         _judge(change)
         changes.append(change)
         if len(changes) > _MOST_FILES:
-            raise PatchError(f"a patch of more than {_MOST_FILES:,} files")
+            raise PatchRefused(f"a patch of more than {_MOST_FILES:,} files")
     if not changes:
         raise PatchError(
             "not a patch in git's format: no line of it begins with 'diff --git' or '--- '"
@@ -310,13 +322,13 @@ def _judge(change: Change) -> None:
             _judge_path(path)
     for mode in (change.old_mode, change.new_mode):
         if mode and mode not in _MODES:
-            raise PatchError(
+            raise PatchRefused(
                 f"{change.path}: the mode {mode[:20]!r} is none of git's: {', '.join(_MODES)}"
             )
         if mode == "160000":
-            raise PatchError(f"{change.path}: is a submodule, which a patch cannot bring")
+            raise PatchRefused(f"{change.path}: is a submodule, which a patch cannot bring")
     if change.binary == ():
-        raise PatchError(
+        raise PatchRefused(
             f"{change.path}: is binary, and its content is not in the patch; make it with "
             "git diff --binary"
         )
@@ -327,13 +339,13 @@ def _judge(change: Change) -> None:
 def _judge_path(path: str) -> None:
     parts = path.split("/")
     if path.startswith("/"):
-        raise PatchError(f"{path!r:.80}: is an absolute path; a patch stays in the repository")
+        raise PatchRefused(f"{path!r:.80}: is an absolute path; a patch stays in the repository")
     if ".." in parts:
-        raise PatchError(f"{path!r:.80}: leads out of the repository")
+        raise PatchRefused(f"{path!r:.80}: leads out of the repository")
     if any(part in ("", ".") for part in parts) or "\0" in path:
-        raise PatchError(f"{path!r:.80}: is no path that git has")
+        raise PatchRefused(f"{path!r:.80}: is no path that git has")
     if any(part.rstrip(". ").lower() == ".git" for part in parts):
-        raise PatchError(f"{path!r:.80}: is in git's own folder")
+        raise PatchRefused(f"{path!r:.80}: is in git's own folder")
 
 
 def _judge_link(change: Change) -> None:
@@ -344,7 +356,7 @@ def _judge_link(change: Change) -> None:
         return  # renamed as it is
     where = posixpath.normpath(posixpath.join(posixpath.dirname(change.path), target))
     if not target or target.startswith("/") or where == ".." or where.startswith("../"):
-        raise PatchError(
+        raise PatchRefused(
             f"{change.path}: is a symbolic link that leads out of the repository: {target!r:.80}"
         )
 
@@ -363,7 +375,7 @@ def reversed_patch(changes: Sequence[Change]) -> str:
 
 def _reversed(change: Change) -> str:
     if change.binary is not None or change.moved == "copy":
-        raise PatchError(f"{change.path}: a binary change or a copy cannot be turned around")
+        raise PatchRefused(f"{change.path}: a binary change or a copy cannot be turned around")
     before, after = change.new, change.old
     first, last = before or after or "", after or before or ""
     lines = [f"diff --git {_quoted('a/' + first)} {_quoted('b/' + last)}"]

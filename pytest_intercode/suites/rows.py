@@ -95,7 +95,7 @@ def _json(path: Path, text: str) -> Iterator[tuple[str, Row]]:
 
 
 def _json_lines(path: Path, text: str) -> Iterator[tuple[str, Row]]:
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):  # texts may hold other line ends
         if not line.strip():
             continue
         try:

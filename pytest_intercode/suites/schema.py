@@ -46,6 +46,7 @@ from pytest_intercode.core.task import (
 from pytest_intercode.errors import MissingFile, suggestion
 from pytest_intercode.suites.parser_names import parser_names
 from pytest_intercode.suites.registered import environment_names, is_environment
+from pytest_intercode.suites.swebench import SwebenchModel
 
 __all__ = ["RowSource", "SuiteModel", "TaskFields", "TaskModel", "build_task"]
 
@@ -404,6 +405,7 @@ class TaskFields(_Model):
     repository: RepositoryModel | None = None
     verification: VerificationModel | None = None
     solution: Annotated[StrictStr | list[StrictStr], AfterValidator(_as_tuple)] | None = None
+    variables: dict[StrictStr, StrictStr] | None = None
     audit: Audit | None = None
     decoys: tuple[StrictStr, ...] | None = None
 
@@ -435,7 +437,7 @@ class RowSource(_Model):
     """``rows``: tasks that are read from a JSON, JSONL, CSV or TSV file, one a row."""
 
     path: StrictStr
-    format: Literal["rows", "apps"] = "rows"
+    format: Literal["rows", "apps", "swebench"] = "rows"
     dataset: StrictStr | None = None
     id: StrictStr = "{dataset}-{index:05d}"
     query: StrictStr | None = None
@@ -444,6 +446,13 @@ class RowSource(_Model):
     defaults: TaskFields = TaskFields()
     each: dict[StrictStr, Any] = {}
     optional: StrictBool = False
+    swebench: SwebenchModel | None = None
+
+    @model_validator(mode="after")
+    def _has_manifest(self) -> RowSource:
+        if (self.format == "swebench") != (self.swebench is not None):
+            raise ValueError("format: swebench and swebench: (what the columns are) go together")
+        return self
 
 
 class SuiteModel(_Model):
@@ -471,6 +480,8 @@ def _apply(task: Task, fields: TaskFields, folder: Path, bundled: Path) -> Task:
         given["gold"] = (_text_of(given["gold"], folder),)
     if "files" in given:
         given["files"] = _read(given["files"], folder)
+    if "variables" in given:
+        given["variables"] = tuple(given["variables"].items())
     if fields.repository is not None:
         source = fields.repository.source
         where = None if source is None else folder / source

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.core.task import Verification
+from pytest_intercode.core.task import Task, Verification
 from pytest_intercode.errors import UngradableState
 from pytest_intercode.rewards.swe import read_results, swe_report, swe_reward
 from pytest_intercode.rewards.test_logs import parse
-from pytest_intercode.suites.eval_scripts import END, START
+from pytest_intercode.suites.catalogue import data_folder, dataset_tasks
+from pytest_intercode.suites.eval_scripts import END, START, with_exit_status
+from pytest_intercode.suites.parser_names import plain_parser
+from pytest_intercode.suites.patches import read_patch
 
 
 def _read(samples: Path, name: str) -> Any:
@@ -113,3 +116,89 @@ def test_a_bug_of_swe_smith_is_found(samples: Path) -> None:
     assert before.resolved
     assert set(with_bug.unfixed) == set(lists["FAIL_TO_PASS"])
     assert not with_bug.broken
+
+
+# -- rows
+
+
+def _rows_of(samples: Path, name: str, folder: Path, dataset: str) -> dict[str, Task]:
+    """Return the tasks of rows that lie where a dataset looks for them."""
+    text = (samples / "swebench" / name).read_text(encoding="utf-8")
+    if name.endswith(".json"):
+        rows = json.loads(text)
+        rows = rows if isinstance(rows, list) else [rows]
+        text = "".join(f"{json.dumps(row)}\n" for row in rows)
+    (folder / f"{dataset}.jsonl").write_text(text, encoding="utf-8")
+    data = data_folder(folder, "test")
+    return {task.id: task for task in dataset_tasks(dataset, data, "test")}
+
+
+def test_scripts_of_verified(samples: Path, tmp_path: Path) -> None:
+    tasks = _rows_of(samples, "verified-classic.jsonl", tmp_path, "swe-bench-verified")
+    expected = _read(samples, "verified-eval-scripts-swebench-4.1.json")
+    assert tasks.keys() == expected.keys()
+    for name, theirs in expected.items():
+        task = tasks[name]
+        assert task.image is not None
+        assert task.verification is not None
+        assert task.image.image == theirs["image"]
+        assert task.verification.parser == plain_parser(theirs["log_parser"])
+        # Ours prints the status of the tests and ends with it; otherwise the two are the same.
+        assert task.verification.command == with_exit_status(theirs["eval_script"]), name
+        lines = task.verification.command.split("\n")
+        more = [
+            "SWEBENCH_TEST_EXIT_CODE=$?",
+            'echo ">>>>> Test Exit Code: $SWEBENCH_TEST_EXIT_CODE"',
+            "exit $SWEBENCH_TEST_EXIT_CODE",
+        ]
+        rest = [line for line in lines if line not in more]
+        assert "\n".join(rest) == theirs["eval_script"], name
+        assert read_patch(task.gold[0])
+        assert task.verification.fail_to_pass
+
+
+def test_rows_of_lite(samples: Path, tmp_path: Path) -> None:
+    name = "lite-classic-swe-agent-fixture.json"
+    tasks = _rows_of(samples, name, tmp_path, "swe-bench-lite")
+    rows = {row["instance_id"]: row for row in _read(samples, name)}
+    assert tasks.keys() == rows.keys()
+    for task in tasks.values():
+        row, verification = rows[task.id], task.verification
+        assert verification is not None
+        assert verification.fail_to_pass == tuple(row["FAIL_TO_PASS"])
+        assert verification.pass_to_pass == tuple(row["PASS_TO_PASS"])
+        assert task.query == row["problem_statement"].replace("\r\n", "\n").strip()
+        assert task.gold == (row["patch"],) or task.gold == (row["patch"] + "\n",)
+
+
+def test_rows_that_say_how_to_test(samples: Path, tmp_path: Path) -> None:
+    name = "swebench5-multimodal-rows.jsonl"
+    tasks = _rows_of(samples, name, tmp_path, "swe-bench-5")
+    lines = (samples / "swebench" / name).read_text(encoding="utf-8").split("\n")
+    rows = {row["instance_id"]: row for row in map(json.loads, filter(None, lines))}
+    assert tasks.keys() == rows.keys()
+    for task in tasks.values():
+        row, verification = rows[task.id], task.verification
+        assert task.image is not None
+        assert verification is not None
+        assert task.image.image == row["image"]
+        assert verification.command == with_exit_status(row["eval_script"])
+        assert verification.parser == plain_parser(row["log_parser"])
+        wanted = "passed" if row["eval_type"] == "fail_only" else "failed"
+        assert verification.absent == wanted
+        assert task.skip is None
+
+
+def test_a_row_whose_patch_is_the_bug(samples: Path, tmp_path: Path) -> None:
+    name = "swesmith-row-pandas_pr_53652.json"
+    (task,) = _rows_of(samples, name, tmp_path, "swe-smith").values()
+    row = _read(samples, name)
+    assert task.image is not None
+    assert task.verification is not None
+    wanted = "jyangballin/swesmith.x86_64.pandas-dev_1776_pandas.95280573"
+    assert task.image.image == wanted
+    assert "if keyarr.dtype.kind" in row["patch"]
+    assert '-        if keyarr.dtype.kind in "mM":' in task.gold[0]
+    assert row["patch"] in task.setup[0]
+    assert task.verification.absent == "passed"
+    assert "--verbose pandas/tests/indexing/test_datetime.py\n" in task.verification.command

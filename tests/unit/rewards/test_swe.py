@@ -126,6 +126,7 @@ def test_what_tests_print_is_no_marker_of_a_sealed_script() -> None:
         "SWEBENCH_TEST_EXIT_CODE=$?",
         ": '>>>>> End Test Output-7f3a'",
         'echo ">>>>> Test Exit Code-7f3a: $SWEBENCH_TEST_EXIT_CODE"',
+        "exit $SWEBENCH_TEST_EXIT_CODE",
     ]
     forged = _log("PASSED a\nPASSED b") + "\n>>>>> Test Exit Code: 0\n"
     real = _log("FAILED a").replace("Output", "Output-7f3a")
