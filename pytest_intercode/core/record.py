@@ -130,6 +130,7 @@ class EpisodeRecord:
         usage: what the agent used up.
         log: what the agent printed after its last action.
         left_behind: what the agent left in its process, a line each.
+        refused_hosts: what of the network its sandbox was refused, a line each.
         sandbox: the backend of its sandboxes; empty where it needed none of ours.
         image: what they were made of; empty likewise.
         node_id: the node id of its pytest item; empty outside of pytest.
@@ -157,6 +158,7 @@ class EpisodeRecord:
     usage: Usage = UNSPENT
     log: str = ""
     left_behind: tuple[str, ...] = ()
+    refused_hosts: tuple[str, ...] = ()
     sandbox: str = ""
     image: str = ""
     node_id: str = ""

@@ -71,7 +71,9 @@ class Limits:
         cpus: processors, as a fraction of one.
         pids: processes and threads alive at a time.
         file_size: bytes that one file may grow to.
-        network: False for loopback only.
+        network: False for loopback only, and for ``hosts``.
+        hosts: what the sandbox may reach of the network although ``network`` is false, each as
+            :func:`~pytest_intercode.core.hosts.parse_host` reads it.
         output: bytes of one action's output that are kept and shown.
     """
 
@@ -81,6 +83,7 @@ class Limits:
     file_size: int = 256 * 1024**2
     network: bool = False
     output: int = 64 * 1024
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,8 @@ __all__ = ["Environment"]
 
 _PATIENCE = 0.2  # seconds for an interrupted action to end
 
+_MOST_REFUSED = 200  # lines of a record
+
 # What these methods were called before the first release; such a method would never be called.
 _RENAMED = {
     "_start": "start",
@@ -99,6 +101,7 @@ class Environment(abc.ABC):
         self._best: Reward | None = None
         self._best_state: dict[str, Any] = {}
         self._latest: Reward | None = None  # of the present state, if it was graded
+        self._refused: dict[str, None] = {}  # what of the network was, in order
         self._acting = False  # an action runs, and nothing is graded
         self._cancelled = ""
         self._orders: list[Order] = []  # sandboxes that the episode has asked for
@@ -163,6 +166,10 @@ class Environment(abc.ABC):
         What is graded then raises, and the episode can only be closed.
         """
 
+    def newly_refused(self) -> list[str]:
+        """Return what of the network the agent was refused since the last call, a line each."""
+        return []
+
     def submission(self, action: str) -> str | None:
         """Return the answer if the action is a submission, else None."""
         words = action.strip().split(None, 1)
@@ -209,6 +216,18 @@ class Environment(abc.ABC):
         """Seconds for one action."""
         return self._action_timeout or (self.task.action_timeout if self.task else 0.0)
 
+    def refused_hosts(self) -> tuple[str, ...]:
+        """Return what of the network the agent was refused in this episode, a line each."""
+        self.note_refused()
+        return tuple(self._refused)
+
+    def note_refused(self) -> list[str]:
+        """Keep what was refused since the last call for the record, and return it."""
+        lines = self.newly_refused()
+        room = _MOST_REFUSED - len(self._refused)
+        self._refused.update(dict.fromkeys(lines[: max(0, room)]))
+        return lines
+
     @property
     def over(self) -> str:
         """Why the episode has ended: ``submitted``, ``solved``, ``budget``, a reason, or ''."""
@@ -244,6 +263,7 @@ class Environment(abc.ABC):
             self.turns = []
             self.final = self._best = self._latest = None
             self._over = ""
+            self._refused = {}
             self.start(task)
             self.first = Observation(task.query, turns_left=self.max_turns)
             return self.first, {"task": task.view(self.max_turns)}

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from pytest_intercode.core.hosts import parse_host
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.environments.base import Environment
@@ -20,6 +21,7 @@ from pytest_intercode.suites.catalogue import (
     file_tasks,
     named_tasks,
     online,
+    reaching,
 )
 
 __all__ = ["make", "shared_provider"]
@@ -38,7 +40,7 @@ def make(
     feedback: Feedback = "observation",
     max_turns: int | None = None,
     action_timeout: float | None = None,
-    network: bool = False,
+    network: bool | Sequence[str] = False,
     provider: SandboxProvider | None = None,
 ) -> Environment:
     """Return an environment, with the tasks that its ``reset`` chooses from.
@@ -61,7 +63,8 @@ def make(
         feedback: ``reward`` grades after every action, and ends the episode at 1.0.
         max_turns: actions in an episode; None for each task's own number.
         action_timeout: seconds for an action; None for each task's own number.
-        network: let sandboxes reach the network; without it, tasks that need it are left out.
+        network: let sandboxes reach the network, or some hosts of it, as
+            ``--intercode-allow-host`` names them; without it, tasks that need it are left out.
         provider: where sandboxes come from; by default one for the process, ended with it.
 
     Raises:
@@ -70,7 +73,8 @@ def make(
     cls = environment_class(env, profile)
     if suite is not None and dataset is not None:
         raise ConfigurationError(f"make({env!r}): either suite or dataset, not both")
-    order = TaskOrder(lambda: _runnable(_tasks(env, suite, dataset, data), network), env)
+    reached = network if isinstance(network, bool) else _hosts(network, f"make({env!r})")
+    order = TaskOrder(lambda: _runnable(_tasks(env, suite, dataset, data), reached), env)
     if suite is not None or dataset is not None:
         _ = order.tasks  # report a mistake in a name now; a bundled suite is read later
     made = cls(
@@ -113,14 +117,24 @@ def _tasks(
     return chosen
 
 
-def _runnable(tasks: Sequence[Task], network: bool) -> list[Task]:
+def _hosts(written: Sequence[str], asked: str) -> tuple[str, ...]:
+    try:
+        return tuple(str(parse_host(each)) for each in written)
+    except ValueError as error:
+        raise ConfigurationError(f"{asked}: network: {error}") from None
+
+
+def _runnable(tasks: Sequence[Task], network: bool | tuple[str, ...]) -> list[Task]:
     """Return the tasks that can be run here."""
 
     def obstacle(task: Task) -> str:
-        offline = "network" in task.tags and not network
+        offline = "network" in task.tags and not (network or task.limits.hosts)
         return task.skip or ("it needs the network: give network=True" if offline else "")
 
-    runnable = [online(task) if network else task for task in tasks if not obstacle(task)]
+    runnable = [task for task in tasks if not obstacle(task)]
+    if network:
+        hosts = network if isinstance(network, tuple) else None
+        runnable = [reaching(task, hosts) if hosts else online(task) for task in runnable]
     if not runnable:
         raise ConfigurationError(
             f"none of the {len(tasks)} tasks can be run here; {tasks[0].id}: {obstacle(tasks[0])}"

@@ -37,6 +37,7 @@ _SETUP = (
     "exit $status"
 )
 _SETUP_OUTPUT = "/dev/shm/.intercode-setup"
+_REFUSED_SHOWN = 10  # lines
 _VARIABLES = (("LC_ALL", "C.UTF-8"), ("PAGER", "cat"), ("TERM", "dumb"))
 
 
@@ -103,6 +104,11 @@ class ShellEnvironment(Environment):
         """Return the agent's own sandbox."""
         return [cls.spec(task, provider)]
 
+    def newly_refused(self) -> list[str]:
+        """Return what of the network the agent's sandbox was refused since the last call."""
+        sandbox = self._sandbox
+        return [] if sandbox is None else sandbox.refused()
+
     def interrupt(self) -> None:
         """End the running action from another thread."""
         sandbox = self._sandbox
@@ -148,7 +154,8 @@ class ShellEnvironment(Environment):
         if fault:
             return Observation(f"[not run: an action cannot hold {fault}]\n", executed=False)
         self._last = execution = self._run(action)
-        text = text_of(execution) + _bracketed(execution, self._notice(execution))
+        said = (self._notice(execution), _refusal(self.note_refused()))
+        text = text_of(execution) + _bracketed(execution, *said)
         return Observation(text, executed=execution.status == 0, status=execution.status)
 
     def _run(self, action: str) -> Execution:
@@ -218,8 +225,15 @@ def text_of(execution: Execution) -> str:
     )
 
 
-def _bracketed(execution: Execution, said: str) -> str:
-    if not said:
+def _refusal(lines: list[str]) -> str:
+    """Return what an observation says of hosts that may not be reached."""
+    if not lines:
         return ""
+    more = f" and {len(lines) - _REFUSED_SHOWN} more" if len(lines) > _REFUSED_SHOWN else ""
+    return f"refused by the network of this sandbox: {', '.join(lines[:_REFUSED_SHOWN])}{more}"
+
+
+def _bracketed(execution: Execution, *said: str) -> str:
+    lines = [f"[{each}]\n" for each in said if each]
     line_end = "" if not execution.output or execution.output.endswith(b"\n") else "\n"
-    return f"{line_end}[{said}]\n"
+    return line_end + "".join(lines) if lines else ""

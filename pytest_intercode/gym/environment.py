@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -71,7 +72,7 @@ class IntercodeEnv(gymnasium.Env[str, str]):
         feedback: Feedback = "observation",
         max_turns: int | None = None,
         action_timeout: float | None = None,
-        network: bool = False,
+        network: bool | Sequence[str] = False,
         provider: SandboxProvider | None = None,
     ) -> None:
         self.render_mode = render_mode

@@ -115,6 +115,7 @@ def episode(record: EpisodeRecord) -> dict[str, Any]:
             "seconds": record.seconds if is_ours(record) else None,
             "usage": _usage(record.usage),
             "left": list(record.left_behind),
+            "refused": list(record.refused_hosts),
             "attempts": list(record.attempts),
             "node": record.node_id,
             "image": record.image,

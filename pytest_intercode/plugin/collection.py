@@ -139,8 +139,8 @@ def _marks(
     """Return the marks of a task; tasks that are alike share them."""
     config = metafunc.config
     run = run_of(config)
-    offline = "network" in task.tags and not run.settings.network
-    skip = task.skip or ("it needs the network: give --intercode-network" if offline else None)
+    offline = "network" in task.tags and not (run.settings.network or task.limits.hosts)
+    skip = task.skip or (_OFFLINE if offline else None)
     baseline = run.baseline
     before = baseline and baseline.may_fail(task, metafunc.definition.nodeid)
     # What is wrong with a task's gold is acknowledged in its audit.
@@ -167,6 +167,7 @@ def _marks(
     return made[key]
 
 
+_OFFLINE = "it needs the network: give --intercode-network, or --intercode-allow-host"
 _REGISTERED = pytest.StashKey[set[str]]()
 
 

@@ -120,6 +120,12 @@ def _environment(value: str) -> str:
     return value if is_environment(value) else choice(*environment_names(), "all")(value)
 
 
+def _host(value: str) -> str:
+    from pytest_intercode.core.hosts import parse_host
+
+    return str(parse_host(value))
+
+
 def _shard(value: str) -> tuple[int, int]:
     part, _, parts = value.partition("/")
     try:
@@ -277,6 +283,14 @@ OPTIONS = (
         excludes=("rootfs", "a runtime is Docker's, and a root file system is bubblewrap's"),
     ),
     Option("network", "let sandboxes reach the network"),
+    Option(
+        "allow-host=HOST[:PORT]",
+        "let sandboxes reach this host and nothing else: a name, `*.NAME`, an address or a network "
+        "such as `10.0.0.0/8`; without a port, 443 and 80",
+        _host,
+        listed=True,
+        excludes=("network", "sandboxes reach every host with the whole network"),
+    ),
     Option("base-image NAME=REPLACEMENT", "another base image, for mirrors"),
 )
 
@@ -335,7 +349,7 @@ def read_options(config: pytest.Config) -> dict[str, Any]:
                 raise _wrong(config, option, None, f"needs --intercode-{by_key[key].form}, {why}")
         for key, why in filter(None, [option.excludes]):
             if values[key]:
-                other = _shown(config, by_key[key], values[key])
+                other = _shown(config, by_key[key], values[key] if by_key[key].metavar else None)
                 raise _wrong(config, option, None, f"{why}; leave out {other}")
     return values
 

@@ -148,6 +148,8 @@ def trajectory_tail(episode: EpisodeRecord, results: Path | None = None) -> str:
             lines += _said("", turn.observation.rstrip("\n"))
     if episode.log:
         lines += _said("printed at the end: ", episode.log.rstrip())
+    for line in episode.refused_hosts:
+        lines += _said("refused by the sandbox's network: ", line)
     for line in episode.left_behind:
         lines += _said("left behind: ", line)
     parts = ", ".join(f"{name} {value:.2f}" for name, value in episode.parts.items())

@@ -103,6 +103,8 @@ class Startup:
             words.append("rewards as feedback")
         if settings.network:
             words.append("with network")
+        if settings.allow_host:
+            words.append(f"network limited to {', '.join(settings.allow_host)}")
         if settings.concurrency > 1:
             words.append(f"concurrency {settings.concurrency}")
         if settings.repeat > 1:

@@ -111,6 +111,8 @@ def to_row(record: EpisodeRecord) -> dict[str, Any]:
         "attempts": list(record.attempts),
         "end_state": dict(record.state),
     }
+    if record.refused_hosts:
+        row["refused_hosts"] = [_plain(line) for line in record.refused_hosts]
     if record.superseded:
         row["superseded"] = True
     if record.rescored_from is not None:
@@ -255,6 +257,8 @@ class EpisodeLine(_Lenient):
     """What the agent printed after its last action."""
     left_behind: list[StrictStr] = []
     """What the agent left in its process."""
+    refused_hosts: list[StrictStr] = []
+    """What of the network the sandbox was refused; left out where that is nothing."""
     suite: StrictStr = ""
     """The suite's name."""
     hardness: StrictStr = ""
@@ -365,6 +369,7 @@ def _record(line: EpisodeLine) -> EpisodeRecord:
         usage=_usage(line.usage),
         log=line.log,
         left_behind=tuple(line.left_behind),
+        refused_hosts=tuple(line.refused_hosts),
         sandbox=line.sandbox,
         image=line.image,
         node_id=line.node_id,

@@ -171,6 +171,7 @@ def run_episode(
         state=environment.recorded_state(),
         usage=ledger.usage,
         log=run.last_words(),
+        refused_hosts=environment.refused_hosts(),
         left_behind=("the agent's own thread, which still runs",) if still_there else (),
     )
 

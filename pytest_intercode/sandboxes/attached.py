@@ -6,11 +6,15 @@ import contextlib
 import functools
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from pytest_intercode.core.hosts import AllowedHosts
 from pytest_intercode.errors import CommandFailed, SandboxBroken, SandboxError
 from pytest_intercode.sandboxes.channel import MOST_SAID, Channel, ChannelClosed, Transport
+from pytest_intercode.sandboxes.egress.plan import host_lines, resolver_lines
+from pytest_intercode.sandboxes.egress.process import Egress
 from pytest_intercode.sandboxes.listing import ListingProbe
 from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.protocol import OUTSIDE, Changes, Entry, Execution, SandboxSpec
@@ -30,6 +34,13 @@ GUARD = ("setpriv", "--egid", "1", "--keep-groups", "--inh-caps", "-all", "--amb
 # Where there is one group only: the keeper has this one, and its shells are started without it.
 KEEPER_CAPABILITY = "SETPCAP"
 SHM_SIZE = 16 * 1024**2
+
+# An image may have a link here that leads nowhere, and an engine may have mounted the file.
+_NAMES = (
+    "printf %s {0} >>/etc/hosts && {{ printf %s {1} >/etc/resolv.conf || "
+    "{{ rm -f /etc/resolv.conf && printf %s {1} >/etc/resolv.conf; }}; }}"
+)
+_NAMING = 30.0  # seconds
 
 # What the kernel logs as it ends a process for memory: the whole machine's, or a control group's.
 _MEMORY_KILL = re.compile(
@@ -138,6 +149,7 @@ class AttachedSandbox:
             offline=not spec.limits.network,
             user=spec.user,
         )
+        self._egress: Egress | None = None
         self.probe: ListingProbe | OverlayProbe | None = None
         self.broken = ""
         self._acted = False
@@ -219,6 +231,25 @@ class AttachedSandbox:
         self._ended = True
         with contextlib.suppress(OSError):
             self._channel.close()
+        if self._egress is not None:
+            self._egress.close()
+
+    def limit_network(self, egress: Egress, hosts: Iterable[str]) -> None:
+        """Give it a network with a few hosts, before anything else runs in it.
+
+        Raises:
+            SandboxError: the files that say where hosts are cannot be written.
+        """
+        self._egress = egress
+        names = shlex.quote(host_lines(AllowedHosts(hosts)))
+        resolver = shlex.quote(resolver_lines())
+        status, said = self._channel.admin(_NAMES.format(names, resolver), _NAMING)
+        if status != 0:
+            raise SandboxError(f"sandbox {self.name}: its hosts cannot be written: {said!r:.200}")
+
+    def refused(self) -> list[str]:
+        """Return what of the network was refused since the last call."""
+        return [] if self._egress is None else self._egress.refused()
 
     def layers(self) -> OverlayProbe:
         """Return the probe that reads the overlay's layers from outside.

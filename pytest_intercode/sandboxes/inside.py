@@ -17,14 +17,15 @@ _ONLY_FOR_CHECKERS = ("typing", "__future__")
 
 @cache
 def text_of(package: str, *modules: str) -> str:
-    """Return modules of a package as one text, without comments, docstrings and blank lines.
+    """Return modules below a package as one text, without comments, docstrings and blank lines.
 
     What only a type checker reads is left out, and so are imports from our own package: what is
     imported has to be among ``modules``, each after those that it imports from.
     """
     body: list[ast.stmt] = []
     for module in modules:
-        source = resources.files(package).joinpath(f"{module}.py").read_text("utf-8")
+        path = f"{module.replace('.', '/')}.py"
+        source = resources.files(package).joinpath(path).read_text("utf-8")
         body += filter(_is_needed, ast.parse(source).body)
     for node in body:
         for inner in ast.walk(node):

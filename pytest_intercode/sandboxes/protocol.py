@@ -167,6 +167,9 @@ class Sandbox(Protocol):
     def halt(self) -> None:
         """End every process of what acted in it; no action is run afterwards."""
 
+    def refused(self) -> list[str]:
+        """Return what of the network was refused since the last call, a line each; never raises."""
+
     def interrupt(self) -> None:
         """End a running action from another thread, as if its time had run out."""
 

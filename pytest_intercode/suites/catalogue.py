@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from pytest_intercode.core.hosts import MOST_HOSTS
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import ConfigurationError, MissingFile, suggestion
 from pytest_intercode.suites.loader import bundled_folder, load_rows, load_suite
@@ -32,6 +33,7 @@ __all__ = [
     "is_suite_file",
     "named_tasks",
     "online",
+    "reaching",
     "suite_file",
 ]
 
@@ -233,3 +235,20 @@ def _remedy(dataset: str, data: Path | None) -> str:
 def online(task: Task) -> Task:
     """Return the task in a sandbox that reaches the network."""
     return replace(task, limits=replace(task.limits, network=True))
+
+
+def reaching(task: Task, hosts: Iterable[str]) -> Task:
+    """Return the task in a sandbox that reaches a few more hosts; one that reaches all stays.
+
+    Raises:
+        ConfigurationError: these are more than a sandbox may have.
+    """
+    if task.limits.network:
+        return task
+    both = tuple(dict.fromkeys((*task.limits.hosts, *hosts)))
+    if len(both) > MOST_HOSTS:
+        raise ConfigurationError(
+            f"{task.source}: task {task.id!r}: a sandbox may reach {MOST_HOSTS} hosts, and with "
+            f"those of --intercode-allow-host these are {len(both)}"
+        )
+    return replace(task, limits=replace(task.limits, hosts=both))

@@ -41,6 +41,7 @@ image that the task does not name is the environment's; records name it by thems
 
 _LATER: dict[str, Any] = {"repository": None, "verification": None, "user": "", "overall": "mean"}
 _LATER |= {"variables": (), "steps": ()}  # no part where a task has none: older digests hold
+_LATER_OF_PARTS = {"hosts"}  # likewise
 _LENGTH = 16
 _BLOCK = 2**20
 _ONE_AT_A_TIME = threading.Lock()  # what several threads ask for at once is read once
@@ -92,7 +93,10 @@ def _canonical(value: Any) -> Any:
         layers = [_of_file(path) for path in value.layers]
         return [value.image, context, more, *filter(None, [layers, value.text])]
     if is_dataclass(value):
-        return {field.name: _canonical(getattr(value, field.name)) for field in fields(value)}
+        named = ((field.name, getattr(value, field.name)) for field in fields(value))
+        return {
+            name: _canonical(part) for name, part in named if part or name not in _LATER_OF_PARTS
+        }
     return value
 
 

@@ -77,7 +77,7 @@ def _names(found: Any) -> list[int | str]:
 def _is_branch(part: object) -> bool:
     """Whether a part of a location names a branch of a union and not a field."""
     return isinstance(part, str) and (
-        part in {"str", "constrained-str", "int", "RowSource"}
+        part in {"str", "constrained-str", "int", "bool", "RowSource"}
         or part.endswith("Model")
         or part.startswith(("list[", "tuple[", "literal[", "function-"))
     )

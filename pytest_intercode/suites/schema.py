@@ -27,6 +27,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from pytest_intercode.core.hosts import MOST_HOSTS, parse_host
 from pytest_intercode.core.task import (
     AUDIT_CHECKS,
     Archive,
@@ -83,6 +84,12 @@ def _absolute(value: str) -> str:
     return value
 
 
+def _hosts(written: tuple[str, ...]) -> tuple[str, ...]:
+    if len(written) > MOST_HOSTS:
+        raise ValueError(f"no more than {MOST_HOSTS} hosts, found {len(written)}")
+    return tuple(dict.fromkeys(str(parse_host(each)) for each in written))
+
+
 def _as_tuple(value: str | list[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
@@ -111,6 +118,7 @@ Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
 Moment = Annotated[float, BeforeValidator(_moment)]
 AbsolutePath = Annotated[StrictStr, AfterValidator(_absolute)]
 Mode = Annotated[int, Field(ge=0, le=0o7777)]
+Network = StrictBool | Annotated[tuple[StrictStr, ...], AfterValidator(_hosts)]
 Audit = Annotated[dict[StrictStr, StrictStr], AfterValidator(_audit)]
 Hardness = Annotated[StrictStr, Field(max_length=40)]
 Texts = Annotated[
@@ -148,7 +156,7 @@ class LimitsModel(_Model):
     cpus: float | None = Field(None, gt=0, le=64)
     pids: int | None = Field(None, ge=8, le=65536)
     file_size: Size | None = None
-    network: StrictBool | None = None
+    network: Network | None = None
     output: Size | None = None
 
 
@@ -385,6 +393,7 @@ class TaskFields(_Model):
     dockerfile: StrictStr | None = None
     workdir: AbsolutePath | None = None
     limits: LimitsModel | None = None
+    network: Network | None = None
     reward: RewardModel | None = None
     max_turns: int | None = Field(None, ge=1, le=100000)
     action_timeout: float | None = Field(None, gt=0, allow_inf_nan=False)
@@ -413,6 +422,13 @@ class TaskFields(_Model):
     def _one_image(self) -> TaskFields:
         if self.image is not None and self.dockerfile is not None:
             raise ValueError("either image or dockerfile, not both")
+        return self
+
+    @model_validator(mode="after")
+    def _one_network(self) -> TaskFields:
+        limited = self.limits is not None and self.limits.network is not None
+        if self.network is not None and limited:
+            raise ValueError("either network or limits.network, not both")
         return self
 
 
@@ -490,8 +506,15 @@ def _apply(task: Task, fields: TaskFields, folder: Path, bundled: Path) -> Task:
         given["verification"] = fields.verification.made(folder)
     for name in {"files", "audit"} & given.keys():
         given[name] = {**getattr(task, name), **given[name]}
-    for name in {"limits", "reward"} & given.keys():
-        given[name] = replace(getattr(task, name), **_given(given[name]))
+    if "reward" in given:
+        given["reward"] = replace(task.reward, **_given(given["reward"]))
+    limits = {} if fields.limits is None else _given(fields.limits)
+    network = given.pop("network", limits.pop("network", None))
+    if network is not None:
+        named = network if isinstance(network, tuple) else ()
+        limits |= {"network": network is True, "hosts": named}
+    if limits:
+        given["limits"] = replace(task.limits, **limits)
     archive, database = fields.archive, fields.database
     if archive is not None:
         model = ArchiveModel(path=archive) if isinstance(archive, str) else archive

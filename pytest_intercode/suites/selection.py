@@ -16,6 +16,7 @@ from pytest_intercode.suites.catalogue import (
     file_tasks,
     named_tasks,
     online,
+    reaching,
     suite_file,
 )
 
@@ -35,6 +36,7 @@ class SelectionSettings:
         shard: which part of each suite (from 1), and of how many parts; or None.
         repeat: tries that each task gets.
         network: sandboxes may reach the network.
+        allow_host: hosts that they may reach without it.
     """
 
     environments: tuple[str, ...]
@@ -45,6 +47,7 @@ class SelectionSettings:
     shard: tuple[int, int] | None
     repeat: int
     network: bool
+    allow_host: tuple[str, ...] = ()
 
 
 class Selection:
@@ -164,6 +167,8 @@ class Selection:
         self._modify(edited)
         if self.settings.network:
             edited = [online(task) for task in edited]
+        elif self.settings.allow_host:
+            edited = [reaching(task, self.settings.allow_host) for task in edited]
         part, parts = self.settings.shard or (1, 1)
         chosen = edited[: self.settings.limit][part - 1 :: parts]
         repeats = range(1, self.settings.repeat + 1)

@@ -63,6 +63,8 @@ class Expected(_Model):
         output: patterns that its output has.
         lacks: patterns that its output has not.
         results: outcomes in its results file, by task.
+        meets: the addresses that may have been connected to, in a world of the case's own.
+        refused: what the record says that the network refused, among others.
     """
 
     outcome: list[str] = []
@@ -77,6 +79,8 @@ class Expected(_Model):
     output: list[str] = []
     lacks: list[str] = []
     results: dict[str, str] | None = None
+    meets: list[str] | None = None
+    refused: list[str] = []
 
     @field_validator("outcome", "output", "lacks", mode="before")
     @classmethod
@@ -96,6 +100,10 @@ class Expected(_Model):
             words.append(f"exit code {self.exit}")
         if self.results is not None:
             words.append("every result kept")
+        if self.meets is not None:
+            words.append("no other host met")
+        if self.refused:
+            words.append("what was refused is named")
         if self.hides or self.lacks:
             words.append("nothing shown")
         return ", ".join(words) or "harmless"
@@ -157,6 +165,8 @@ class Case(_Model):
         pace: seconds that one of the neighbour's actions may take meanwhile.
         quick: it is part of the everyday tests.
         known_limit: why it does not hold.
+        world: names of a network of its own, with servers, and the addresses that each resolves to,
+            one list after the other; it needs root.
     """
 
     id: str
@@ -175,6 +185,7 @@ class Case(_Model):
     pace: float = 10.0
     quick: bool = False
     known_limit: Limit | None = None
+    world: dict[str, list[list[str]]] | None = None
 
     @field_validator("actions", mode="before")
     @classmethod

@@ -6,6 +6,7 @@ for as long as the attack goes on, and solves its task only then.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tempfile
 import textwrap
@@ -36,6 +37,7 @@ from pytest_intercode.suites.loader import load_suite
 from tests.attacks import faults
 from tests.attacks.cases import Area, Case, Expected, Place
 from tests.attacks.leftovers import Leftovers, looking_for_leftovers
+from tests.support.world import made_world
 
 __all__ = ["Scene", "Verdict", "play"]
 
@@ -92,6 +94,20 @@ def play(area: Area, case: Case, place: Place) -> Verdict:
 
 
 def _play(area: Area, case: Case, place: Place, leftovers: Leftovers, verdict: Verdict) -> None:
+    with contextlib.ExitStack() as stack:
+        world = None
+        if case.world is not None:
+            world = stack.enter_context(made_world())
+            world.names = {name: [*lists] for name, lists in case.world.items()}
+            stack.enter_context(world.entered())
+        _play_in(area, case, place, leftovers, verdict)
+        met = place.expected(case).meets
+        if world is not None and met is not None:
+            others = {address for address, _ in world.met} - set(met)
+            verdict.must(not others, f"connections were made to {', '.join(sorted(others))}")
+
+
+def _play_in(area: Area, case: Case, place: Place, leftovers: Leftovers, verdict: Verdict) -> None:
     sandbox = "auto" if place.backend == "none" else place.backend
     provider = SandboxProvider(sandbox=sandbox)
     scene = Scene(provider)
@@ -163,6 +179,9 @@ def _compare(expected: Expected, record: EpisodeRecord, seconds: float, verdict:
     if expected.hides:
         found = re.search(expected.hides, text)
         verdict.must(found is None, f"the agent sees {found and found[0]!r}")
+    for line in expected.refused:
+        named = line in record.refused_hosts
+        verdict.must(named, f"{line} is not named among {', '.join(record.refused_hosts)}")
     if expected.reason:
         verdict.must(bool(re.search(expected.reason, record.reason)), f"the reason is{why}")
 

@@ -19,6 +19,7 @@ from pytest_intercode.sandboxes.docker.engine import connect
 from tests.attacks.cases import Area, Case, Place, User, areas, places
 from tests.attacks.pytest_runs import play_run
 from tests.attacks.runner import play
+from tests.support.world import obstacle
 
 USER: User = "root" if os.geteuid() == 0 else "user"
 RECORD = os.environ.get("INTERCODE_ATTACKS")
@@ -60,6 +61,8 @@ def test_attack(
         pytest.skip(f"it needs to be {' or '.join(case.users)}")
     if obstacles[place.backend]:
         pytest.skip(obstacles[place.backend])
+    if case.world is not None and obstacle():
+        pytest.skip(obstacle())
     verdict = play_run(case, place, tmp_path) if case.run else play(area, case, place)
     limit = place.limit(case)
     if RECORD:

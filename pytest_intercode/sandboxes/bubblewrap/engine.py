@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,6 +30,8 @@ from pytest_intercode.sandboxes.bubblewrap.hosttree import shared, skeleton
 from pytest_intercode.sandboxes.bubblewrap.process import NOBODY, StarterLost, StarterProcess
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox, PipeStreams
 from pytest_intercode.sandboxes.bubblewrap.starter import BLOCK_FD
+from pytest_intercode.sandboxes.egress.plan import variables as network_variables
+from pytest_intercode.sandboxes.egress.process import Plan, Proxy
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
 
 __all__ = ["Bubblewrap"]
@@ -83,6 +85,7 @@ class Bubblewrap:
         self._launching = threading.Lock()
         self._sandboxes: set[BubblewrapSandbox] = set()
         self._leaving: list[ControlGroup] = []  # of sandboxes that have ended, or are about to
+        self._egress = Proxy()
         self._starter = self._begun()
 
     def _begun(self) -> StarterProcess:
@@ -183,7 +186,22 @@ class Bubblewrap:
             raise
         with self._lock:
             self._sandboxes.add(sandbox)
+        if spec.limits.hosts:
+            self._limit_network(sandbox, spec, starter)
         return sandbox
+
+    def _limit_network(
+        self, box: BubblewrapSandbox, spec: SandboxSpec, starter: StarterProcess
+    ) -> None:
+        try:
+            open_sockets = partial(self._sockets, starter, box)
+            own = spec.hostname or box.name
+            box.limit_network(
+                self._egress.serve(spec.limits.hosts, own, open_sockets), spec.limits.hosts
+            )
+        except BaseException:
+            box.close()
+            raise
 
     def _start_somehow(
         self, spec: SandboxSpec, name: str, streams: PipeStreams
@@ -235,6 +253,15 @@ class Bubblewrap:
                     os.close(each)
         return int(answer["pid"]), descriptors, group
 
+    def _sockets(self, starter: StarterProcess, box: BubblewrapSandbox, plan: Plan) -> list[int]:
+        """Open sockets in the network of a sandbox, which the starter may enter."""
+        try:
+            return starter.ask({"do": "sockets", **plan}, [box.process])[1]
+        except StarterLost:
+            raise
+        except SandboxError as error:
+            raise SandboxError(f"limited network: {error}") from None
+
     def sweep(self) -> int:
         """Remove the control groups of runs that died; there is nothing else that could stay."""
         return self._groups.sweep()
@@ -246,6 +273,7 @@ class Bubblewrap:
         for sandbox in self.sandboxes():
             sandbox.kill()
         self._starter.close()
+        self._egress.close()
         for sandbox in self.sandboxes():
             sandbox.close()
         for group in self._next:
@@ -283,7 +311,8 @@ class Bubblewrap:
         words += _covers()
         for outside, inside in spec.mounts:
             words += ["--bind", outside, inside]
-        variables = {"PATH": _PATH, "HOSTNAME": hostname, "HOME": "/root", **dict(spec.variables)}
+        variables = {"PATH": _PATH, "HOSTNAME": hostname, "HOME": "/root"}
+        variables |= {**(network_variables() if limits.hosts else {}), **dict(spec.variables)}
         words += ["--clearenv", "--chdir", "/"]
         for key, value in variables.items():
             words += ["--setenv", key, value]

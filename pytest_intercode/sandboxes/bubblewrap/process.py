@@ -19,12 +19,14 @@ from typing import Any
 
 from pytest_intercode.core.forks import close_in_children
 from pytest_intercode.errors import EngineUnavailable, SandboxError
-from pytest_intercode.sandboxes.bubblewrap.starter import IDS, receive, send
+from pytest_intercode.sandboxes.bubblewrap.starter import IDS
 from pytest_intercode.sandboxes.inside import text_of
+from pytest_intercode.sandboxes.messages import receive, send
 
 __all__ = ["NOBODY", "StarterLost", "StarterProcess", "find_program", "forbidding"]
 
 _PATIENCE = 30.0
+_TEXTS = ("messages", "egress.namespace", "bubblewrap.mounts", "bubblewrap.starter")
 _OLDEST = (0, 5)  # the first that knows --clearenv
 NOBODY = 65534
 """Who root becomes where it starts sandboxes as an ordinary user does."""
@@ -147,7 +149,7 @@ class StarterProcess:
         self.all_ids = bool(answer["all_ids"])
 
     def _begin(self, channel: int) -> subprocess.Popen[bytes]:
-        text = text_of(__package__, "mounts", "starter")
+        text = text_of("pytest_intercode.sandboxes", *_TEXTS)
         interpreter = sys.executable
         if self._user is not None:  # ours may lie where only root can read
             interpreter = shutil.which("python3", path="/usr/bin:/usr/local/bin") or interpreter

@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Callable
 
 from pytest_intercode.core.forks import close_in_children
+from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.attached import AttachedSandbox, who_killed
 from pytest_intercode.sandboxes.bubblewrap.cgroups import ControlGroup
 from pytest_intercode.sandboxes.channel import ChannelClosed, Chunk
@@ -205,6 +206,17 @@ class BubblewrapSandbox(AttachedSandbox):
         self._guarded = spec.guarded
         self._since = time.monotonic()
         super().__init__(name, streams, spec, lowered=lowered)
+
+    @property
+    def process(self) -> int:
+        """The descriptor of its first process.
+
+        Raises:
+            SandboxError: it was closed.
+        """
+        if not self._descriptors:
+            raise SandboxError(f"sandbox {self.name} was ended")
+        return self._descriptors[0]
 
     def kill(self) -> None:
         """End every process of it at once."""

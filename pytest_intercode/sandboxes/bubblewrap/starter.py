@@ -5,9 +5,9 @@ it is root), so that no mount of ours is ever seen outside, or outlives it. It h
 which lives as long as it does: ``--die-with-parent`` goes by the thread that started a sandbox.
 When its client goes, however it goes, its socket ends, and it ends everything that it has started.
 
-Messages between the two are one JSON object each, with descriptors beside it. Its text, with that
-of ``mounts.py``, is given to a Python with nothing but the standard library; its arguments are the
-descriptor of its socket, and whose namespaces it is in.
+Its text, with that of the modules it imports from our package, is given to a Python with nothing
+but the standard library; its arguments are the descriptor of its socket, and whose namespaces it is
+in.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import resource
 import select
 import signal
 import socket
-import struct
 import sys
 import tarfile
 import time
@@ -40,6 +39,8 @@ from pytest_intercode.sandboxes.bubblewrap.mounts import (
     unmount,
     unshare_mounts,
 )
+from pytest_intercode.sandboxes.egress.namespace import enter, open_sockets
+from pytest_intercode.sandboxes.messages import receive, send
 
 BLOCK_FD = 199
 """bubblewrap waits for it (``--userns-block-fd``) and leaves it open; the keeper closes it."""
@@ -47,7 +48,6 @@ BLOCK_FD = 199
 IDS = 65536
 """User and group ids that a sandbox knows, where we may give it that many."""
 
-_MESSAGE, _DESCRIPTORS, _INT = 1 << 18, 32, 4  # the most of a message; bytes of a descriptor
 _PLACES = ("/sys/kernel", "/media", "/mnt")  # where we mount: no sandbox needs anything of them
 _PIPES = 3  # of a sandbox: its input, output and answers
 _PATIENCE = 3.0
@@ -58,25 +58,6 @@ _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGINT)
 
 class ProcessLost(OSError):
     """A process that waited for its command is gone; the next one may be asked."""
-
-
-def send(channel: socket.socket, message: dict[str, Any], descriptors: list[int]) -> None:
-    """Send a message, and copies of descriptors with it."""
-    data = json.dumps(message).encode()
-    socket.send_fds(channel, [data], descriptors)
-
-
-def receive(channel: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """Return the next message and its descriptors; None when the other end is closed."""
-    # Not socket.recv_fds, which ignores the flag.
-    room = socket.CMSG_SPACE(_DESCRIPTORS * _INT)
-    data, beside, _, _ = channel.recvmsg(_MESSAGE, room, socket.MSG_CMSG_CLOEXEC)
-    descriptors: list[int] = []
-    for level, kind, content in beside:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-            count = len(content) // _INT
-            descriptors += struct.unpack(f"={count}i", content[: count * _INT])
-    return (json.loads(data) if data else None), descriptors
 
 
 class Preforker:
@@ -316,6 +297,26 @@ class Starter:
             raise
         self._watch(os.dup(process))
         return {"pid": pid}, [process, *folders, *(self._layers[name] for name in lowers)]
+
+    def _sockets(self, descriptors: list[int], tcp: list[Any], udp: list[Any]) -> Any:
+        """Open sockets in the network of a sandbox, given its process; see ``open_sockets``."""
+        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if os.fork() == 0:  # who enters a namespace cannot always come back
+            try:
+                enter(descriptors[0])
+                made = open_sockets(tcp, udp)
+                send(its, {}, [each.fileno() for each in made])
+            except OSError as error:
+                send(its, {"error": error.strerror or str(error)}, [])
+            finally:
+                os._exit(0)
+        its.close()
+        with mine:
+            mine.settimeout(_PATIENCE)
+            answer, opened = receive(mine)
+        if answer is None or "error" in answer:
+            raise OSError((answer or {"error": "the sandbox's network cannot be entered"})["error"])
+        return {}, opened
 
     def _watch(self, process: int) -> None:
         """Remember a process, and forget those that have ended."""

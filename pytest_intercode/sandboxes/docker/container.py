@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.core.forks import close_in_children
+from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.attached import (
     CAPABILITIES,
     SHM_SIZE,
@@ -26,6 +27,7 @@ from pytest_intercode.sandboxes.attached import (
 )
 from pytest_intercode.sandboxes.channel import INPUT_ENDED, ChannelClosed, Chunk
 from pytest_intercode.sandboxes.docker.images import plain
+from pytest_intercode.sandboxes.egress.process import Plan, open_from_thread
 from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.protocol import OUTSIDE, SandboxSpec
 from pytest_intercode.sandboxes.seccomp import profile
@@ -268,8 +270,8 @@ class Container(AttachedSandbox):
         self._api = api
         self._id = container_id
         # Unguarded, it might be made to kill itself.
-        pid = told["State"].get("Pid", 0) if spec.guarded else 0
-        self._pid = _local_process(pid, container_id)
+        self._process = _local_process(told["State"].get("Pid", 0), container_id)
+        self._pid = self._process if spec.guarded else 0
         self._since = time.monotonic()
         super().__init__(container_id[:12], streams, spec)
 
@@ -302,6 +304,32 @@ class Container(AttachedSandbox):
                 return "the connection to it was lost"
             return who_killed(self._pid, self._since) if self._pid and status == _KILLED else ""
         return ""
+
+    def open_sockets(self, plan: Plan) -> list[int]:
+        """Open sockets in its network; see ``egress.namespace``.
+
+        Raises:
+            SandboxError: that cannot be done from here; the message says why.
+        """
+        why = ""
+        if os.geteuid() != 0:
+            why = "only root may enter a container's network; bubblewrap needs no root"
+        elif self._runtime not in _WRITE_THROUGH:
+            why = f"the network of the runtime {self._runtime} cannot be entered from outside"
+        elif not self._process:
+            why = "the Docker engine has to be on this machine"
+        if why:
+            raise SandboxError(f"limited network on Docker: {why} (docs/sandbox.md)")
+        try:
+            process = os.pidfd_open(self._process)
+        except OSError as error:
+            raise SandboxError(f"limited network: {error.strerror}") from None
+        try:
+            if not _local_process(self._process, self._id):  # its number is another one's by now
+                raise SandboxError("the sandbox has ended")
+            return open_from_thread(process, plan)
+        finally:
+            os.close(process)
 
     def layers(self) -> OverlayProbe:
         """Return the probe that reads the layers; for root, on the engine's own machine."""

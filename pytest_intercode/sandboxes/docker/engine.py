@@ -20,6 +20,8 @@ from pytest_intercode.sandboxes.docker.container import AttachedStreams, Contain
 from pytest_intercode.sandboxes.docker.images import plain
 from pytest_intercode.sandboxes.docker.podman import Podman, is_podman
 from pytest_intercode.sandboxes.docker.reaper import Reaper
+from pytest_intercode.sandboxes.egress.plan import variables
+from pytest_intercode.sandboxes.egress.process import Proxy
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 
 if TYPE_CHECKING:
@@ -161,6 +163,7 @@ class DockerEngine:
         self._image_ids: dict[str, str] = {}
         self._reaper = Reaper(RUN_LABEL, self.run)
         self._process = MakingProcess()
+        self._egress = Proxy()
 
     def _checked(self) -> Podman | None:
         """See that the engine can do what sandboxes need; return what is Podman's, if it is one."""
@@ -195,7 +198,7 @@ class DockerEngine:
                 # with the network mode `none` alone.
                 network_disabled=not spec.limits.network,
                 hostname=spec.hostname,
-                environment=dict(spec.variables),
+                environment={**_network_variables(spec), **dict(spec.variables)},
                 labels=self._labels,
                 host_config=self._host_config(spec),  # type: ignore[arg-type]
             )
@@ -210,7 +213,10 @@ class DockerEngine:
                 try:
                     self.api.start(container_id)
                     named = self.runtime or (self._podman.runtime if self._podman else None)
-                    return Container(self.api, container_id, streams, spec, named)
+                    box = Container(self.api, container_id, streams, spec, named)
+                    if spec.limits.hosts:
+                        self._limit_network(box, spec)
+                    return box
                 except BaseException:
                     streams.close()
                     raise
@@ -232,6 +238,15 @@ class DockerEngine:
             found = self.api.inspect_image(name)  # type: ignore[no-untyped-call]
             self._image_ids.setdefault(name, str(found["Id"]))
         return self._image_ids[name]
+
+    def _limit_network(self, box: Container, spec: SandboxSpec) -> None:
+        own = spec.hostname or box.name
+        try:
+            egress = self._egress.serve(spec.limits.hosts, own, box.open_sockets)
+            box.limit_network(egress, spec.limits.hosts)
+        except BaseException:
+            box.close()
+            raise
 
     def _host_config(self, spec: SandboxSpec) -> dict[str, Any]:
         config = host_config(self.api, spec, self.runtime)
@@ -261,6 +276,7 @@ class DockerEngine:
             self._reaper.dismiss()
         else:
             self._reaper.unleash()
+        self._egress.close()
         self.api.close()
 
     def _remove(self, container_id: str) -> bool:
@@ -277,6 +293,10 @@ class DockerEngine:
         except RequestException:
             return False
         return True
+
+
+def _network_variables(spec: SandboxSpec) -> dict[str, str]:
+    return variables() if spec.limits.hosts else {}
 
 
 @contextlib.contextmanager

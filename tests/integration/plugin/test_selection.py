@@ -359,6 +359,11 @@ def test_two_suite_files(pytester: pytest.Pytester, small_suite: Path) -> None:
             lambda s: s.base_images,
         ),
         ("--intercode-network", "intercode_network = true", lambda s: s.network),
+        (
+            "--intercode-allow-host=a.test,b.test:22",
+            "intercode_allow_host = a.test b.test:22",
+            lambda s: s.allow_host,
+        ),
     ],
     ids=lambda value: value.split(" ")[0] if isinstance(value, str) and " =" in value else "",
 )

@@ -64,6 +64,8 @@ def test_choices_are_those_of_the_code(name: str, allowed: tuple[str, ...]) -> N
         ("network", "On", True),
         ("network", "0", False),
         ("max-cost", "0.25", 0.25),
+        ("allow-host", "Pypi.org:443", "pypi.org:443"),
+        ("allow-host", "[2001:DB8::1]:80", "[2001:db8::1]:80"),
     ],
 )
 def test_values(name: str, written: str, value: object) -> None:
@@ -76,12 +78,13 @@ def test_values(name: str, written: str, value: object) -> None:
         *[("shard", written) for written in ("0/2", "3/2", "1", "a/b", "1/")],
         *[("fail-under", written) for written in ("0", "1.1", "upper:0.5", "120%", "nan")],
         *[("network", written) for written in ("maybe", "2")],
+        *[("allow-host", written) for written in ("http://a.test", "a b", "a.test:x")],
         *[("max-turns", written) for written in ("0", "-1", "1.5", "many")],
         *[("max-cost", written) for written in ("0", "nan", "inf", "-1")],
     ],
 )
 def test_what_is_no_value(name: str, written: str) -> None:
-    with pytest.raises(ValueError, match=r"is needed"):
+    with pytest.raises(ValueError, match=r"is needed|is a number"):
         _BY_NAME[name].value(written)
 
 

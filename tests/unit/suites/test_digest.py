@@ -113,6 +113,8 @@ def test_no_other_field_changes_it() -> None:
                 Limits(pids=9),
                 Limits(file_size=1),
                 Limits(network=True),
+                Limits(hosts=("a.test",)),
+                Limits(hosts=("a.test", "b.test")),
                 Limits(output=1),
             ],
         ),

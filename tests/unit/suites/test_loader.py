@@ -370,9 +370,9 @@ def test_rows_with_ids_of_their_own(load: Load, tmp_path: Path) -> None:
 # -- what is wrong
 
 _COMMON = (
-    "hardness, tags, files, archive, setup, image, dockerfile, workdir, limits, reward, max_turns, "
-    "action_timeout, timeout, xfail, skip, database, tests, test_setup, entry, solution, "
-    "audit, decoys"
+    "hardness, tags, files, archive, setup, image, dockerfile, workdir, limits, network, reward, "
+    "max_turns, action_timeout, timeout, xfail, skip, database, tests, test_setup, entry, "
+    "solution, audit, decoys"
 )
 
 # what is laid below the one task (or a whole file), the line, the message
@@ -499,7 +499,11 @@ _BAD: list[tuple[str, int | None, str]] = [
         "limits.memory: a size is a number of bytes, or one like 512k, 256m, 2g (found '5x')",
     ),
     ("limits:\n      memory: 0", 7, "limits.memory: input should be greater than 0 (found 0)"),
-    ("limits: {network: 'yes'}", 6, "limits.network: true or false is needed, found 'yes' (str)"),
+    (
+        "limits: {network: 'yes'}",
+        6,
+        "limits.network: true or false or a list is needed, found 'yes' (str)",
+    ),
     ("limits: {pids: 2}", 6, "limits.pids: input should be greater than or equal to 8 (found 2)"),
     (
         "reward: {output: allways}",

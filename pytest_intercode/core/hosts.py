@@ -1,0 +1,211 @@
+"""Which hosts a sandbox with a limited network may reach: how they are written, and who is one.
+
+Pure. Its text also runs in the proxy (``sandboxes/egress``), so it imports the standard library
+alone.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+__all__ = [
+    *("MOST_HOSTS", "WEB_PORTS", "Address", "AllowedHost", "AllowedHosts"),
+    *("is_public", "normal_name", "parse_host"),
+]
+
+WEB_PORTS = (443, 80)
+"""The ports of a host that is written without one."""
+
+MOST_HOSTS = 64
+"""Hosts that a task may name; each has sockets of its own."""
+
+_LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # a last label that makes an old form of an address
+_LONGEST = 253
+_LAST_PORT = 65535
+_FORM = "HOST or HOST:PORT, with a name, *.NAME, an address or a network such as 10.0.0.0/8"
+# Public by their numbers, and yet services of the machine's own cloud.
+_METADATA = ("168.63.129.16", "192.0.0.192")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True)
+class AllowedHost:
+    """One host, and the ports of it that may be reached.
+
+    Attributes:
+        name: a name in lower case, or what follows the ``*`` of a pattern, with its dot; empty for
+            a network.
+        network: an address, or a range of them, in place of a name.
+        ports: the ports.
+    """
+
+    name: str
+    network: Network | None
+    ports: tuple[int, ...]
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it stands for all names below one."""
+        return self.name.startswith(".")
+
+    @property
+    def address(self) -> str:
+        """The address, where it is a single one; else empty."""
+        network = self.network
+        single = network is not None and network.prefixlen == network.max_prefixlen
+        return str(network.network_address) if network is not None and single else ""
+
+    def __str__(self) -> str:
+        """Write it as it may be written in a suite."""
+        host = (
+            f"*{self.name}" if self.is_pattern else self.name or self.address or f"{self.network}"
+        )
+        if self.ports == WEB_PORTS:
+            return host
+        return f"[{host}]:{self.ports[0]}" if ":" in host else f"{host}:{self.ports[0]}"
+
+
+def parse_host(written: str) -> AllowedHost:
+    """Read one host.
+
+    Args:
+        written: ``name``, ``*.name``, an address, or a network (``10.0.0.0/8``), and ``:port``.
+            An address of IPv6 before a port stands in brackets. Without a port, those of the web
+            are meant.
+
+    Raises:
+        ValueError: it is not written like that; the message says what is needed.
+    """
+    text = written.strip()
+    if "://" in text or "@" in text:
+        raise ValueError(f"a host is needed and no URL: {_FORM}; found {written!r:.80}")
+    host, port = _split(text, written)
+    network = _network(host, written)
+    if network is not None:
+        return AllowedHost("", network, port)
+    if host == "*":
+        raise ValueError("* is no limit; give the hosts, or allow the network as a whole")
+    pattern = host.startswith("*.")
+    name = normal_name(host[2:] if pattern else host)
+    if not name:
+        raise ValueError(f"{_FORM} is needed, found {written!r:.80}")
+    return AllowedHost(f".{name}" if pattern else name, None, port)
+
+
+def _split(text: str, written: str) -> tuple[str, tuple[int, ...]]:
+    """Return host and ports."""
+    if text.startswith("["):
+        host, closed, rest = text[1:].partition("]")
+        if not closed or (rest and not rest.startswith(":")):
+            raise ValueError(f"{_FORM} is needed, found {written!r:.80}")
+        port = rest[1:] if rest else None
+    elif text.count(":") == 1:
+        host, _, port = text.partition(":")
+    else:
+        host, port = text, None
+    if port is None:
+        return host, WEB_PORTS
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) <= _LAST_PORT):
+        raise ValueError(f"a port is a number from 1 to {_LAST_PORT}, found {written!r:.80}")
+    return host, (int(port),)
+
+
+def _network(host: str, written: str) -> Network | None:
+    if not ("/" in host or ":" in host or host.replace(".", "").isdigit()):
+        return None
+    try:
+        if "%" in host:  # the number of a device of this machine
+            raise ValueError("a scope has no meaning here")
+        return ipaddress.ip_network(host)
+    except ValueError as error:
+        raise ValueError(f"not an address or a network: {error} ({written!r:.80})") from None
+
+
+def normal_name(name: str) -> str:
+    """Return a host's name in its one form; empty for what is none.
+
+    Old forms of addresses (``127.1``, ``0x7f000001``) are none: resolvers take them for addresses.
+    """
+    name = name.removesuffix(".").lower()
+    if not name.isascii():
+        try:
+            name = name.encode("idna").decode("ascii").lower()
+        except UnicodeError:
+            return ""
+    labels = name.split(".")
+    good = len(name) <= _LONGEST and all(_LABEL.fullmatch(label) for label in labels)
+    return name if good and not _NUMBER.fullmatch(labels[-1]) else ""
+
+
+class AllowedHosts:
+    """All hosts that a sandbox may reach.
+
+    Args:
+        written: each as :func:`parse_host` reads it.
+
+    Raises:
+        ValueError: one is wrong.
+    """
+
+    def __init__(self, written: Iterable[str]) -> None:
+        self.hosts = tuple(parse_host(each) for each in written)
+
+    def names(self) -> Iterator[str]:
+        """Yield the names that are written out, each once, in order."""
+        yield from dict.fromkeys(
+            host.name for host in self.hosts if host.name and not host.is_pattern
+        )
+
+    def knows(self, name: str) -> bool:
+        """Whether a name, in its one form, may be resolved."""
+        return any(_is_of(host, name) for host in self.hosts)
+
+    def allows(self, name: str, port: int) -> bool:
+        """Whether a port of a name, in its one form, may be reached."""
+        return any(_is_of(host, name) and port in host.ports for host in self.hosts)
+
+    def allows_address(self, address: Address, port: int) -> bool:
+        """Whether a port of an address may be reached, as the address or its network is written."""
+        return any(
+            port in host.ports
+            and host.network is not None
+            and host.network.version == address.version
+            and address in host.network
+            for host in self.hosts
+        )
+
+    def __str__(self) -> str:
+        """List them."""
+        return ", ".join(map(str, self.hosts)) or "none"
+
+
+def _is_of(host: AllowedHost, name: str) -> bool:
+    if host.is_pattern:
+        return name.endswith(host.name)
+    return bool(name) and name == host.name
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address is one of the public internet.
+
+    Those of private networks, of this machine and of its cloud's services are not, in whatever form
+    of IPv6 they are written.
+    """
+    inner: list[ipaddress.IPv4Address | None] = []
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return is_public(address.ipv4_mapped)
+        inner = [address.sixtofour, *(address.teredo or ())]
+        if address in _NAT64:
+            inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    if not all(is_public(each) for each in inner if each is not None):
+        return False
+    odd = address.is_multicast or (address.is_reserved and address not in _NAT64)
+    return address.is_global and not odd and str(address) not in _METADATA

@@ -1,0 +1,77 @@
+"""DNS as far as a name server needs it that knows its own answers (RFC 1035).
+
+Pure: what arrives was written by an agent. Its text runs in the proxy, so it imports the standard
+library alone.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from collections.abc import Callable
+
+__all__ = ["REFUSED", "answer"]
+
+REFUSED = None
+"""What a lookup returns for a name that does not exist for the sandbox."""
+
+_HEADER = struct.Struct("!6H")
+_LONGEST_QUERY = 512
+_RESPONSE, _OPCODE, _RECURSION = 0x8000, 0x7800, 0x0100
+_AUTHORITATIVE, _AVAILABLE = 0x0400, 0x0080
+_FORMAT_ERROR, _NO_SUCH_NAME, _NOT_IMPLEMENTED = 1, 3, 4
+_A, _INTERNET, _SECONDS = 1, 1, 60
+_NAME_HERE = 0xC00C  # a pointer to the question's name
+
+
+def answer(query: bytes, lookup: Callable[[str], str | None]) -> bytes:
+    """Return the answer to a query; nothing for what is none.
+
+    Args:
+        query: a message as it arrived.
+        lookup: returns the IPv4 address of a name as it was written, an empty string for a name
+            without one, or :data:`REFUSED`.
+    """
+    if len(query) < _HEADER.size:
+        return b""
+    number, flags, questions, *_ = _HEADER.unpack_from(query)
+    if flags & _RESPONSE:
+        return b""
+    if flags & _OPCODE:
+        return _header(number, flags, _NOT_IMPLEMENTED)
+    found = _question(query) if questions == 1 else None
+    if found is None:
+        return _header(number, flags, _FORMAT_ERROR)
+    name, end, kind = found
+    question = query[_HEADER.size : end]
+    address = lookup(name)
+    if address is REFUSED:
+        return _header(number, flags, _NO_SUCH_NAME, 1) + question
+    if kind != (_A, _INTERNET) or not address:
+        return _header(number, flags, 0, 1) + question
+    record = struct.pack("!HHHIH", _NAME_HERE, _A, _INTERNET, _SECONDS, 4)
+    packed = ipaddress.IPv4Address(address).packed
+    return _header(number, flags, 0, 1, 1) + question + record + packed
+
+
+def _header(number: int, flags: int, code: int, questions: int = 0, answers: int = 0) -> bytes:
+    said = _RESPONSE | _AUTHORITATIVE | _AVAILABLE | flags & _RECURSION | code
+    return _HEADER.pack(number, said, questions, answers, 0, 0)
+
+
+def _question(query: bytes) -> tuple[str, int, tuple[int, int]] | None:
+    """Return the name that is asked for, where the question ends, and type and class."""
+    labels: list[str] = []
+    at = _HEADER.size
+    while at < min(len(query), _LONGEST_QUERY):
+        size = query[at]
+        at += 1
+        if size == 0:
+            if len(query) < at + 4:
+                return None
+            return ".".join(labels), at + 4, struct.unpack_from("!HH", query, at)
+        if size > 63 or at + size > len(query):  # a pointer has no place in a question
+            return None
+        labels.append(query[at : at + size].decode("latin-1"))
+        at += size
+    return None

@@ -1,0 +1,86 @@
+"""What a sandbox with a limited network has in it: addresses, sockets, files and variables.
+
+Pure. Its text also runs in the proxy, so it imports the standard library and ``core.hosts`` alone.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+from pytest_intercode.core.hosts import AllowedHosts
+
+__all__ = ["DNS", "PROXY", "Names", "host_lines", "resolver_lines", "sockets_of", "variables"]
+
+_GATE = "127.88.0.1"
+DNS = (_GATE, 53)
+"""Where the sandbox has its name server."""
+PROXY = (_GATE, 3128)
+"""Where it has its HTTP proxy."""
+
+_ANY = {4: "0.0.0.0", 6: "::"}
+_FIRST = int(ipaddress.IPv4Address(_GATE)) + 1
+_MOST_NAMES = 4096  # that one sandbox may resolve
+
+
+class Names:
+    """Addresses that stand for names in one sandbox, from its loopback network.
+
+    Args:
+        hosts: what it may reach. Names that are written out have their addresses from the start,
+            in the same order wherever this is made.
+    """
+
+    def __init__(self, hosts: AllowedHosts) -> None:
+        self._addresses: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+        for name in hosts.names():
+            self.address_of(name)
+
+    def address_of(self, name: str) -> str:
+        """Return the address of a name; empty where there are too many names."""
+        if name not in self._addresses:
+            if len(self._addresses) >= _MOST_NAMES:
+                return ""
+            address = str(ipaddress.IPv4Address(_FIRST + len(self._addresses)))
+            self._addresses[name], self._names[address] = address, name
+        return self._addresses[name]
+
+    def name_of(self, address: str) -> str:
+        """Return the name that an address stands for; empty for an address that is meant itself."""
+        return self._names.get(address, "")
+
+
+def sockets_of(hosts: AllowedHosts) -> dict[str, Any]:
+    """Return the sockets that are opened in a sandbox, as ``namespace.open_sockets`` takes them."""
+    names = Names(hosts)
+    wide, single = set(), {DNS, PROXY}
+    for host in hosts.hosts:
+        # Where the names or addresses cannot be listed, all addresses are listened to.
+        listed = host.address or (host.name and not host.is_pattern and names.address_of(host.name))
+        version = host.network.version if host.network else 4
+        for port in host.ports:
+            if listed:
+                single.add((listed, port))
+            else:
+                wide.add((_ANY[version], port))
+    single = {each for each in single if (_ANY[6 if ":" in each[0] else 4], each[1]) not in wide}
+    return {"tcp": sorted(single | wide), "udp": [DNS]}
+
+
+def host_lines(hosts: AllowedHosts) -> str:
+    """Return the lines of ``/etc/hosts`` for the names that are written out."""
+    names = Names(hosts)
+    return "".join(f"{names.address_of(name)}\t{name}\n" for name in hosts.names())
+
+
+def resolver_lines() -> str:
+    """Return ``/etc/resolv.conf``."""
+    return f"nameserver {DNS[0]}\noptions timeout:5 attempts:1\n"
+
+
+def variables() -> dict[str, str]:
+    """Return the variables by which programs find the proxy."""
+    proxy, direct = f"http://{PROXY[0]}:{PROXY[1]}", "localhost,127.0.0.1,::1"
+    both = {"http_proxy": proxy, "https_proxy": proxy, "no_proxy": direct}
+    return {**both, **{name.upper(): value for name, value in both.items()}}

@@ -1,0 +1,210 @@
+"""The client's side of the proxy: begins it when a first sandbox needs it, and asks it things."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from pytest_intercode.core.forks import MakingProcess, close_in_children
+from pytest_intercode.core.hosts import AllowedHosts
+from pytest_intercode.errors import SandboxError
+from pytest_intercode.sandboxes.egress.namespace import enter, open_sockets
+from pytest_intercode.sandboxes.egress.plan import sockets_of
+from pytest_intercode.sandboxes.inside import text_of
+from pytest_intercode.sandboxes.messages import send
+
+__all__ = ["Egress", "Plan", "Proxy", "open_from_thread"]
+
+Plan: TypeAlias = "dict[str, list[tuple[str, int]]]"
+"""The sockets of a sandbox; see ``plan.sockets_of``."""
+
+_TEXTS = (
+    *("core.hosts", "sandboxes.messages", "sandboxes.egress.plan", "sandboxes.egress.dns"),
+    *("sandboxes.egress.traffic", "sandboxes.egress.proxy"),
+)
+_PATIENCE = 2.0  # seconds for an answer
+_ENDING = 5.0
+_LARGEST = 1 << 16
+
+LOST = "the proxy of the sandbox's network has ended, and with it every connection"
+
+
+class Egress:
+    """The limited network of one sandbox, which lasts until it is closed, or we end.
+
+    Args:
+        control: our end of the proxy's socket for this sandbox.
+    """
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._control.settimeout(_PATIENCE)
+        self._lock = threading.Lock()
+        self._lost = False
+        close_in_children(self)
+
+    def refused(self) -> list[str]:
+        """Return what was refused since the last call, a line each; never raises.
+
+        Without its proxy a sandbox reaches nothing. That is told once, and is no fault of the
+        infrastructure: else an agent that finds a way to end it would be excused.
+        """
+        with self._lock:
+            if self._lost:
+                return []
+            try:
+                self._control.send(b"?")
+                told = self._control.recv(_LARGEST)
+            except OSError:
+                told = b""
+            if not told:
+                self._lost = True
+                return [LOST]
+            return told[1:].decode("ascii", "replace").splitlines()
+
+    def close(self) -> None:
+        """End it; may be called twice."""
+        with self._lock:
+            self._lost = True
+            self._control.close()
+
+    def close_copies(self) -> None:
+        """Close a forked child's copy."""
+        self._control.close()
+
+
+class Proxy:
+    """The proxy of one process; nothing is begun before a sandbox needs it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+        self._made_in = MakingProcess()
+
+    def serve(
+        self,
+        hosts: Iterable[str],
+        own: str,
+        open_in_sandbox: Callable[[Plan], list[int]],
+    ) -> Egress:
+        """Give a sandbox its network.
+
+        Args:
+            hosts: what it may reach.
+            own: its own name.
+            open_in_sandbox: opens the sockets of a plan in its namespace, and returns their
+                descriptors, which are closed here.
+
+        Raises:
+            SandboxError: its network cannot be entered, or the proxy cannot be started.
+        """
+        written = list(hosts)
+        descriptors = open_in_sandbox(sockets_of(AllowedHosts(written)))
+        mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with its:
+                self._pass(written, own, [its.fileno(), *descriptors])
+        except BaseException:
+            mine.close()
+            raise
+        finally:
+            for each in descriptors:
+                os.close(each)
+        return Egress(mine)
+
+    def _pass(self, hosts: list[str], own: str, descriptors: list[int]) -> None:
+        """Give sockets to the proxy; to another one, if the last was ended."""
+        with self._lock:
+            for last in (False, True):
+                try:
+                    if self._process is None or self._process.poll() is not None:
+                        self._begin()
+                    assert self._channel is not None
+                    send(self._channel, {"hosts": hosts, "own": own}, descriptors)
+                    return
+                except OSError as error:
+                    self._end()
+                    if last:
+                        problem = f"the proxy of limited networks cannot be used: {error}"
+                        raise SandboxError(problem) from None
+
+    def _begin(self) -> None:
+        self._end()
+        self._channel, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._channel.settimeout(_PATIENCE)
+        close_in_children(self)
+        with inner:
+            python = sys.executable or shutil.which("python3") or "python3"
+            text = text_of("pytest_intercode", *_TEXTS)
+            self._process = subprocess.Popen(
+                [python, "-I", "-S", "-c", text, str(inner.fileno())],
+                pass_fds=(inner.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd="/",
+                env={"PATH": os.defpath},
+            )
+
+    def close(self) -> None:
+        """End it, with every connection that it carries."""
+        if self._made_in.is_this:
+            with self._lock:
+                self._end()
+
+    def _end(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        process, self._process = self._process, None
+        if process is None:
+            return
+        # At once, and also if somebody has stopped it: there is nothing that it would clean up.
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_ENDING)
+
+    def close_copies(self) -> None:
+        """Close a forked child's copy of the channel, which would keep the proxy alive."""
+        if self._channel is not None:
+            self._channel.close()
+        if self._process is not None:
+            self._process.returncode = 0  # its parent waits for it
+
+
+def open_from_thread(process: int, plan: Plan) -> list[int]:
+    """Open the sockets of a plan in the network of a process, as root.
+
+    Args:
+        process: a descriptor of it.
+        plan: see ``plan.sockets_of``.
+
+    Raises:
+        SandboxError: its network cannot be entered.
+    """
+    opened: list[int] = []
+    problems: list[OSError] = []
+
+    def work() -> None:
+        try:
+            enter(process)
+            opened.extend(each.detach() for each in open_sockets(**plan))
+        except OSError as error:
+            problems.append(error)
+
+    # The thread alone is in that namespace, and ends there.
+    thread = threading.Thread(target=work, name="intercode-egress")
+    thread.start()
+    thread.join()
+    if problems:
+        raise SandboxError(f"limited network: {problems[0].strerror or problems[0]}")
+    return opened

@@ -1,0 +1,189 @@
+"""The first bytes of a connection: whom a client says that it means.
+
+Pure: what arrives was written by an agent. Its text runs in the proxy, so it imports the standard
+library alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+__all__ = ["MORE", "HttpRequest", "authority", "first_words", "parse_request", "server_name"]
+
+MORE = None
+"""What is returned where more bytes are needed."""
+
+_METHODS = b"CONNECT DELETE GET HEAD OPTIONS PATCH POST PROPFIND PUT REPORT TRACE".split()
+_REQUEST_LINE = re.compile(rb"([A-Z]{3,16}) (\S{1,8000}) HTTP/1\.([01])")
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}):[ \t]*([^\r\n\0]*?)[ \t]*")
+_PORT = re.compile(r"[0-9]{1,5}")
+# Of one connection, or meant for a proxy (RFC 9110, 7.6.1).
+_OF_CONNECTION = {
+    *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization"),
+    *(b"proxy-connection", b"te", b"upgrade", b"http2-settings"),
+}
+
+_HANDSHAKE, _CLIENT_HELLO, _SERVER_NAME, _HOST_NAME = 22, 1, 0, 0
+
+
+class HttpRequest:
+    """The head of a request of HTTP/1.
+
+    Attributes:
+        method: the method.
+        target: what it asks for.
+        fields: names and values, in order.
+    """
+
+    def __init__(self, method: bytes, target: bytes, fields: list[tuple[bytes, bytes]]) -> None:
+        self.method = method
+        self.target = target
+        self.fields = fields
+
+    def host(self) -> str:
+        """Return what its one Host field says; empty without one, or with several."""
+        hosts = [value for name, value in self.fields if name.lower() == b"host"]
+        return hosts[0].decode("latin-1") if len(hosts) == 1 else ""
+
+    def forwarded(self, target: bytes, host: str) -> bytes:
+        """Return the head that is sent on: for this host, and for no second request."""
+        named = {
+            word.strip().lower()
+            for name, value in self.fields
+            if name.lower() == b"connection"
+            for word in value.split(b",")
+        }
+        dropped = _OF_CONNECTION | (named - {b"content-length", b"transfer-encoding"}) | {b"host"}
+        kept = [(name, value) for name, value in self.fields if name.lower() not in dropped]
+        lines = [b"%b %b HTTP/1.1" % (self.method, target), b"Host: " + host.encode("latin-1")]
+        lines += [b"%b: %b" % each for each in kept]
+        return b"\r\n".join([*lines, b"Connection: close", b"", b""])
+
+
+def parse_request(head: bytes) -> HttpRequest | None:
+    """Return a request's head, which ends with an empty line; None if it is none.
+
+    A head that servers could read in two ways is none.
+    """
+    first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+    found = _REQUEST_LINE.fullmatch(first)
+    fields = [_FIELD.fullmatch(line) for line in lines]
+    if found is None or not all(fields):
+        return None
+    pairs = [(field[1], field[2]) for field in fields if field is not None]
+    names = [name.lower() for name, _ in pairs]
+    lengths = names.count(b"content-length") + names.count(b"transfer-encoding")
+    if lengths > 1 or names.count(b"host") > 1:
+        return None
+    return HttpRequest(found[1], found[2], pairs)
+
+
+def authority(text: str, port: int) -> tuple[str, int]:
+    """Return host and port of ``host:port`` or ``[address]:port``; an empty host for neither."""
+    host, colon, written = text.rpartition(":")
+    if not colon or (text.startswith("[") and text.endswith("]")):
+        host, written = text, str(port)
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if any(each in host for each in "[]@/") or (":" in host and not text.startswith("[")):
+        return "", 0
+    if not _PORT.fullmatch(written) or not 0 < int(written) < 65536:
+        return "", 0
+    return host, int(written)
+
+
+def first_words(data: bytes, most: int) -> str | None:
+    """Return what a connection begins with: ``tls``, ``http`` or ``other``; or :data:`MORE`.
+
+    Args:
+        data: its first bytes, one at least.
+        most: bytes after which a request's first line is none.
+    """
+    if data[0] == _HANDSHAKE:
+        return "tls"
+    if not any(
+        method.startswith(data[:8]) or data.startswith(method + b" ") for method in _METHODS
+    ):
+        return "other"
+    line, end, _ = data.partition(b"\r\n")
+    if not end:
+        return MORE if len(line) <= most else "other"
+    return "http" if _REQUEST_LINE.fullmatch(line) else "other"
+
+
+def server_name(data: bytes) -> str | None:
+    """Return the name that a client of TLS asks for; empty for none, :data:`MORE` if it may come.
+
+    Raises:
+        ValueError: it is no hello that can be read.
+    """
+    hello = bytearray()
+    at = 0
+    while True:
+        if len(data) < at + 5:
+            return MORE
+        if data[at] != _HANDSHAKE:
+            raise ValueError("the hello is cut by something else")
+        size = int.from_bytes(data[at + 3 : at + 5], "big")
+        if size == 0:
+            raise ValueError("an empty record")
+        hello += data[at + 5 : at + 5 + size]
+        if len(data) < at + 5 + size:
+            return MORE
+        at += 5 + size
+        if len(hello) >= 4:
+            if hello[0] != _CLIENT_HELLO:
+                raise ValueError("no hello")
+            whole = 4 + int.from_bytes(hello[1:4], "big")
+            if len(hello) >= whole:
+                return _name_in(_Reader(bytes(hello[4:whole])))
+
+
+class _Reader:
+    """Takes fields of a known size from bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def take(self, size: int) -> bytes:
+        """Return the next bytes; raise ValueError where there are fewer."""
+        if size > len(self.data):
+            raise ValueError("a field is longer than what it is in")
+        taken, self.data = self.data[:size], self.data[size:]
+        return taken
+
+    def vector(self, width: int) -> _Reader:
+        """Return the next field, whose length is written before it."""
+        return _Reader(self.take(int.from_bytes(self.take(width), "big")))
+
+
+def _name_in(hello: _Reader) -> str:
+    hello.take(2 + 32)  # the version and a random number
+    for width in (1, 2, 1):  # the session, ciphers, compressions
+        hello.vector(width)
+    if not hello.data:
+        return ""
+    names = [
+        name
+        for kind, content in _extensions(hello.vector(2))
+        if kind == _SERVER_NAME
+        for name in _names(content.vector(2))
+    ]
+    if len(names) > 1:
+        raise ValueError("two names")
+    return names[0] if names else ""
+
+
+def _extensions(reader: _Reader) -> Iterator[tuple[int, _Reader]]:
+    while reader.data:
+        kind = int.from_bytes(reader.take(2), "big")
+        yield kind, reader.vector(2)
+
+
+def _names(reader: _Reader) -> Iterator[str]:
+    while reader.data:
+        kind = reader.take(1)[0]
+        name = reader.vector(2)
+        if kind == _HOST_NAME:
+            yield name.data.decode("latin-1")
