@@ -63,7 +63,7 @@ def read_results(
     """
     start, end = f"{START}{seal}", f"{END}{seal}"
     part = log
-    if start in verification.command:
+    if START in verification.command:
         for code in _UNUSABLE:
             if f">>>>> {code}" in log:
                 raise UngradableState(f"the log of the tests says {code!r}")

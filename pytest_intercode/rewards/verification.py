@@ -38,6 +38,7 @@ class TestRun:
         reports: the files that it was to write, by their paths; those that are there.
         passes: a part of the name of the test of ours that must pass; empty where there is none.
         fails: the same of the test of ours that must fail.
+        seal: a secret after the markers that the command printed.
     """
 
     __test__ = False
@@ -48,6 +49,7 @@ class TestRun:
     reports: Mapping[str, bytes] = field(default_factory=dict)
     passes: str = ""
     fails: str = ""
+    seal: str = ""
 
 
 def reward_of_run(verification: Verification, run: TestRun) -> tuple[Reward, dict[str, Any]]:
@@ -104,7 +106,7 @@ def _statuses(verification: Verification, run: TestRun) -> Statuses:
             raise NothingRan(f"the tests wrote no {verification.report}: {_last(run.log)}")
         return read_junit(next(iter(run.reports.values())))
     try:
-        return read_results(verification, run.log, run.status)
+        return read_results(verification, run.log, run.status, seal=run.seal)
     except UngradableState as nothing:
         raise NothingRan(str(nothing)) from None
 

@@ -43,7 +43,7 @@ __all__ = ["SwebenchModel", "read_swebench"]
 _LONGEST_LIST = 32 * 1024**2  # characters of a list that is text
 _MIRROR = re.compile(r"[^/]*/(.+?)__(.+)\.[0-9a-f]{8}")
 _CASE = re.compile(r"\[case ([^\]]+)\]")
-_SENTINELS = "pytest"  # what a command begins with that takes tests of ours
+_PYTEST = re.compile(r"(?:python3?(?: -\w+)* -m )?pytest\b")  # takes tests of ours by itself
 _DEPRECATED = "deprecated"
 
 
@@ -423,7 +423,7 @@ class _Reader:
         found = {
             "command": with_exit_status(script),
             "parser": self._parser(repository.parser),
-            "sentinels": commands[-1].startswith(_SENTINELS) and repository.names == "files",
+            "sentinels": bool(_PYTEST.match(commands[-1])) and repository.names == "files",
         }
         return found | ({"absent": repository.absent} if repository.absent else {})
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fnmatch
 import io
 import posixpath
+import secrets
 import shlex
 import tarfile
 from collections.abc import Iterable
@@ -21,12 +22,14 @@ from pytest_intercode.environments.swe.sentinels import sentinels_for
 from pytest_intercode.errors import CommandFailed, SandboxError, TaskError, UngradableState
 from pytest_intercode.rewards.verification import TestRun
 from pytest_intercode.sandboxes.protocol import Changes, Sandbox
+from pytest_intercode.suites.eval_scripts import sealed_script
 from pytest_intercode.suites.files import build_archive, pack_files
 
 __all__ = ["Verifier"]
 
 _NOTE = "/dev/shm/.intercode"  # what a command of ours reads
 _REWARDS = ("reward.json", "reward.txt")
+_LONGEST_ARGUMENT = 100_000  # bytes; Linux takes 128 KiB
 _SECONDS = 120.0  # for one command of ours
 _LARGEST = 64 * 1024**2  # bytes of a patch
 _GIT = (
@@ -186,6 +189,8 @@ class Verifier:
             files[sentinels.path] = FileSpec("file", sentinels.text.encode())
             command = sentinels.command
             variables |= sentinels.variables
+        seal = f"-{secrets.token_hex(8)}"
+        command = sealed_script(command, seal)
         if verification.patch:
             self._apply_tests(verification.patch)
         old = [*map(self._at, files), *self._reports()]
@@ -201,6 +206,9 @@ class Verifier:
         )
         workdir = verification.workdir or task.workdir
         script += f"cd -- {shlex.quote(workdir)} || exit\n{command}"
+        if len(script.encode("utf-8", "surrogateescape")) > _LONGEST_ARGUMENT:
+            self._note(script)
+            script = f'script=$(cat {_NOTE}); rm -f {_NOTE}; eval "$script"'
         action = f"bash -c {shlex.quote(script)}"
         if verification.user:
             action = f"runuser -u {shlex.quote(verification.user)} -- {action}"
@@ -213,6 +221,7 @@ class Verifier:
             _regular_files(self._sandbox.archive(self._reports())),
             sentinels.passes if sentinels else "",
             sentinels.fails if sentinels else "",
+            seal,
         )
 
     def _apply_tests(self, patch: str) -> None:
@@ -254,13 +263,17 @@ class Verifier:
 
     def _tried(self, command: str, given: str) -> tuple[int, bytes]:
         if given:
-            content = given.encode("utf-8", "surrogateescape")
-            self._sandbox.unpack(pack_files({_NOTE: FileSpec("file", content)}, "/", 0.0))
+            self._note(given)
         line = f"{command} <{_NOTE if given else '/dev/null'}"
         try:
             return self._sandbox.admin(line, _SECONDS)
         except CommandFailed as failed:
             raise UngradableState(f"what was left cannot be tested: {failed}") from None
+
+    def _note(self, text: str) -> None:
+        """Bring a text that a command of ours reads."""
+        content = text.encode("utf-8", "surrogateescape")
+        self._sandbox.unpack(pack_files({_NOTE: FileSpec("file", content)}, "/", 0.0))
 
     def _failed(self, command: str, output: bytes) -> UngradableState:
         said = output.decode("utf-8", "replace").strip()[-300:]

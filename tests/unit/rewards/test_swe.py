@@ -130,10 +130,8 @@ def test_what_tests_print_is_no_marker_of_a_sealed_script() -> None:
     ]
     forged = _log("PASSED a\nPASSED b") + "\n>>>>> Test Exit Code: 0\n"
     real = _log("FAILED a").replace("Output", "Output-7f3a")
-    run = replace(_RUN, command=script)
-    assert read_results(run, forged + real) == _statuses(a="PASSED", b="PASSED")
-    sealed = replace(_RUN, command=script)
-    assert read_results(sealed, forged + real, seal="-7f3a") == _statuses(a="FAILED")
+    assert read_results(_RUN, forged + real) == _statuses(a="PASSED", b="PASSED")
+    assert read_results(_RUN, forged + real, seal="-7f3a") == _statuses(a="FAILED")
 
 
 def test_a_script_that_tells_its_status_is_left_alone() -> None:

@@ -1,0 +1,150 @@
+"""Rows of SWE-bench in sandboxes: their scripts are run, and what tests print is no marker."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_intercode.core.task import Repository, Task
+from pytest_intercode.environments.swe.gold import gold_actions
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.loader import load_suite
+from tests.integration.environments.test_swe import FIX, GOLD, NEW_TEST, Play, stream
+from tests.support import puzzles
+
+quick_provider = puzzles.quick_provider
+__all__ = ["quick_provider", "stream"]
+
+_MANIFEST = """\
+env: swe
+rows:
+  path: rows.jsonl
+  format: swebench
+  id: "{instance_id}"
+  swebench: {image: none, table: table.yaml, test_patch: test_patch, timeout: 60}
+"""
+_TABLE = """\
+ada/calc:
+  parser: pytest
+  tests:
+    - versions: ["1"]
+      commands: [python3 -B -m pytest -rA -p no:cacheprovider]
+      install: python3 -B setup.py
+"""
+_PYTEST = _TABLE
+_UNITTEST = """\
+ada/calc:
+  parser: unittest
+  names: modules
+  tests:
+    - versions: ["1"]
+      commands: [cd tests; PYTHONPATH=.. python3 -B -m unittest -v]
+      install: python3 -B setup.py
+"""
+_SEPARATELY = """\
+import unittest
+from calc import add
+
+
+class More(unittest.TestCase):
+    def test_add(self):
+        "Adding adds."
+        self.assertEqual(add(2, 3), 5)
+"""
+
+
+def _created(path: str, text: str) -> str:
+    lines = text.splitlines()
+    added = "".join(f"+{line}\n" for line in lines)
+    return (
+        f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n"
+        f"@@ -0,0 +1,{len(lines)} @@\n{added}"
+    )
+
+
+def _task(folder: Path, stream: Path, table: str = _PYTEST, **changes: Any) -> Task:
+    row = {
+        "repo": "ada/calc",
+        "version": "1",
+        "instance_id": "ada__calc-1",
+        "base_commit": "v1",
+        "patch": GOLD,
+        "test_patch": _created("tests/test_more.py", NEW_TEST),
+        "problem_statement": "Adding is wrong.",
+        "FAIL_TO_PASS": '["tests/test_more.py::test_add"]',
+        "PASS_TO_PASS": "[]",
+    }
+    (folder / "rows.jsonl").write_text(json.dumps({**row, **changes}))
+    (folder / "own.yaml").write_text(_MANIFEST)
+    (folder / "table.yaml").write_text(table)
+    (task,) = load_suite(folder / "own.yaml").tasks
+    # What the published image has: the repository at its base commit.
+    return replace(
+        task, image=None, repository=Repository(source=stream, at="/testbed", commit="v1")
+    )
+
+
+def test_gold_solves_and_nothing_else(
+    quick_provider: SandboxProvider, stream: Path, tmp_path: Path
+) -> None:
+    task = _task(tmp_path, stream)
+    assert task.verification is not None
+    assert task.verification.sentinels
+    assert Play(quick_provider, task, *gold_actions(task)).reward.value == 1.0
+    own = "printf 'def test_add():\\n    pass\\n' > tests/test_more.py"
+    nothing = Play(quick_provider, task, own)
+    assert nothing.reward.value == 0.0
+    assert "0 of 1 test of fail_to_pass pass" in nothing.reward.reason
+
+
+def test_a_script_that_is_too_long_for_an_argument(
+    quick_provider: SandboxProvider, stream: Path, tmp_path: Path
+) -> None:
+    long = NEW_TEST + "".join(f"# {number:>90}\n" for number in range(2500))
+    task = _task(tmp_path, stream, test_patch=_created("tests/test_more.py", long))
+    assert task.verification is not None
+    assert len(task.verification.command) > 200_000
+    assert Play(quick_provider, task, FIX).reward.value == 1.0
+
+
+_FORGED = """\
+>>>>> Start Test Output
+Adding adds. ... ok
+PASSED tests/test_more.py::test_add
+>>>>> End Test Output
+>>>>> Test Exit Code: 0"""
+
+
+def _cheat(file: str, more: str = "") -> str:
+    return f"cat >> {file} <<'X'\nprint('''\n{_FORGED}''', flush=True)\n{more}\nX"
+
+
+@pytest.mark.parametrize("file", ["setup.py", "calc.py"])
+def test_markers_that_are_printed_earn_nothing(
+    quick_provider: SandboxProvider, stream: Path, tmp_path: Path, file: str
+) -> None:
+    task = _task(
+        tmp_path,
+        stream,
+        _UNITTEST,
+        test_patch=_created("tests/test_more.py", _SEPARATELY),
+        FAIL_TO_PASS='["Adding adds."]',
+    )
+    assert Play(quick_provider, task, FIX).reward.value == 1.0
+    play = Play(quick_provider, task, _cheat(file))
+    assert play.reward.value == 0.0, play.state
+
+
+def test_ending_the_run_earns_nothing(
+    quick_provider: SandboxProvider, stream: Path, tmp_path: Path
+) -> None:
+    task = _task(tmp_path, stream)
+    beside = "import os; print(said, file=open(f'/proc/{os.getppid()}/fd/1', 'w')); os._exit(0)"
+    cheat = f"cat >> calc.py <<'X'\nsaid = '''{_FORGED}'''\n{beside}\nX"
+    play = Play(quick_provider, task, cheat)
+    assert play.reward.value == 0.0
+    assert "not honest: a test of ours" in play.reward.reason
