@@ -121,6 +121,7 @@ class Auditor:
                 yield Finding(task.id, "gold-runs", "gold does not run", why)
             return
         yield from self._failures_of_gold(task, gold)
+        yield from self._failures_of_alternatives(task)
         limit = min(task.action_timeout, max(_LEAST_TIME, _SLOWER * gold.seconds))
         yield from self._accepted(task, gold, limit)
         if "gold-deterministic" in self._checks:
@@ -136,6 +137,26 @@ class Auditor:
             said = f"gold gets {gold.reward.value:.2f}"
             why = "its turns are used up" if gold.over == "budget" else gold.reward.reason
             yield Finding(task.id, "gold-scores-1", f"{said}: {why}" if why else said)
+
+    def _failures_of_alternatives(self, task: Task) -> Iterator[Finding]:
+        """Yield a finding for each alternative of gold that does not run, or is not accepted."""
+        if not self._checks & {"gold-runs", "gold-scores-1"}:
+            return
+        for number, commands in enumerate(task.golds[1:], start=1):
+            what = f"alternative {number}"
+            try:
+                played = play(self._provider, task, Answer(commands))
+            except TaskError as error:
+                said = f"{what} of gold does not run"
+                yield Finding(task.id, "gold-runs", said, _without_place(error, task))
+                continue
+            failed = next((seen for seen in played.observations if not seen.executed), None)
+            if failed is not None:
+                said = f"{what} of gold fails with status {failed.status}"
+                yield Finding(task.id, "gold-runs", said, "\n".join((*commands, str(failed))))
+            if not played.solved:
+                said = f"{what} of gold gets {played.reward.value:.2f}: {played.reward.reason}"
+                yield Finding(task.id, "gold-scores-1", said, "\n".join(commands))
 
     def _accepted(self, task: Task, gold: Played, limit: float) -> Iterator[Finding]:
         """Yield a finding for each kind of wrong answer that solves the task."""

@@ -1,4 +1,4 @@
-"""``pytest-intercode fetch``: downloads InterCode's datasets. Nothing else in this package does."""
+"""``pytest-intercode fetch``: downloads datasets. Nothing else in this package does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from pytest_intercode.core.text import counted
 from pytest_intercode.errors import EngineUnavailable, FetchError, suggestion
 from pytest_intercode.suites.download import download, install, is_whole, workplace
 from pytest_intercode.suites.upstream import (
-    BASE_URL,
     DATASETS,
     ELSEWHERE,
     Dataset,
@@ -24,7 +23,7 @@ from pytest_intercode.suites.upstream import (
 
 __all__ = ["HELP", "add_arguments", "run"]
 
-HELP = "download InterCode's datasets"
+HELP = "download InterCode's datasets, and InterCode-ALFA"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,9 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--url",
         metavar="BASE",
         type=_url,
-        default=os.environ.get("INTERCODE_URL") or BASE_URL,
-        help="address of a mirror of InterCode's repository (default: $INTERCODE_URL, else the "
-        "repository)",
+        default=os.environ.get("INTERCODE_URL"),
+        help="address of a mirror of the datasets' repositories (default: $INTERCODE_URL, else the "
+        "repositories)",
     )
     parser.add_argument(
         "--base-image",
@@ -57,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_pair,
         action="append",
         default=[],
-        help="another base image for the sandbox that makes the file systems of nl2bash",
+        help="another base image for the sandbox that makes the file systems of nl2bash and alfa",
     )
 
 
@@ -86,17 +85,21 @@ def run(options: argparse.Namespace) -> int:
 class _Fetch:
     """One run of the command, which has locked a folder."""
 
-    def __init__(self, folder: Path, place: Path, base: str, images: dict[str, str]) -> None:
+    def __init__(
+        self, folder: Path, place: Path, mirror: str | None, images: dict[str, str]
+    ) -> None:
         self._folder = folder
         self._place = place
-        self._base = base
+        self._mirror = mirror
         self._images = images
+        self._base = ""
 
     def dataset(self, name: str, dataset: Dataset) -> None:
         """Download one dataset."""
+        self._base = self._mirror or dataset.url
         files = files_of(*dataset.paths)
         missing = [file for file in files if not is_whole(self._folder / file.target, file)]
-        trees = {path: _archive(path) for path, _ in dataset.filesystems}
+        trees = {path: dataset.archive(path) for path, _ in dataset.filesystems}
         unmade = [path for path, tree in trees.items() if not (self._folder / tree).is_file()]
         scripts = {file.path: file for file in files_of(*unmade)} if unmade else {}
         self._steps = itertools.count(1)
@@ -139,8 +142,9 @@ class _Fetch:
                 if path in scripts:
                     script = self._download(scripts[path]).read_text("utf-8")
                     packed = self._place / "archive"
-                    packed.write_bytes(pack_filesystem(script, roots, provider))
-                    install(packed, self._folder / _archive(path), 0o644)
+                    name = Path(path).name
+                    packed.write_bytes(pack_filesystem(script, roots, provider, name))
+                    install(packed, self._folder / dataset.archive(path), 0o644)
         finally:
             provider.close()
         return len(scripts)
@@ -149,12 +153,6 @@ class _Fetch:
 def _report_progress(line: str) -> None:
     if sys.stderr.isatty():
         note(line)
-
-
-def _archive(script: str) -> Path:
-    """Return where the archive of a script's tree belongs."""
-    name = Path(script).stem.replace("setup_nl2b_", "nl2bash_")
-    return Path("nl2bash/filesystems", f"{name}.tar.gz")
 
 
 # -- types of the arguments

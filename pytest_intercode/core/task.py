@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from pytest_intercode.errors import SuiteError
 
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 __all__ = [
     "AUDIT_CHECKS",
     "ENVIRONMENTS",
+    "FORMAT_NAMES",
     "Archive",
     "Artifact",
     "CallTest",
     "CodeTest",
     "Database",
     "FileSpec",
+    "FormatName",
     "Hook",
     "ImageSource",
     "Limits",
@@ -200,6 +202,26 @@ class Normaliser:
     replace: str = ""
 
 
+FormatName: TypeAlias = Literal[
+    "messages",
+    "spaces",
+    "words",
+    "sizes",
+    "dates",
+    "digests",
+    "counters",
+    "paths",
+    "line-order",
+    "matches",
+    "columns",
+    "names",
+]
+"""A rule by which two outputs say the same in another format; see ``rewards/formats.py``."""
+
+FORMAT_NAMES: tuple[FormatName, ...] = get_args(FormatName)
+"""All of them, in the order in which they are tried."""
+
+
 @dataclass(frozen=True)
 class RewardOptions:
     """How the end state of a task is compared with gold's.
@@ -212,6 +234,8 @@ class RewardOptions:
             leave what it likes, as long as gold leaves them alone.
         rows: when the order of a query's rows counts.
         columns: whether the order of a query's columns counts; their names never do.
+        lenient: rules that are tried where the outputs still differ, one after another, each on
+            what those before it made, until both are equal.
     """
 
     output: Literal["when-gold-prints", "always", "never"] = "when-gold-prints"
@@ -219,6 +243,7 @@ class RewardOptions:
     scratch: tuple[str, ...] = ()
     rows: Literal["when-gold-orders", "in-order", "any-order"] = "when-gold-orders"
     columns: Literal["in-order", "any-order"] = "in-order"
+    lenient: tuple[FormatName, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -387,6 +412,9 @@ class Task:
     Attributes:
         gold: the reference answer: commands or statements that are run in order in one session,
             or the flag of a ctf task.
+        alternatives: further reference answers of a bash task, each as good as gold. Each runs in a
+            sandbox of its own, and what the agent leaves has to be what one of them leaves, as a
+            whole. The paper profile knows gold alone.
         files: the file tree, by path (absolute, or relative to ``workdir``).
         archive: a tar archive unpacked before ``files`` are written.
         setup: commands run after the files are there and before the agent; each must exit with 0.
@@ -425,6 +453,7 @@ class Task:
     dataset: str
     hardness: str = ""
     tags: tuple[str, ...] = ()
+    alternatives: tuple[tuple[str, ...], ...] = ()
     files: Mapping[str, FileSpec] = field(default_factory=dict, hash=False)
     archive: Archive | None = None
     setup: tuple[str, ...] = ()
@@ -453,6 +482,11 @@ class Task:
     decoys: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
     repeat: int = 1
+
+    @property
+    def golds(self) -> tuple[tuple[str, ...], ...]:
+        """Gold and its alternatives, without those that have the text of another."""
+        return tuple(dict.fromkeys((self.gold, *self.alternatives)))
 
     def view(self, max_turns: int | None = None) -> TaskView:
         """Return what the agent may see of this task."""

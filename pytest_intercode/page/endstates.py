@@ -51,6 +51,8 @@ def end_state_sections(record: EpisodeRecord) -> list[Section]:
 
 # -- bash
 
+_NORMALISED = "Equal as the task's normalisers write it."
+
 
 def _bash(state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
     agent, gold = state["agent"], state["gold"]
@@ -65,7 +67,9 @@ def _bash(state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
     if "output" not in parts:
         output |= {"same": None, "note": "It does not count: gold's effects are on disk."}
     elif parts["output"] == 1 and not output["same"]:
-        output |= {"same": True, "note": "Equal as the task's normalisers write it."}
+        rule = state.get("format")
+        note = f"Equal in another format, by the rule {rule}." if rule else _NORMALISED
+        output |= {"same": True, "note": note}
     if "counted" in state:
         count = state["counted"]
         sections.append(

@@ -38,6 +38,7 @@ def table(tries: Iterable[EpisodeRecord]) -> list[str]:
     lines = aligned(_rows(tries), labels=len(_LABELS))
     outcomes = Counter(each.outcome for each in tries)
     lines.append("outcomes: " + ", ".join(f"{n} {name}" for name, n in outcomes.most_common()))
+    lines += _by_gold_alone(tries)
     if any(_spent(tries)):
         lines.append(_bill(tries))
     return lines
@@ -129,6 +130,16 @@ def _row(labels: tuple[str, ...], tries: list[EpisodeRecord]) -> tuple[str, ...]
 def _order(labels: tuple[str, ...]) -> tuple[str, str, int, str]:
     env, dataset, hardness = labels
     return env, dataset, *rank_of_hardness(hardness)
+
+
+def _by_gold_alone(tries: list[EpisodeRecord]) -> list[str]:
+    """Return a line with what the rate would be without alternatives of gold, if a task has any."""
+    graded = [each for each in tries if each.graded]
+    alone = [each.parts.get("gold_alone", each.reward) for each in graded]
+    if not any("gold_alone" in each.parts for each in graded):
+        return []
+    solved = sum(value >= 1.0 for value in alone)
+    return [f"by gold alone, without its alternatives: {solved} solved, {solved / len(graded):.1%}"]
 
 
 def _spent(tries: list[EpisodeRecord]) -> tuple[bool, bool]:

@@ -16,6 +16,7 @@ wherever gold prints or changes something.
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import re
 from collections import Counter
@@ -26,6 +27,9 @@ from typing import Any
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Normaliser, RewardOptions
+from pytest_intercode.errors import TaskError
+from pytest_intercode.rewards.formats import equal_as, only_messages
+from pytest_intercode.rewards.patterns import PatternTooSlow, substitute
 from pytest_intercode.rewards.recording import options_again, options_state
 from pytest_intercode.sandboxes.protocol import Entry
 
@@ -34,6 +38,8 @@ __all__ = [
     "bash_strict_reward",
     "bash_strict_reward_again",
     "bash_strict_state",
+    "bash_strict_states",
+    "best_of",
     "normalise",
     "ungradable_reward",
     "ungradable_state",
@@ -79,6 +85,20 @@ def bash_strict_reward(
     return replace(graded, reason=_reason(agent, list(effects), equal, graded.parts))
 
 
+def best_of(rewards: Sequence[Reward]) -> Reward:
+    """Return the best of the rewards by gold and by its alternatives, each compared as a whole.
+
+    Args:
+        rewards: gold's first; those of alternatives that were not tried, as an earlier one gave
+            1.0, are left out.
+
+    Returns:
+        The first of the best, with the part ``gold_alone``: what gold by itself gives.
+    """
+    best = max(rewards, key=lambda reward: reward.value)
+    return replace(best, parts={**best.parts, "gold_alone": rewards[0].value})
+
+
 @dataclass(frozen=True)
 class _Count:
     """How many effects there are, how many of them are equal, and whether gold has any."""
@@ -90,6 +110,8 @@ class _Count:
 
 def _graded(agent: BashState, gold: BashState, options: RewardOptions, count: _Count) -> Reward:
     gold_prints = gold.output != "" or gold.digest != ""
+    if gold_prints and count.by_gold and "messages" in options.lenient:
+        gold_prints = not only_messages(gold.output)
     compare_output = (
         options.output == "always"
         or (options.output == "when-gold-prints" and gold_prints)
@@ -97,7 +119,7 @@ def _graded(agent: BashState, gold: BashState, options: RewardOptions, count: _C
     )
     parts: dict[str, float] = {}
     if compare_output:
-        parts["output"] = _output_part(agent, gold, options.normalise)
+        parts["output"] = _output_part(agent, gold, options)
     if count.effects:
         parts["files"] = count.equal / count.effects
     if all(part == 1.0 for part in parts.values()):
@@ -140,22 +162,42 @@ def _absolute(path: str, workdir: str) -> str:
     return "/" + posixpath.normpath(posixpath.join("/", workdir, path)).lstrip("/")
 
 
-def _output_part(agent: BashState, gold: BashState, normalisers: Sequence[Normaliser]) -> float:
+def _output_part(agent: BashState, gold: BashState, options: RewardOptions) -> float:
     if gold.output and not agent.output:
         return 0.0  # whatever the normalisers make of the two
     if agent.digest or gold.digest:
         return 1.0 if (agent.digest, agent.output) == (gold.digest, gold.output) else 0.0
-    mine, theirs = normalise(agent.output, normalisers), normalise(gold.output, normalisers)
-    if not theirs.strip() and gold.output:
-        # The normalisers leave nothing of gold; an empty output must not pass for it.
-        mine, theirs = agent.output, gold.output
-    if mine == theirs:
+    try:
+        mine, theirs = _normalised(agent, gold, options)
+    except PatternTooSlow:
+        return 0.0  # unless the outputs are equal, it is the agent's that it takes too long for
+    if mine == theirs or equal_as(mine, theirs, options.lenient):
         return 1.0
     left, right = Counter(mine.split("\n")), Counter(theirs.split("\n"))
     left.pop("", None)  # an empty line is in every output that ends with one
     right.pop("", None)
     union = sum((left | right).values())
     return min(sum((left & right).values()) / union, _MOST_BELOW_ONE) if union else 0.0
+
+
+def _normalised(agent: BashState, gold: BashState, options: RewardOptions) -> tuple[str, str]:
+    """Return both outputs as the declared normalisers write them.
+
+    Raises:
+        PatternTooSlow: a pattern takes too long for the agent's output.
+        TaskError: a pattern takes too long for gold's.
+    """
+    if agent.output == gold.output:
+        return agent.output, gold.output
+    try:
+        theirs = normalise(gold.output, options.normalise)
+    except PatternTooSlow as slow:
+        raise TaskError(f"reward.normalise: {slow}, for gold's output") from None
+    mine = normalise(agent.output, options.normalise)
+    if not theirs.strip() and gold.output:
+        # The normalisers leave nothing of gold; an empty output must not pass for it.
+        return agent.output, gold.output
+    return mine, theirs
 
 
 def normalise(text: str, normalisers: Sequence[Normaliser]) -> str:
@@ -168,7 +210,7 @@ def normalise(text: str, normalisers: Sequence[Normaliser]) -> str:
         elif normaliser.name == "numbers":
             text = _numbers(text)
         else:
-            text = re.sub(normaliser.pattern, normaliser.replace, text, flags=re.MULTILINE)
+            text = substitute(normaliser.pattern, normaliser.replace, text)
     return text
 
 
@@ -225,11 +267,40 @@ def bash_strict_state(
     }
     state["options"] = options_state(options)
     state["workdir"] = workdir
+    format_name = _format(agent, gold, options)
+    if format_name:
+        state["format"] = format_name
     if not few:
         effects = _effects(agent, gold, options, workdir)
         equal = _equal(effects, agent, gold)
         state["counted"] = asdict(_Count(len(effects), len(equal), any(effects.values())))
     return state
+
+
+def _format(agent: BashState, gold: BashState, options: RewardOptions) -> str:
+    """Return the rule by which alone the outputs are equal; empty if there is none, or no need."""
+    if not options.lenient or not agent.output or agent.digest or gold.digest:
+        return ""
+    with contextlib.suppress(PatternTooSlow):
+        mine, theirs = _normalised(agent, gold, options)
+        if mine != theirs:
+            return equal_as(mine, theirs, options.lenient) or ""
+    return ""
+
+
+def bash_strict_states(
+    pairs: Sequence[tuple[BashState, BashState]], options: RewardOptions, workdir: str = "/"
+) -> dict[str, Any]:
+    """Return the agent's state beside that of gold, and of each alternative that was tried.
+
+    The record is that of the best pair; ``golds`` holds those of the others, in their order, and
+    None in its place.
+    """
+    states = [bash_strict_state(*pair, options, workdir) for pair in pairs]
+    values = [bash_strict_reward(*pair, options, workdir).value for pair in pairs]
+    best = values.index(max(values))
+    others = [state if at != best else None for at, state in enumerate(states)]
+    return {**states[best], "golds": others}
 
 
 def _entries(state: BashState) -> dict[str, Any]:
@@ -246,13 +317,17 @@ def _entries(state: BashState) -> dict[str, Any]:
 def bash_strict_reward_again(
     state: Mapping[str, Any], options: RewardOptions | None = None
 ) -> Reward:
-    """Return the reward from a record that :func:`bash_strict_state` made.
+    """Return the reward from a record of :func:`bash_strict_state` or :func:`bash_strict_states`.
 
     Args:
         state: the record.
         options: the task's options of today, in place of those of then. A record that only counts
             paths does not allow it: KeyError is raised.
     """
+    if "golds" in state:
+        best = {name: value for name, value in state.items() if name != "golds"}
+        states = (best if each is None else each for each in state["golds"])
+        return best_of([bash_strict_reward_again(each, options) for each in states])
     agent, gold = (_from_builtins(state[side]) for side in ("agent", "gold"))
     if options is None and "counted" in state:
         then = options_again(state["options"])

@@ -24,8 +24,8 @@ def options_again(state: Mapping[str, Any]) -> RewardOptions:
     given = dict(state)
     if "normalise" in given:
         given["normalise"] = tuple(Normaliser(**each) for each in given["normalise"])
-    if "scratch" in given:
-        given["scratch"] = tuple(given["scratch"])
+    for name in {"scratch", "lenient"} & given.keys():
+        given[name] = tuple(given[name])
     return RewardOptions(**given)
 
 

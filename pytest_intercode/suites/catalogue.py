@@ -124,7 +124,8 @@ def dataset_names() -> list[str]:
 
 def dataset_of(name: str) -> str | None:
     """Return the dataset that a name means, its own or that of a part of it."""
-    return next((n for n in dataset_names() if name == n or name.startswith(f"{n}-")), None)
+    found = (n for n in dataset_names() if name == n or name.startswith(f"{n}-"))
+    return max(found, key=len, default=None)
 
 
 def is_suite_file(path: str | os.PathLike[str]) -> bool:
@@ -227,9 +228,10 @@ def fetch_command(dataset: str, data: Path | None) -> str:
 
 def _remedy(dataset: str, data: Path | None) -> str:
     own = "a folder of your own, laid out as InterCode's data/, with --intercode-data=DIR"
-    if dataset not in DATASETS:
+    name = next((n for n in DATASETS if dataset == n or dataset.startswith(f"{n}-")), None)
+    if name is None:
         return f"{ELSEWHERE.get(dataset, 'They cannot be fetched')}. Name {own}"
-    return f"Get them with: {fetch_command(dataset, data)}; or name {own}"
+    return f"Get them with: {fetch_command(name, data)}; or name {own}"
 
 
 def online(task: Task) -> Task:

@@ -31,7 +31,7 @@ __all__ = ["PARTS", "digest"]
 PARTS = (
     *("query", "gold", "env", "files", "archive", "setup", "image", "workdir", "limits", "reward"),
     *("database", "tests", "test_setup", "entry"),
-    *("repository", "verification", "user", "variables", "steps", "overall"),
+    *("repository", "verification", "user", "variables", "steps", "overall", "alternatives"),
 )
 """The fields of a task that its digest is of: what the agent gets, and what it is graded by.
 
@@ -39,9 +39,10 @@ Where the task was read from, its labels, its number of turns and its limits of 
 image that the task does not name is the environment's; records name it by themselves.
 """
 
+# No part where a task has none: older digests hold.
 _LATER: dict[str, Any] = {"repository": None, "verification": None, "user": "", "overall": "mean"}
-_LATER |= {"variables": (), "steps": ()}  # no part where a task has none: older digests hold
-_LATER_OF_PARTS = {"hosts"}  # likewise
+_LATER |= {"variables": (), "steps": (), "alternatives": ()}
+_LATER_OF_PARTS = {"hosts", "lenient"}
 _LENGTH = 16
 _BLOCK = 2**20
 _ONE_AT_A_TIME = threading.Lock()  # what several threads ask for at once is read once

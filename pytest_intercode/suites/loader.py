@@ -143,7 +143,7 @@ def _from_source(
 ) -> list[Task]:
     path = folder / source.path
     dataset = source.dataset or path.name.split(".")[0]
-    own = (set(TaskFields.model_fields) | {"id", "query", "gold"}) - set(source.ignore)
+    own = set(TaskModel.model_fields) - set(source.ignore)
     blank = _build(replace(blank, dataset=dataset), [defaults, source.defaults], folder)
     tasks = []
     for index, (place, row) in enumerate(_rows(source, path, folder)):
@@ -240,6 +240,11 @@ def _checked(tasks: list[Task]) -> Iterator[Task]:
         if task.env == "ctf" and (len(task.gold) != 1 or not task.gold[0].strip()):
             raise SuiteError(
                 f"{where}: gold: a ctf task has one flag, found {list(task.gold)!r:.80}"
+            )
+        if task.alternatives and task.env != "bash":
+            raise SuiteError(
+                f"{where}: alternatives: are for the env bash, where an end state is compared with "
+                f"gold's; a task of the env {task.env} has one gold"
             )
         if task.env == "sql" and task.database is None:
             raise SuiteError(

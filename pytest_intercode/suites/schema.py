@@ -30,11 +30,13 @@ from pydantic_core import PydanticCustomError
 from pytest_intercode.core.hosts import MOST_HOSTS, parse_host
 from pytest_intercode.core.task import (
     AUDIT_CHECKS,
+    FORMAT_NAMES,
     Archive,
     CallTest,
     CodeTest,
     Database,
     FileSpec,
+    FormatName,
     ImageSource,
     Normaliser,
     ProgramTest,
@@ -94,6 +96,11 @@ def _as_tuple(value: str | list[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
+def _alternatives(given: str | list[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
+    """Read further golds: one command alone, as a column of rows has it, or a list of golds."""
+    return ((given,),) if isinstance(given, str) else tuple(given)
+
+
 def _environment(value: str) -> str:
     if not is_environment(value):  # reported as a wrong literal is
         allowed = {"expected": ", ".join(environment_names())}
@@ -124,6 +131,7 @@ Hardness = Annotated[StrictStr, Field(max_length=40)]
 Texts = Annotated[
     StrictStr | Annotated[list[StrictStr], Field(min_length=1)], AfterValidator(_as_tuple)
 ]
+Variable = Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class _Model(BaseModel):
@@ -195,6 +203,13 @@ def _normaliser(given: str | PatternModel) -> Normaliser:
     return Normaliser(cast("NormaliserName", given))
 
 
+def _rules(given: object) -> object:
+    """Read ``all`` as the names of all rules."""
+    if isinstance(given, str) and given != "all":
+        raise ValueError("either all, or a list of rules")
+    return FORMAT_NAMES if given == "all" else given
+
+
 class RewardModel(_Model):
     """``reward``: how outputs and files are compared."""
 
@@ -202,6 +217,7 @@ class RewardModel(_Model):
     normalise: (
         tuple[Annotated[NormaliserName | PatternModel, AfterValidator(_normaliser)], ...] | None
     ) = None
+    lenient: Annotated[tuple[FormatName, ...], BeforeValidator(_rules)] | None = None
     scratch: tuple[StrictStr, ...] | None = None
     rows: Literal["when-gold-orders", "in-order", "any-order"] | None = None
     columns: Literal["in-order", "any-order"] | None = None
@@ -414,7 +430,7 @@ class TaskFields(_Model):
     repository: RepositoryModel | None = None
     verification: VerificationModel | None = None
     solution: Annotated[StrictStr | list[StrictStr], AfterValidator(_as_tuple)] | None = None
-    variables: dict[StrictStr, StrictStr] | None = None
+    variables: dict[Variable, StrictStr] | None = None
     audit: Audit | None = None
     decoys: tuple[StrictStr, ...] | None = None
 
@@ -438,6 +454,7 @@ class TaskModel(TaskFields):
     id: StrictStr
     query: StrictStr = Field(min_length=1)
     gold: Texts | PathModel
+    alternatives: Annotated[StrictStr | list[Texts], AfterValidator(_alternatives)] | None = None
 
     @field_validator("id")
     @classmethod

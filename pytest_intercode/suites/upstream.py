@@ -1,4 +1,4 @@
-"""The files of InterCode's repository that each of its datasets needs.
+"""The files that each dataset needs, of InterCode's repository and of InterCode-ALFA's.
 
 Reads one table of the package. Every file is pinned by the commit in its address and by its
 SHA-256.
@@ -12,17 +12,32 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-__all__ = ["BASE_URL", "COMMIT", "DATASETS", "ELSEWHERE", "Dataset", "RemoteFile", "files_of"]
+__all__ = [
+    *("ALFA_COMMIT", "ALFA_URL", "BASE_URL", "COMMIT", "DATASETS", "ELSEWHERE"),
+    *("Dataset", "RemoteFile", "files_of"),
+]
 
 COMMIT = "c3e46d827cfc9d4c704ec078f7abf9f41e3191d8"
 
 BASE_URL = f"https://raw.githubusercontent.com/princeton-nlp/intercode/{COMMIT}"
-"""Where the files are; a mirror has the same paths below another address."""
+"""Where InterCode's files are; a mirror has the same paths below another address."""
+
+ALFA_COMMIT = "2d3a69473a68569828ab0b4859073ef4a0ae482c"
+
+ALFA_URL = f"https://raw.githubusercontent.com/westenfelder/InterCode-ALFA/{ALFA_COMMIT}"
+"""Where InterCode-ALFA's files are; no path of theirs is one of InterCode's."""
+
+# Where files belong in a folder of data, by what their path in a repository starts with.
+_PLACES = (
+    ("data/", ""),
+    ("src/icalfa/assets/datasets/", "alfa/"),
+    ("LICENSE.txt", "alfa/LICENSE.txt"),
+)
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file of the repository.
+    """A file of a repository.
 
     Attributes:
         path: its path there.
@@ -38,27 +53,41 @@ class RemoteFile:
 
     @property
     def target(self) -> Path:
-        """Its path below a folder that is laid out as the repository's ``data/``."""
-        return Path(self.path.removeprefix("data/"))
+        """Its path below a folder that is laid out as InterCode's ``data/``."""
+        for start, place in _PLACES:
+            if self.path.startswith(start):
+                return Path(place + self.path.removeprefix(start))
+        return Path(self.path)
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset in the repository.
+    """A dataset in a repository.
 
     Attributes:
         paths: what its files' paths start with.
-        filesystems: the file trees of NL2Bash, by the path of the script that makes each, as the
-            paths below ``/`` that the script makes.
+        filesystems: the file trees that its tasks run on, by the path of the script that makes
+            each, as the paths below ``/`` that the script makes; the script's own name among them
+            means that the tree has the script, too.
         note: which files are missing there, and what that means.
+        url: where the files are.
+        folder: the folder that the packed file trees belong in.
     """
 
     paths: tuple[str, ...]
     filesystems: tuple[tuple[str, tuple[str, ...]], ...] = ()
     note: str = ""
+    url: str = BASE_URL
+    folder: str = "nl2bash/filesystems"
+
+    def archive(self, script: str) -> Path:
+        """Return where the archive of a script's tree belongs."""
+        name = Path(script).stem.replace("setup_nl2b_", "nl2bash_")
+        return Path(self.folder, f"{name}.tar.gz")
 
 
 _SCRIPT = "docker/bash_scripts/setup_nl2b_fs_{}.sh"
+_ALFA_SCRIPT = "src/icalfa/assets/docker/setup_nl2b_fs_{}.sh"
 
 DATASETS = {
     "nl2bash": Dataset(
@@ -81,6 +110,17 @@ DATASETS = {
         note="the disk images of tasks 65, 66 and 70 are too large for the repository; "
         "put them into ctf/task_assets/ID/ there, or these tasks have none",
     ),
+    "alfa": Dataset(
+        ("src/icalfa/assets/datasets/", "LICENSE.txt"),
+        filesystems=(
+            (_ALFA_SCRIPT.format(1), ("testbed", "index.html", "setup_nl2b_fs_1.sh")),
+            (_ALFA_SCRIPT.format(2), ("system", ".placeholder", "setup_nl2b_fs_2.sh")),
+            (_ALFA_SCRIPT.format(3), ("workspace", "backup", "setup_nl2b_fs_3.sh")),
+            (_ALFA_SCRIPT.format(5), ("testbed", "setup_nl2b_fs_5.sh")),
+        ),
+        url=ALFA_URL,
+        folder="alfa/filesystems",
+    ),
 }
 """The datasets that can be fetched, by the name that ``--intercode-dataset`` has for them."""
 
@@ -92,7 +132,7 @@ ELSEWHERE = {
 
 
 def files_of(*starts: str) -> list[RemoteFile]:
-    """Return the files whose paths start with any of ``starts``."""
+    """Return the files whose paths in their repository start with any of ``starts``."""
     return [file for file in _table() if file.path.startswith(starts)]
 
 

@@ -13,13 +13,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pytest_intercode.core.task import ENVIRONMENTS
+from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.statistics.rates import wilson
 from pytest_intercode.suites.catalogue import bundled_tasks, data_folder, dataset_tasks
 from tests.campaigns import endurance as long_run
+from tests.campaigns import judge as judge_test
 from tests.campaigns.faults import FAULTS, FEW_DESCRIPTORS, Disturbed, Laboratory, Setting, disturb
 from tests.campaigns.verdicts import Verdicts, busy, play
 
-PAGE = Path(__file__).parents[2] / "docs/reliability.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = {"judge": DOCS / "conformance.md"}
+PAGE = DOCS / "reliability.md"  # of all others
 
 SETTINGS = [
     Setting(backend, concurrency, workers)
@@ -122,22 +126,49 @@ def endurance(folder: Path, arguments: argparse.Namespace) -> list[str]:
     return lines
 
 
+def judge(folder: Path, arguments: argparse.Namespace) -> list[str]:
+    """Have both profiles judge ``--count`` equivalent pairs of ALFA's, and shuffled ones."""
+    images = dict(each.split("=", 1) for each in arguments.base_image)
+    provider = SandboxProvider(
+        sandbox=arguments.sandbox, rootfs=arguments.rootfs, base_images=images, progress=print
+    )
+    tasks = dataset_tasks("alfa", data_folder(None, ""), "judge")
+    tasks = tasks[:: max(1, len(tasks) // arguments.count)][: arguments.count]
+    those = judge_test.pairs(tasks, arguments.seed)
+    judges: dict[str, judge_test.Judged] = {}
+    try:
+        for number, (pair, judged) in enumerate(judge_test.judge(those, provider), 1):
+            for name, accepted in judged.items():
+                judges.setdefault(name, judge_test.Judged()).add(pair.equivalent, accepted)
+                if accepted != pair.equivalent:
+                    said = f"accepts {pair.command!r}" if accepted else "refuses its second command"
+                    print(f"{number}/{len(those)} {pair.task.id}: {name} {said}", flush=True)
+    finally:
+        provider.close()
+    count = f"{len(tasks)} equivalent pairs and as many shuffled ones (seed {arguments.seed})"
+    machines = f": {arguments.machines}" if arguments.machines else ""
+    where = f"on {provider.choice.backend}{machines}"
+    return [*judge_test.table(judges), "", f"{count}, {where}."]
+
+
 CAMPAIGNS: dict[str, tuple[Callable[[Path, argparse.Namespace], list[str]], int]] = {
     "faults": (faults, 200),
     "verdicts": (verdicts, 20),
     "endurance": (endurance, 20_000),
+    "judge": (judge, 300),
 }
 
 
 def publish(name: str, lines: list[str]) -> None:
-    """Put figures between the marks of a campaign in docs/reliability.md."""
-    text = PAGE.read_text(encoding="utf-8")
+    """Put figures between the marks of a campaign in its page."""
+    page = PAGES.get(name, PAGE)
+    text = page.read_text(encoding="utf-8")
     begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
     if not pattern.search(text):
-        raise SystemExit(f"{PAGE} has no place for {name}")
+        raise SystemExit(f"{page} has no place for {name}")
     whole = "\n".join([begin, *lines, "", end])
-    PAGE.write_text(pattern.sub(lambda _: whole, text), encoding="utf-8")
+    page.write_text(pattern.sub(lambda _: whole, text), encoding="utf-8")
 
 
 def main() -> None:
@@ -145,8 +176,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns", description=__doc__)
     parser.add_argument("campaign", choices=CAMPAIGNS)
     parser.add_argument("--count", type=int, help="faults, tries of each task, or episodes")
-    parser.add_argument("--seed", type=int, default=1, help="of the faults")
-    parser.add_argument("--publish", action="store_true", help=f"write into {PAGE.name}")
+    parser.add_argument("--seed", type=int, default=1, help="of the faults, or of the shuffling")
+    parser.add_argument("--publish", action="store_true", help="write into the page in docs/")
+    alfa = parser.add_argument_group("judge", "with ALFA's data where INTERCODE_DATA says")
+    alfa.add_argument("--sandbox", default="auto", help="the backend")
+    alfa.add_argument("--rootfs", type=Path, help="as --intercode-rootfs")
+    alfa.add_argument("--base-image", action="append", default=[], metavar="NAME=REPLACEMENT")
+    alfa.add_argument("--machines", default="", help="what the images are made of, for the page")
     arguments = parser.parse_args()
     campaign, count = CAMPAIGNS[arguments.campaign]
     arguments.count = arguments.count or count

@@ -24,13 +24,16 @@ __all__ = ["pack_filesystem"]
 _TIMEOUT = 60.0
 
 
-def pack_filesystem(script: str, roots: Sequence[str], provider: SandboxProvider) -> bytes:
+def pack_filesystem(
+    script: str, roots: Sequence[str], provider: SandboxProvider, name: str = ""
+) -> bytes:
     """Run a script in a fresh sandbox and return what it made, as a compressed tar archive.
 
     Args:
         script: the script, in bash.
         roots: what it makes, as paths below ``/``.
         provider: where the sandbox comes from.
+        name: the script's own name. Where it is among ``roots``, the archive has the script.
 
     Raises:
         FetchError: the script did not make it.
@@ -39,8 +42,11 @@ def pack_filesystem(script: str, roots: Sequence[str], provider: SandboxProvider
     dockerfile = bundled_folder("dockerfiles") / "nl2bash.Dockerfile"
     sandbox = provider.acquire(SandboxSpec(provider.image(ImageSource(dockerfile=dockerfile))))
     try:
+        if name in roots:
+            kept = f"printf %s {shlex.quote(script)} >/{name} && chmod 755 /{name}"
+            sandbox.admin(kept, _TIMEOUT)
         sandbox.admin(f"cd / && exec bash -c {shlex.quote(script)}", _TIMEOUT)
-        names = " ".join(map(shlex.quote, roots))
+        names = shlex.join(roots)
         status, packed = sandbox.admin(
             "set -o pipefail; tar --create --directory=/ --sort=name --owner=0 --group=0 "
             f"--numeric-owner {names} 2>/dev/null | gzip -9n | base64 -w0",

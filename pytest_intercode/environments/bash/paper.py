@@ -76,16 +76,22 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         limits = replace(strict.limits, output=max(strict.limits.output, _OUTPUT))
         return SandboxSpec(strict.image, limits, workdir="/", guarded=False)
 
+    @classmethod
+    def golds(cls, task: Task) -> tuple[tuple[str, ...], ...]:
+        """Return gold alone: InterCode knows of no alternatives."""
+        return (task.gold,)
+
     def _split(self, action: str) -> list[str] | None:
         return split_action(action)
 
     def _variables(self) -> dict[str, str]:
         scripts = filter(None, map(_SCRIPT.fullmatch, self.current_task.files))
-        return {
-            name: value
+        ours = (
+            (name, value)
             for found in scripts
             for name, value in (("script", found[1]), ("file_system_version", found[2]))
-        }
+        )
+        return {**dict(ours), **dict(self.current_task.variables)}
 
     def submission(self, action: str) -> str | None:
         """Take every action that begins with ``submit`` for a bare submission."""

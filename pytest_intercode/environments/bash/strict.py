@@ -1,12 +1,13 @@
 """The bash environment, strict profile: actions run as written, effects are compared with gold's.
 
-Gold runs in a sandbox of its own at the same time as the agent; nothing of it is ever in the
-agent's.
+Gold runs in a sandbox of its own at the same time as the agent, and so does each of its
+alternatives; nothing of them is ever in the agent's.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from pytest_intercode.core.reward import Reward
@@ -19,6 +20,8 @@ from pytest_intercode.rewards.bash_strict import (
     BashState,
     bash_strict_reward,
     bash_strict_state,
+    bash_strict_states,
+    best_of,
     ungradable_reward,
     ungradable_state,
 )
@@ -42,22 +45,34 @@ class BashEnvironment(ShellEnvironment):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._states: tuple[BashState, BashState] | None = None
+        self._states: list[tuple[BashState, BashState]] = []  # the agent's and gold's, by gold
+        self._others: list[GoldRun] = []  # of gold's alternatives
         self._ungradable = ""  # why the agent's state could not be read
 
     @classmethod
     def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
-        """Return two equal specs: the agent's and gold's."""
-        return [cls.spec(task, provider)] * 2
+        """Return equal specs: the agent's, gold's, and one for each alternative of gold."""
+        return [cls.spec(task, provider)] * (1 + len(cls.golds(task)))
+
+    @classmethod
+    def golds(cls, task: Task) -> tuple[tuple[str, ...], ...]:
+        """Return the reference answers that an episode is graded by, gold first."""
+        return task.golds
 
     # -- an episode
 
     def start(self, task: Task) -> None:
         """Start the agent's sandbox, and play gold in another at the same time."""
-        self._states, self._ungradable = None, ""
+        self._states, self._ungradable = [], ""
         super().start(task)
 
     def _start_gold(self, task: Task) -> GoldRun:
+        _, *others = self.golds(task)
+        for commands in others:
+            self._others.append(self._run_of(replace(task, gold=commands)))
+        return self._run_of(task)
+
+    def _run_of(self, task: Task) -> GoldRun:
         spec = self.spec(task, self.provider)
         return GoldRun(self.provider, spec, lambda sandbox: self._play_gold(sandbox, task))
 
@@ -99,36 +114,68 @@ class BashEnvironment(ShellEnvironment):
             )
 
     def grade(self, answer: str | None) -> Reward:
-        """Compare the output and the changes on disk with gold's."""
+        """Compare the output and the changes on disk with gold's, and then its alternatives'.
+
+        Each comparison is of the whole; the best counts.
+        """
         gold, task = self._gold_result(), self.current_task
         late = self.sandbox.settle(_SETTLE)
-        theirs = gold.changes
+        states: list[tuple[BashState, BashState]] = []
+        rewards: list[Reward] = []
+        runs = iter(self._others)
         try:
             mine = self.sandbox.changes()
-            only_mine = mine.entries.keys() - theirs.entries.keys()
-            only_theirs = theirs.entries.keys() - mine.entries.keys()
-            agent_state = _state(self._last, late, mine, self.sandbox.entries(only_theirs))
-            # The agent chose these paths, so what they cost is its own doing.
-            with golds_fault():
-                others = gold.sandbox.entries(only_mine)
-            gold_state = _state(gold.execution, gold.late, theirs, others)
+            while True:
+                states.append(self._compared(gold, mine, late, answer))
+                rewards.append(bash_strict_reward(*states[-1], task.reward, task.workdir))
+                run = next(runs, None)
+                if rewards[-1].value >= 1.0 or run is None:
+                    break
+                gold = run.result()
         except UngradableState as error:
-            self._states, self._ungradable = None, str(error)
+            self._states, self._ungradable = [], str(error)
             return ungradable_reward(self._ungradable)
+        self._states, self._ungradable = states, ""
+        return best_of(rewards) if len(self.golds(task)) > 1 else rewards[0]
+
+    def _compared(
+        self, gold: Gold, mine: Changes, late: bytes, answer: str | None
+    ) -> tuple[BashState, BashState]:
+        """Return the agent's end state and gold's, with the entries of all paths of either."""
+        theirs = gold.changes
+        only_mine = mine.entries.keys() - theirs.entries.keys()
+        only_theirs = theirs.entries.keys() - mine.entries.keys()
+        agent_state = _state(self._last, late, mine, self.sandbox.entries(only_theirs))
+        # The agent chose these paths, so what they cost is its own doing.
+        with golds_fault():
+            others = gold.sandbox.entries(only_mine)
         if answer is not None:
-            agent_state = BashState(
-                answer, "", agent_state.entries, agent_state.before, agent_state.touched
-            )
-        self._states, self._ungradable = (agent_state, gold_state), ""
-        return bash_strict_reward(agent_state, gold_state, task.reward, task.workdir)
+            agent_state = replace(agent_state, output=answer, digest="")
+        return agent_state, _state(gold.execution, gold.late, theirs, others)
 
     def end_state(self) -> dict[str, Any]:
-        """Return both end states as builtins."""
+        """Return the end states as builtins."""
         if self._ungradable:
             return ungradable_state(self._ungradable)
-        if self._states is None or self.task is None:
+        if not self._states or self.task is None:
             return {}
-        return bash_strict_state(*self._states, self.task.reward, self.task.workdir)
+        options, workdir = self.task.reward, self.task.workdir
+        if len(self.golds(self.task)) > 1:
+            return bash_strict_states(self._states, options, workdir)
+        return bash_strict_state(*self._states[0], options, workdir)
+
+    def abandon(self) -> None:
+        """Let gold and its alternatives end at once."""
+        for run in self._others:
+            run.abandon()
+        super().abandon()
+
+    def stop(self) -> None:
+        """End the agent's sandbox, gold's, and those of its alternatives."""
+        others, self._others = self._others, []
+        super().stop()
+        for run in others:
+            run.stop()
 
 
 def _state(

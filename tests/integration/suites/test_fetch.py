@@ -10,6 +10,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,25 @@ def test_a_script_that_makes_something_else(
     assert fetch(server, tmp_path) == 1
     assert "nl2bash: the script made no folder and nowhere. 4 of 5 files" in capsys.readouterr().err
     assert not list(tmp_path.glob("nl2bash/filesystems/*"))
+
+
+@pytest.mark.usefixtures("needs_docker")
+def test_alfas_trees_have_their_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = "src/icalfa/assets/docker/setup_nl2b_fs_5.sh"
+    content = {"src/icalfa/assets/datasets/nl2bash_fs_5.json": ROWS, script: SCRIPT}
+    monkeypatch.setattr(upstream, "_table", lambda: table_of(content))
+    roots = (*ROOTS, "setup_nl2b_fs_5.sh")
+    alfa = replace(upstream.DATASETS["alfa"], filesystems=((script, roots),))
+    monkeypatch.setitem(upstream.DATASETS, "alfa", alfa)
+    with serving(content) as server:
+        assert cli.main(["fetch", "alfa", "--to", str(tmp_path), "--url", server.url]) == 0
+    assert (tmp_path / "alfa/nl2bash_fs_5.json").read_bytes() == ROWS
+    with tarfile.open(tmp_path / "alfa/filesystems/nl2bash_fs_5.tar.gz") as tree:
+        kept = tree.extractfile("setup_nl2b_fs_5.sh")
+        assert kept is not None
+        assert kept.read() == SCRIPT
+        assert tree.getmember("setup_nl2b_fs_5.sh").mode == 0o755
+        assert tree.getmember("folder/with space/a.sh").mode == 0o750
 
 
 def test_without_an_engine(

@@ -69,8 +69,13 @@ def test_everything_that_a_task_may_hold_survives_json() -> None:
         archive=Archive(Path("/data/a.tar.gz"), "/x", 1.5, optional=True),
         setup=("one", "two"),
         image=ImageSource(Path("d/Dockerfile"), context=(("name", Path("/there")),)),
+        alternatives=(("one", "two"), ("three",)),
         limits=Limits(memory=2**40, cpus=0.5, network=True),
-        reward=RewardOptions(normalise=(Normaliser("pattern", r"\d+", "N"),), scratch=("/tmp",)),
+        reward=RewardOptions(
+            normalise=(Normaliser("pattern", r"\d+", "N"),),
+            scratch=("/tmp",),
+            lenient=("spaces", "columns"),
+        ),
         timeout=3.0,
         database=Database("mysql", "shop", (Path("/a.sql"), Path("b.sql")), writes=False),
         tests=(

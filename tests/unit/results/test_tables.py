@@ -149,6 +149,19 @@ def test_records_without_trajectory_make_the_same_tables() -> None:
     assert detailed_table(bare) == detailed_table(full)
 
 
+def test_what_gold_by_itself_would_say() -> None:
+    alone = [
+        _row(reward_parts={"files": 1.0, "gold_alone": 1.0}),
+        _row(reward_parts={"files": 1.0, "gold_alone": 0.5}),
+        _row(outcome="failed", reward_parts={"files": 0.0, "gold_alone": 0.0}),
+        _row(reward_parts={"files": 1.0}),
+        _row(outcome="infrastructure-error"),
+    ]
+    said = "by gold alone, without its alternatives: 2 solved, 50.0%"
+    assert said in _table(*alone)
+    assert not [line for line in _table(alone[3], alone[4]) if "gold" in line]
+
+
 def test_one_try_has_no_pass_at_k() -> None:
     rows = [_row("a", "easy", tags=["x", "y"]), _row("a", "hard", "failed", tags=["x"])]
     heading, *lines = map(_cells, detailed_table(_counted(rows)))

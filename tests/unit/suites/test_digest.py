@@ -60,6 +60,7 @@ _CHANGES: dict[str, Any] = {
     "variables": (("A", "1"),),
     "steps": (Step("first", "Do it.", Verification("true")),),
     "overall": "final",
+    "alternatives": (("true 1",),),
 }
 
 
@@ -125,6 +126,8 @@ def test_no_other_field_changes_it() -> None:
                 RewardOptions(output="never"),
                 RewardOptions(rows="any-order"),
                 RewardOptions(columns="any-order"),
+                RewardOptions(lenient=("spaces",)),
+                RewardOptions(lenient=("words",)),
                 RewardOptions(scratch=("/tmp",)),
                 RewardOptions(normalise=(Normaliser("numbers"),)),
                 RewardOptions(normalise=(Normaliser("pattern", "a", "b"),)),
@@ -283,3 +286,8 @@ def test_ten_thousand_tasks_take_seconds_at_most(tmp_path: Path) -> None:
     for number in range(10_000):
         digest(replace(task, query=f"query {number}"))
     assert time.monotonic() - start < 20  # about 0.6 s on an idle machine
+
+
+def test_digests_of_before() -> None:
+    """What tasks did not have then is no part of the digest of those that do not have it now."""
+    assert digest(_TASK) == "c1abd847e1dfc02e"

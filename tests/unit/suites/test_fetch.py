@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,15 @@ from pytest_intercode.cli import fetch as command
 from pytest_intercode.errors import FetchError
 from pytest_intercode.suites import download, upstream
 from pytest_intercode.suites.catalogue import dataset_names, default_data, fetch_command
-from pytest_intercode.suites.upstream import BASE_URL, COMMIT, DATASETS, files_of
+from pytest_intercode.suites.upstream import (
+    ALFA_COMMIT,
+    ALFA_URL,
+    BASE_URL,
+    COMMIT,
+    DATASETS,
+    RemoteFile,
+    files_of,
+)
 from tests.support.mirror import (
     CONTENT,
     Handler,
@@ -265,6 +274,32 @@ def test_progress_on_a_terminal(
     assert shown.endswith(" \r")  # the line is cleared
 
 
+def test_each_dataset_comes_from_its_repository(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def download(file: RemoteFile, base: str, place: Path, label: str) -> Path:
+        asked.append(f"{base}/{file.path}")
+        made = place / "file"
+        made.write_bytes(b"[]")
+        return made
+
+    monkeypatch.setattr(command, "download", download)
+    content = {"src/icalfa/assets/datasets/nl2bash_fs_1.json": b"[]", "LICENSE.txt": b"[]"}
+    monkeypatch.setattr(upstream, "_table", lambda: table_of({**CONTENT, **content}))
+    alone = replace(DATASETS["alfa"], filesystems=())
+    monkeypatch.setitem(DATASETS, "alfa", alone)
+    assert cli.main(["fetch", "alfa", "mbpp", "--to", str(folder)]) == 0
+    assert asked == [
+        f"{ALFA_URL}/src/icalfa/assets/datasets/nl2bash_fs_1.json",
+        f"{ALFA_URL}/LICENSE.txt",
+        f"{BASE_URL}/data/python/mbpp/ic_mbpp.json",
+    ]
+    assert (folder / "alfa/nl2bash_fs_1.json").is_file()
+    assert (folder / "alfa/LICENSE.txt").is_file()  # beside what it is the licence of
+
+
 # -- the command line
 
 
@@ -324,6 +359,8 @@ def test_the_table() -> None:
         assert not file.target.is_absolute()
         assert ".." not in file.target.parts
     assert COMMIT in BASE_URL
+    assert ALFA_COMMIT in ALFA_URL
+    assert {Path("alfa/LICENSE.txt"), Path("alfa/nl2bash_fs_5.json")} <= {f.target for f in files}
     taken = {
         file.path
         for dataset in DATASETS.values()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.core.task import (
+    FORMAT_NAMES,
     FileSpec,
     Limits,
     Normaliser,
@@ -367,12 +368,35 @@ def test_rows_with_ids_of_their_own(load: Load, tmp_path: Path) -> None:
     assert [(t.id, t.dataset) for t in suite.tasks] == [("11", "d"), ("x-2", "d")]
 
 
+def test_alternatives_variables_and_rules(load: Load) -> None:
+    first, second = load(
+        """\
+env: bash
+defaults: {reward: {lenient: all}, variables: {A: b, C: "1"}}
+tasks:
+  - {id: a, query: q, gold: g, alternatives: [h, [i, j], g, h]}
+  - {id: b, query: q, gold: g, alternatives: h, reward: {lenient: [columns, spaces]}}
+"""
+    ).tasks
+    assert first.alternatives == (("h",), ("i", "j"), ("g",), ("h",))
+    assert first.golds == (("g",), ("h",), ("i", "j"))
+    assert first.variables == (("A", "b"), ("C", "1"))
+    assert first.reward.lenient == FORMAT_NAMES
+    assert second.golds == (("g",), ("h",))
+    assert second.reward.lenient == ("columns", "spaces")
+
+
+def test_alternatives_are_for_bash(load: Load) -> None:
+    with pytest.raises(SuiteError, match=r"task 'a': alternatives: are for the env bash, where"):
+        load("env: ctf\ntasks: [{id: a, query: q, gold: 'f{a}', alternatives: 'f{b}'}]\n")
+
+
 # -- what is wrong
 
 _COMMON = (
     "hardness, tags, files, archive, setup, image, dockerfile, workdir, limits, network, reward, "
     "max_turns, action_timeout, timeout, xfail, skip, database, tests, test_setup, entry, "
-    "solution, audit, decoys"
+    "repository, verification, solution, variables, audit, decoys"
 )
 
 # what is laid below the one task (or a whole file), the line, the message
@@ -470,7 +494,7 @@ _BAD: list[tuple[str, int | None, str]] = [
         "env: bash\ntasks:\n  - {id: a, query: q, golds: g}\n",
         3,
         "task 'a': golds: there is no such field. Did you mean 'gold'? Allowed: "
-        f"{_COMMON}, id, query, gold",
+        f"{_COMMON}, id, query, gold, alternatives",
     ),
     # further fields of a task, on line 6 and after
     ("max_turns: 0", 6, "max_turns: input should be greater than or equal to 1 (found 0)"),
@@ -534,7 +558,38 @@ _BAD: list[tuple[str, int | None, str]] = [
         "reward: {outptu: always}",
         6,
         "reward.outptu: there is no such field. Did you mean 'output'? Allowed: output, normalise, "
-        "scratch, rows, columns",
+        "lenient, scratch, rows, columns",
+    ),
+    (
+        "reward: {lenient: [spaces, colums]}",
+        6,
+        "reward.lenient.1: 'colums' is not one of messages, spaces, words, sizes, dates, digests, "
+        "counters, paths, line-order, matches, columns, names. Did you mean 'columns'?",
+    ),
+    (
+        "alternatives: [[]]",
+        6,
+        "alternatives.0: list should have at least 1 item after validation, not 0 (found [])",
+    ),
+    (
+        "alternatives: {a: b}",
+        6,
+        "alternatives: a string or a list is needed, found {'a': 'b'} (dict)",
+    ),
+    (
+        "variables: {1A: b}",
+        6,
+        "variables.1A: string should match pattern '^[A-Za-z_][A-Za-z0-9_]*$' (found '1A')",
+    ),
+    (
+        "variables: {A: 1}",
+        6,
+        "variables.A: a string is needed, found 1 (int)",
+    ),
+    (
+        "reward: {lenient: most}",
+        6,
+        "reward.lenient: either all, or a list of rules (found 'most')",
     ),
     (
         "reward: {normalise: [{patern: x}]}",
