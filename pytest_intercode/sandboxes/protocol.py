@@ -40,6 +40,7 @@ class SandboxSpec:
             forge answers. The price: ``find /`` complains about ``/proc/1``.
         mounts: folders of the host that the sandbox shares, as pairs of a path on the host and a
             path inside; for servers of ours, never for what an agent acts in.
+        readonly: folders of the host that the sandbox may read, as such pairs.
         worker: what runs the actions, and remembers: a shell, or a Python interpreter.
         user: who runs the actions, by name or number; empty for root. What a task prepares is
             root's all the same.
@@ -52,6 +53,7 @@ class SandboxSpec:
     variables: tuple[tuple[str, str], ...] = ()
     guarded: bool = True
     mounts: tuple[tuple[str, str], ...] = ()
+    readonly: tuple[tuple[str, str], ...] = ()
     worker: Literal["bash", "python"] = "bash"
     user: str = ""
 

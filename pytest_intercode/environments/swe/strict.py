@@ -16,6 +16,7 @@ from pytest_intercode.core.turn import Observation, Profile, StepResult
 from pytest_intercode.environments.gold import Gold, GoldRun
 from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.environments.swe.gold import gold_actions
+from pytest_intercode.environments.swe.kit import AT, kit_with
 from pytest_intercode.environments.swe.verifier import Verifier
 from pytest_intercode.errors import CommandFailed, SandboxBroken, TaskError, UngradableState
 from pytest_intercode.rewards.reward_file import missing, reward_of_steps
@@ -70,7 +71,12 @@ class SweEnvironment(ShellEnvironment):
         limits = verification.limits or spec.limits
         if verification.image is not None:
             spec = replace(spec, image=provider.image(verification.image), workdir="/")
-        return replace(spec, limits=replace(limits, output=_OUTPUT), user="")
+        readonly: tuple[tuple[str, str], ...] = ()
+        if verification.kit is not None:
+            place = f"{task.source}: task {task.id!r}"
+            readonly = ((str(kit_with(verification.kit, place)), AT),)
+        limits = replace(limits, output=_OUTPUT)
+        return replace(spec, limits=limits, user="", readonly=readonly)
 
     # -- an episode
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from pytest_intercode.core.task import Artifact, FileSpec, Task
+from pytest_intercode.environments.swe.kit import settings
 from pytest_intercode.environments.swe.protected import left_out
 from pytest_intercode.environments.swe.sentinels import sentinels_for
 from pytest_intercode.errors import CommandFailed, SandboxError, TaskError, UngradableState
@@ -204,6 +205,8 @@ class Verifier:
         script = "".join(
             f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()
         )
+        if verification.kit is not None:
+            script = settings() + script
         workdir = verification.workdir or task.workdir
         script += f"cd -- {shlex.quote(workdir)} || exit\n{command}"
         if len(script.encode("utf-8", "surrogateescape")) > _LONGEST_ARGUMENT:

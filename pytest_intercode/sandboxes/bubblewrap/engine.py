@@ -311,6 +311,8 @@ class Bubblewrap:
         words += _covers()
         for outside, inside in spec.mounts:
             words += ["--bind", outside, inside]
+        for outside, inside in spec.readonly:
+            words += ["--ro-bind", outside, inside]
         variables = {"PATH": _PATH, "HOSTNAME": hostname, "HOME": "/root"}
         variables |= {**(network_variables() if limits.hosts else {}), **dict(spec.variables)}
         words += ["--clearenv", "--chdir", "/"]

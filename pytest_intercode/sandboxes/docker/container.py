@@ -107,7 +107,10 @@ def host_config(api: APIClient, spec: SandboxSpec, runtime: str | None = None) -
         mem_limit=limits.memory,
         memswap_limit=limits.memory,
         nano_cpus=int(limits.cpus * 1e9),
-        binds=[f"{outside}:{inside}" for outside, inside in spec.mounts],
+        binds=[
+            *(f"{outside}:{inside}" for outside, inside in spec.mounts),
+            *(f"{outside}:{inside}:ro" for outside, inside in spec.readonly),
+        ],
         shm_size=min(SHM_SIZE, limits.memory // 4),
         ulimits=[
             Ulimit(name="fsize", soft=limits.file_size, hard=limits.file_size),

@@ -9,8 +9,9 @@ import pytest
 
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.swe.gold import gold_actions
+from pytest_intercode.environments.swe.kit import kit_with
 from pytest_intercode.environments.swe.strict import SweEnvironment
-from pytest_intercode.errors import EngineUnavailable
+from pytest_intercode.errors import EngineUnavailable, MissingProgram
 from pytest_intercode.sandboxes.docker.engine import connect
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.catalogue import named_tasks
@@ -18,7 +19,7 @@ from pytest_intercode.suites.catalogue import named_tasks
 _ROOT = Path(__file__).parents[3] / "examples"
 _NAMES = sorted(str(path.relative_to(_ROOT)) for path in _ROOT.glob("*/*/task.*"))
 _FOLDERS = [name.rpartition("/")[0] for name in _NAMES]
-# The others are played by `scripts/test --all`, and need ubuntu:24.04 where they say so.
+# The others are played by `scripts/test --all`; some need what `pytest-intercode kit` makes.
 _QUICK = ("harbor/users", "harbor/separate", "harbor/steps", "terminal-bench/settings")
 
 
@@ -39,6 +40,12 @@ def task_of(name: str) -> Task:
     (task,) = named_tasks(name, None, "", folder=_ROOT, env=None)
     if task.skip:
         pytest.skip(task.skip)
+    verification = task.verification
+    if verification is not None and verification.kit is not None:
+        try:
+            kit_with(verification.kit, name)
+        except MissingProgram as error:
+            pytest.skip(str(error))
     return task
 
 

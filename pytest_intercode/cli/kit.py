@@ -1,0 +1,60 @@
+"""``pytest-intercode kit``: makes the verifier kit, and adds packages to it."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pytest_intercode.cli.printing import note, say
+from pytest_intercode.core.text import counted
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "make the kit with which verifiers run test scripts without a network"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument(
+        "requirements",
+        nargs="*",
+        metavar="PACKAGE",
+        help="packages that one test script installs, as pip writes them, such as numpy==2.3.1",
+    )
+    parser.add_argument(
+        "--dataset",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="a folder of task folders, or its registry: what their test scripts install",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Make the kit and add what is asked for.
+
+    Raises:
+        FetchError: something cannot be had.
+        ConfigurationError: there is no such dataset.
+    """
+    from pytest_intercode.environments.swe.kit import DEFAULT, add_set, make_kit
+    from pytest_intercode.errors import FetchError
+    from pytest_intercode.suites.catalogue import named_tasks
+
+    sets = [*DEFAULT, *filter(None, [tuple(options.requirements)])]
+    for name in options.dataset:
+        for task in named_tasks(name, None, f"--dataset={name}", folder=Path.cwd(), env=None):
+            verified = [step.verification for step in task.steps]
+            verified += [task.verification] if task.verification else []
+            sets += [one.kit for one in verified if one.kit]
+    folder = make_kit(note)
+    failed = 0
+    for requirements in dict.fromkeys(sets):
+        try:
+            add_set(requirements, note)
+        except FetchError as error:
+            note(f"{', '.join(requirements)}: {error}")
+            failed += 1
+    whole = len(dict.fromkeys(sets))
+    say(f"{folder}: {counted(whole - failed, 'set')} of packages of {whole} asked for")
+    return 1 if failed else 0

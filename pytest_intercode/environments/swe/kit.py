@@ -1,0 +1,198 @@
+"""The verifier kit: what test scripts would fetch from the network, in a folder of the host.
+
+It holds a Python that runs in every image with bash, pip, sets of packages, wheels, and stand-ins
+for curl, apt-get, uv and pip (``standins.sh``). Verifiers see it read-only. It is made by a command
+(``pytest-intercode kit``) and by nothing else, as that downloads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable, Sequence
+from importlib import resources
+from pathlib import Path
+
+from pytest_intercode.errors import FetchError, MissingProgram
+
+__all__ = ["AT", "DEFAULT", "add_set", "kit_folder", "kit_with", "make_kit", "settings"]
+
+AT = "/opt/verifier-kit"
+"""Where verifiers see it."""
+
+DEFAULT = (("pytest==8.4.1", "pytest-json-ctrf==0.3.5"), ("pytest==8.4.1",))
+"""The sets of packages of most published tasks."""
+
+_RECIPE = "1"  # to be changed with what is made
+_NAMES = ("curl", "wget", "apt", "apt-get", "uv", "uvx", "pip", "pip3")
+_FALLBACK = ("python", "python3", "pytest")
+_LEFT_OUT = ("test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "site-packages")
+_LIBRARY = re.compile(r"(?:=>\s*)?(/\S+)\s+\(0x")
+_SECONDS = 1800.0
+
+
+def kit_folder() -> Path:
+    """Return where the kit of this version and this Python is, or would be."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    return home / "pytest-intercode" / f"verifier-kit-{_RECIPE}-{version}"
+
+
+def settings() -> str:
+    """Return what a script begins with that is to find the kit."""
+    return (
+        f'export PATH="{AT}/bin:$PATH:{AT}/fallback" PIP_NO_INDEX=1 '
+        f"PIP_FIND_LINKS={AT}/wheels PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore\n"
+    )
+
+
+def kit_with(requirements: Sequence[str], place: str) -> Path:
+    """Return the kit, which has a set of these requirements.
+
+    Args:
+        requirements: what a script installs.
+        place: the task, for messages.
+
+    Raises:
+        MissingProgram: there is no kit, or it lacks them; the message names the command.
+    """
+    folder = kit_folder()
+    if (folder / "sets" / _key(requirements) / "requirements.txt").is_file():
+        return folder
+    if not requirements and (folder / "bin").is_dir():
+        return folder
+    what = ", ".join(requirements) or "curl and the like"
+    raise MissingProgram(
+        f"{place}: its tests install {what} from the network, and the verifier kit does not hold "
+        f"them; add them with: pytest-intercode kit {' '.join(map(_quoted, requirements))}".rstrip()
+    )
+
+
+def _quoted(word: str) -> str:
+    return f"'{word}'" if re.search(r"[<>\[\]~;!* ]", word) else word
+
+
+def _key(requirements: Iterable[str]) -> str:
+    text = "\n".join(sorted(set(requirements)))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+# -- making it
+
+
+def make_kit(progress: Callable[[str], None]) -> Path:
+    """Make the kit if it is not there, and bring its stand-ins up to date.
+
+    Args:
+        progress: called with one line for each step.
+
+    Raises:
+        FetchError: a program of this machine is missing, or a download failed.
+    """
+    folder = kit_folder()
+    if not (folder / "python" / "bin" / "python").is_file():
+        progress("copying this machine's Python")
+        _copy_python(folder / "python")
+    if not (folder / "pip").is_dir():
+        progress("getting pip")
+        _pip("install", "--target", str(folder / "pip"), "pip")
+    for name in ("sets", "wheels"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    script = resources.files("pytest_intercode.environments.swe").joinpath("standins.sh")
+    for where, names in (("bin", _NAMES), ("fallback", _FALLBACK)):
+        (folder / where).mkdir(exist_ok=True)
+        for name in names:
+            _write_program(folder / where / name, script.read_text("utf-8"))
+    return folder
+
+
+def add_set(requirements: Sequence[str], progress: Callable[[str], None]) -> bool:
+    """Add a set of packages to the kit, with the wheels of it; return whether it was new.
+
+    Raises:
+        FetchError: they cannot be had.
+    """
+    folder = kit_folder()
+    made = folder / "sets" / _key(requirements)
+    if not requirements or (made / "requirements.txt").is_file():
+        return False
+    progress(f"getting {', '.join(requirements)}")
+    part = made.with_name(f"{made.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    only = "--only-binary=:all:"
+    _pip("install", only, "--target", str(part), *requirements)
+    _pip("download", only, "--dest", str(folder / "wheels"), *requirements)
+    listed = "".join(f"{name}\n" for name in sorted(set(requirements)))
+    (part / "requirements.txt").write_text(listed)
+    shutil.rmtree(made, ignore_errors=True)
+    part.rename(made)
+    return True
+
+
+def _pip(command: str, *words: str) -> None:
+    line = [sys.executable, "-m", "pip", command, "--quiet", "--disable-pip-version-check"]
+    ran = subprocess.run([*line, *words], capture_output=True, text=True, timeout=_SECONDS)
+    if ran.returncode:
+        said = [row for row in ran.stderr.splitlines() if row.startswith("ERROR")]
+        why = (said or ran.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise FetchError(f"the verifier kit: pip {command} failed: {why[:300]}")
+
+
+def _write_program(path: Path, text: str) -> None:
+    path.write_text(text, "utf-8")
+    path.chmod(0o755)
+
+
+def _copy_python(target: Path) -> None:
+    """Copy the interpreter, its standard library, and the libraries of both, the loader included.
+
+    The loader is started by its name, so that nothing of an image's own C library is used.
+    """
+    part = target.with_name("python.part")
+    shutil.rmtree(part, ignore_errors=True)
+    (part / "bin").mkdir(parents=True)
+    (part / "lib").mkdir()
+    program = Path(os.path.realpath(sys.executable))
+    shutil.copy(program, part / "bin" / "python")
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    library = part / "lib" / version
+    ignored = shutil.ignore_patterns(*_LEFT_OUT, "config-*", "dist-packages")
+    shutil.copytree(sysconfig.get_path("stdlib"), library, ignore=ignored)
+    (library / "site-packages").mkdir()
+    needed = [program, *library.rglob("*.so")]
+    curl = shutil.which("curl")
+    if curl:
+        shutil.copy(curl, part / "bin" / "curl")
+        needed.append(Path(curl))
+    for path in _libraries(needed):
+        shutil.copy(path, part / "lib" / path.name)
+        if path.name.startswith("ld-"):
+            shutil.copy(path, part / "lib" / "ld.so")
+    if not (part / "lib" / "ld.so").is_file():
+        raise FetchError("the verifier kit: this machine's Python is of no use elsewhere (no ldd)")
+    _write_program(
+        part / "bin" / "python3",
+        f'#!/bin/bash\nexec {AT}/python/lib/ld.so --library-path {AT}/python/lib --argv0 "$0" '
+        f'{AT}/python/bin/python "$@"\n',
+    )
+    for path in (part / "bin").iterdir():
+        path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    words = ("-q", "--invalidation-mode", "unchecked-hash", str(library))
+    compiled = [sys.executable, "-m", "compileall", *words]
+    subprocess.run(compiled, capture_output=True, timeout=_SECONDS)
+    part.rename(target)
+
+
+def _libraries(programs: Iterable[Path]) -> set[Path]:
+    """Return the shared libraries that programs need, and those that these need."""
+    found: set[Path] = set()
+    for path in programs:
+        ran = subprocess.run(["ldd", str(path)], capture_output=True, text=True, timeout=60)
+        found.update(Path(name) for name in _LIBRARY.findall(ran.stdout))
+    return found
