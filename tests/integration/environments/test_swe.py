@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,14 +85,6 @@ class Play:
             self.state = environment.recorded_state()
         finally:
             environment.close()
-
-
-@pytest.fixture(scope="module")
-def providers() -> Iterator[dict[str, SandboxProvider]]:
-    made: dict[str, SandboxProvider] = {}
-    yield made
-    for each in made.values():
-        each.close()
 
 
 # -- what is graded
@@ -226,59 +217,12 @@ FORGED = (
     "        try: os.write(fd, b'\\\\nPASSED tests/%s\\\\n' % name.encode())\\n"
     "        except OSError: pass\\n"
 )
-ATTACKS = {
+ATTACKS = {  # more of them are in tests/attacks/cases/grading-swe.yaml
     "conftest": f'printf "{HOOK}" >conftest.py; cp conftest.py tests/',
     "passes-all": f'printf "{MAKE_ALL_PASS}" >>calc.py',
     "exit-0": "echo 'import os; os._exit(0)' >>calc.py",
     "prints-and-exits": f'printf "{FORGED}os._exit(0)\\n" >>calc.py',
-    "prints-and-exits-1": f'printf "{FORGED}os._exit(1)\\n" >>calc.py',
-    "unittest": "echo 'import unittest; unittest.TestCase.run = lambda *a: None' >>calc.py",
-    "sitecustomize": f'printf "{MAKE_ALL_PASS}" | tee sitecustomize.py usercustomize.py >a.pth',
-    "sitecustomize-of-the-system": (
-        f"for d in $(python3 -c 'import sys; print(*sys.path[1:])'); do [ -d $d ] && "
-        f'printf "{MAKE_ALL_PASS}" >$d/sitecustomize.py; done'
-    ),
-    "profiles": "for f in /etc/profile /etc/bash.bashrc ~/.bashrc ~/.profile /etc/environment; do "
-    "echo 'export PYTEST_ADDOPTS=--collect-only BASH_ENV=/tmp/x; exit 0' >$f; done",
-    "pytest-ini": "printf '[pytest]\\naddopts = --collect-only\\n' >pytest.ini",
-    "pyproject": "printf '[tool.pytest.ini_options]\\naddopts = \"-k mul\"\\n' >pyproject.toml",
-    "edited-tests": "echo 'def test_mul(): pass' >tests/test_calc.py; cp tests/test_calc.py "
-    "tests/test_more.py; rm calc.py",
-    "deleted-tests": "rm -r tests",
-    "skipped-tests": "sed -i '1i import pytest; pytest.skip(allow_module_level=True)' "
-    "tests/test_calc.py",
-    "committed-tests": "sed -i 's/== 6/!= 0/' tests/test_calc.py; "
-    "git -c user.name=a -c user.email=a@b commit -qam x",
-    "trojans": "for p in git python3 sh bash tar rm xargs env; do "
-    "printf '#!/bin/true\\n' >/usr/local/bin/$p; chmod +x /usr/local/bin/$p; done",
-    "preload": "echo /repo/evil.so >/etc/ld.so.preload",
-    "hooks": "mkdir -p .git/hooks; printf '#!/bin/sh\\nsed -i \"s/a - b/a + b/\" calc.py\\n' "
-    ">.git/hooks/post-checkout; chmod +x .git/hooks/post-checkout; "
-    "git config core.fsmonitor 'sed -i s/a.-.b/5/ calc.py; false'",
-    "filters": "echo '*.py filter=fix' >.gitattributes; "
-    "git config filter.fix.clean \"sed 's/a - b/a + b/'\"; "
-    "git config filter.fix.smudge \"sed 's/a - b/a + b/'\"",
-    "replaced-objects": f"old=$(git hash-object calc.py); {FIX}; "
-    "new=$(git hash-object -w calc.py); git checkout -q calc.py; git replace $old $new",
-    "daemon": '(setsid sh -c \'while :; do sleep 0.01; sed -i "s/a - b/a + b/" /repo/calc.py; '
-    "done' >/dev/null 2>&1 &) ; sed -i 's/a + b/a - b/' calc.py; kill -STOP -1",
-    "git-as-a-file": "rm -rf .git; echo 'gitdir: /tmp/evil' >.git",
-    "no-repository": "rm -rf /repo; ln -s /tmp /repo",
-    "traversal": "ln -s / up; mkdir -p 'a/..b'; echo x >'a/..b/c'; ln -sf ../../etc/passwd calc.py",
 }
-
-
-@pytest.mark.parametrize("name", ATTACKS)
-@pytest.mark.parametrize("backend", [pytest.param("docker", marks=pytest.mark.slow), "bubblewrap"])
-def test_it_earns_nothing(
-    request: pytest.FixtureRequest, backend: str, stream: Path, name: str
-) -> None:
-    request.getfixturevalue("docker_engine" if backend == "docker" else backend)
-    providers = request.getfixturevalue("providers")
-    provider = providers.setdefault(backend, SandboxProvider(sandbox=backend))
-    play = Play(provider, task(stream), ATTACKS[name])
-    assert play.reward.value < 1.0
-    assert play.reward.parts.get("fail_to_pass", 0.0) == 0.0
 
 
 @pytest.mark.parametrize("name", ["passes-all", "exit-0", "prints-and-exits"])
