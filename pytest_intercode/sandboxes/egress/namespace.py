@@ -28,11 +28,16 @@ _LOCAL_TABLE, _BOOT, _HOST_SCOPE, _LOCAL = 255, 3, 254, 2
 _DESTINATION, _DEVICE, _SOURCE = 1, 4, 7
 _LOOPBACK = 1  # the number of the device `lo`, in every namespace
 
-# What leaves for other addresses than loopback's: the first packet of a TCP connection, and any of
-# UDP. Classic BPF (linux/filter.h) on a packet that begins with the header of IP.
+# What is for other addresses than loopback's, or for one that stands for a name: the first packet
+# of a TCP connection, and any of UDP. Classic BPF (linux/filter.h) on a packet that begins with the
+# header of IP.
 _ALL = 0xFFFF
 _FILTER_4 = (
     (0x20, 0, 0, 16),  # the destination
+    (0x15, 13, 0, 0x7F580001),  # the name server and the proxy (``plan.py``): drop
+    (0x54, 0, 0, 0xFFFF0000),
+    (0x15, 3, 0, 0x7F580000),  # it stands for a name
+    (0x20, 0, 0, 16),
     (0x54, 0, 0, 0xFF000000),
     (0x15, 8, 0, 0x7F000000),  # loopback: drop
     (0x30, 0, 0, 9),  # the protocol

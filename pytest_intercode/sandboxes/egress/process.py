@@ -29,7 +29,8 @@ _TEXTS = (
     *("core.hosts", "sandboxes.messages", "sandboxes.egress.plan", "sandboxes.egress.dns"),
     *("sandboxes.egress.traffic", "sandboxes.egress.proxy"),
 )
-_PATIENCE = 2.0  # seconds for an answer
+_PATIENCE = 5.0  # seconds for an answer
+_BEGINNING = 30.0  # the same for the first one, on a busy machine
 _ENDING = 5.0
 _LARGEST = 1 << 16
 
@@ -45,10 +46,16 @@ class Egress:
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._control.settimeout(_PATIENCE)
         self._lock = threading.Lock()
+        self._asked = 0  # questions without an answer yet
         self._lost = False
         close_in_children(self)
+
+    def answers(self) -> bool:
+        """Whether the proxy serves the sandbox, as it does when it has answered once."""
+        with self._lock:
+            self._ask(_BEGINNING)
+            return not (self._lost or self._asked)
 
     def refused(self) -> list[str]:
         """Return what was refused since the last call, a line each; never raises.
@@ -59,15 +66,28 @@ class Egress:
         with self._lock:
             if self._lost:
                 return []
-            try:
-                self._control.send(b"?")
+            lines = self._ask(_PATIENCE)
+            return [*lines, LOST] if self._lost else lines
+
+    def _ask(self, patience: float) -> list[str]:
+        """Ask what was refused; what is not answered in time comes with a later answer."""
+        lines: list[str] = []
+        self._control.settimeout(patience)
+        try:
+            self._control.send(b"?")
+            self._asked += 1
+            while self._asked:
                 told = self._control.recv(_LARGEST)
-            except OSError:
-                told = b""
-            if not told:
-                self._lost = True
-                return [LOST]
-            return told[1:].decode("ascii", "replace").splitlines()
+                if not told:
+                    self._lost = True
+                    break
+                self._asked -= 1
+                lines += told[1:].decode("ascii", "replace").splitlines()
+        except TimeoutError:
+            pass
+        except OSError:
+            self._lost = True
+        return lines
 
     def close(self) -> None:
         """End it; may be called twice."""
@@ -118,7 +138,11 @@ class Proxy:
         finally:
             for each in descriptors:
                 os.close(each)
-        return Egress(mine)
+        egress = Egress(mine)
+        if not egress.answers():
+            egress.close()
+            raise SandboxError("the proxy of limited networks does not answer")
+        return egress
 
     def _pass(self, hosts: list[str], own: str, descriptors: list[int]) -> None:
         """Give sockets to the proxy; to another one, if the last was ended."""
@@ -128,7 +152,8 @@ class Proxy:
                     if self._process is None or self._process.poll() is not None:
                         self._begin()
                     assert self._channel is not None
-                    send(self._channel, {"hosts": hosts, "own": own}, descriptors)
+                    message = {"hosts": hosts, "own": own, "count": len(descriptors)}
+                    send(self._channel, message, descriptors)
                     return
                 except OSError as error:
                     self._end()

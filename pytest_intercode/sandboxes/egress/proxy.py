@@ -53,7 +53,7 @@ _HEAD = 32 * 1024  # bytes in which a client has to say whom it means
 _FIRST_LINE = 8 * 1024
 _REMEMBERED = 100  # things refused that are told of, of one sandbox between two questions
 _SHOWN = 280  # characters of each: the longest name, and a reason
-_AT_ONCE = 200  # packets looked at in a row
+_AT_ONCE = 2000  # packets looked at in a row, more than the kernel keeps
 
 _CONNECTING = 15.0  # seconds for all addresses of a name
 _SPEAKING = 30.0  # seconds in which a client of the HTTP proxy has to say what it wants
@@ -159,7 +159,7 @@ class Gate:
             self._refused["and more"] = None
 
     def _look(self) -> None:
-        """Note the packets to addresses that are nobody's; the kernel has refused them."""
+        """Note the packets to addresses and ports that are nobody's; the kernel refused them."""
         for seeing in self._seeing:
             for _ in range(_AT_ONCE):
                 try:
@@ -167,10 +167,15 @@ class Gate:
                 except OSError:
                     break
                 address, port, kind = _destination(packet, about[1] == _IP_4)
+                name = self._names.name_of(str(address))
+                if name:
+                    allowed = self._allowed.allows(name, port)
+                else:
+                    allowed = self._allowed.allows_address(address, port)
                 if kind == "UDP":
-                    self._note(f"{_shown(str(address), port)} (UDP)")
-                elif not self._allowed.allows_address(address, port):
-                    self._note(_shown(str(address), port))
+                    self._note(f"{_shown(name or str(address), port)} (UDP)")
+                elif not allowed:
+                    self._note(_shown(name or str(address), port))
 
     # -- names
 
@@ -589,7 +594,12 @@ async def _serve(channel: socket.socket) -> None:
         if message is None:
             over.set_result(None)
             return
-        control, *sockets = (socket.socket(fileno=each) for each in descriptors)
+        made = [socket.socket(fileno=each) for each in descriptors]
+        if len(made) != message["count"]:  # no descriptor is left; the client hears of it
+            for each in made:
+                each.close()
+            return
+        control, *sockets = made
         Gate(control, sockets, message["hosts"], message["own"]).begin()
 
     loop.add_reader(channel, take)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -224,8 +226,9 @@ def test_other_hosts(box: AttachedSandbox, world: World) -> None:
 
 
 def test_other_ports(box: AttachedSandbox, world: World) -> None:
-    output, refused = refusal(box, "exec 9<>/dev/tcp/good.test/8080")
+    output, refused = refusal(box, "exec 9<>/dev/tcp/good.test/8080; echo >/dev/udp/good.test/80")
     assert "refused" in output
+    assert refused == ["good.test:8080", "good.test:80 (UDP)"]
     output, refused = refusal(box, "curl -sS http://good.test:8080/")
     assert "good.test:8080 is refused" in output
     assert refused == ["good.test:8080"]
@@ -439,6 +442,30 @@ def test_a_lost_proxy_excuses_nobody(engine: DockerEngine | Bubblewrap, launch: 
     assert said(box, "echo on") == "on\n"
     again = launch("good.test:22")
     assert said(again, "exec 9<>/dev/tcp/good.test/22; head -1 <&9; exec 9>&-") == "hello\n"
+
+
+CLIENT = """
+import sys, time
+from pytest_intercode.core.task import Limits
+from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
+from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
+engine = Bubblewrap()
+box = engine.launch(SandboxSpec(HOST, Limits(hosts=("good.test:22",))))
+box.run("exec 9<>/dev/tcp/good.test/22; sleep 1000 <&9 &", 5)
+print(engine._egress._process.pid, box.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+def test_it_ends_with_its_client(world: World, bubblewrap: Bubblewrap) -> None:
+    with subprocess.Popen([sys.executable, "-c", CLIENT], stdout=subprocess.PIPE) as client:
+        assert client.stdout is not None
+        left = [Path("/proc", word) for word in client.stdout.readline().decode().split()]
+        assert len(left) == 2
+        assert all(map(Path.exists, left))
+        client.kill()
+    assert until(lambda: not any(map(Path.exists, left)))
 
 
 def test_nothing_is_begun_without_need(launch: Launch, engine: DockerEngine | Bubblewrap) -> None:

@@ -43,7 +43,7 @@ def test_the_name_in_tls() -> None:
 def test_a_hello_in_pieces(size: int) -> None:
     data = in_records(hello("pypi.org"), size)
     assert server_name(data) == "pypi.org"
-    for end in range(len(data)):
+    for end in range(0, len(data), 7):
         assert server_name(data[:end]) is MORE
 
 
