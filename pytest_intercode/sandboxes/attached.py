@@ -8,18 +8,18 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_intercode.core.hosts import AllowedHosts
 from pytest_intercode.errors import CommandFailed, SandboxBroken, SandboxError
 from pytest_intercode.sandboxes.channel import MOST_SAID, Channel, ChannelClosed, Transport
-from pytest_intercode.sandboxes.egress.plan import host_lines, resolver_lines
-from pytest_intercode.sandboxes.egress.process import Egress
 from pytest_intercode.sandboxes.listing import ListingProbe
 from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.protocol import OUTSIDE, Changes, Entry, Execution, SandboxSpec
 from pytest_intercode.sandboxes.python_channel import PythonChannel
 from pytest_intercode.sandboxes.reading import SETUP_LIMITS, GradingLimits, Reading
+
+if TYPE_CHECKING:
+    from pytest_intercode.sandboxes.egress.process import Egress
 
 __all__ = [
     *("CAPABILITIES", "GUARD", "KEEPER_CAPABILITY", "SHM_SIZE"),
@@ -240,6 +240,9 @@ class AttachedSandbox:
         Raises:
             SandboxError: the files that say where hosts are cannot be written.
         """
+        from pytest_intercode.core.hosts import AllowedHosts
+        from pytest_intercode.sandboxes.egress.plan import host_lines, resolver_lines
+
         self._egress = egress
         names = shlex.quote(host_lines(AllowedHosts(hosts)))
         resolver = shlex.quote(resolver_lines())

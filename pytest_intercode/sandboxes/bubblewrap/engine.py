@@ -30,7 +30,6 @@ from pytest_intercode.sandboxes.bubblewrap.hosttree import shared, skeleton
 from pytest_intercode.sandboxes.bubblewrap.process import NOBODY, StarterLost, StarterProcess
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox, PipeStreams
 from pytest_intercode.sandboxes.bubblewrap.starter import BLOCK_FD
-from pytest_intercode.sandboxes.egress.plan import variables as network_variables
 from pytest_intercode.sandboxes.egress.process import Plan, Proxy
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
 
@@ -314,7 +313,11 @@ class Bubblewrap:
         for outside, inside in spec.readonly:
             words += ["--ro-bind", outside, inside]
         variables = {"PATH": _PATH, "HOSTNAME": hostname, "HOME": "/root"}
-        variables |= {**(network_variables() if limits.hosts else {}), **dict(spec.variables)}
+        if limits.hosts:
+            from pytest_intercode.sandboxes.egress.plan import variables as network_variables
+
+            variables |= network_variables()
+        variables |= dict(spec.variables)
         words += ["--clearenv", "--chdir", "/"]
         for key, value in variables.items():
             words += ["--setenv", key, value]

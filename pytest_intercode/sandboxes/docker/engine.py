@@ -20,7 +20,6 @@ from pytest_intercode.sandboxes.docker.container import AttachedStreams, Contain
 from pytest_intercode.sandboxes.docker.images import plain
 from pytest_intercode.sandboxes.docker.podman import Podman, is_podman
 from pytest_intercode.sandboxes.docker.reaper import Reaper
-from pytest_intercode.sandboxes.egress.plan import variables
 from pytest_intercode.sandboxes.egress.process import Proxy
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 
@@ -296,7 +295,11 @@ class DockerEngine:
 
 
 def _network_variables(spec: SandboxSpec) -> dict[str, str]:
-    return variables() if spec.limits.hosts else {}
+    if not spec.limits.hosts:
+        return {}
+    from pytest_intercode.sandboxes.egress.plan import variables
+
+    return variables()
 
 
 @contextlib.contextmanager

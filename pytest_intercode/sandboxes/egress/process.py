@@ -1,4 +1,7 @@
-"""The client's side of the proxy: begins it when a first sandbox needs it, and asks it things."""
+"""The client's side of the proxy: begins it when a first sandbox needs it, and asks it things.
+
+What only that needs is imported then: most runs have no such sandbox.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from pytest_intercode.core.forks import MakingProcess, close_in_children
-from pytest_intercode.core.hosts import AllowedHosts
 from pytest_intercode.errors import SandboxError
-from pytest_intercode.sandboxes.egress.namespace import enter, open_sockets
-from pytest_intercode.sandboxes.egress.plan import sockets_of
 from pytest_intercode.sandboxes.inside import text_of
 from pytest_intercode.sandboxes.messages import send
 
@@ -126,6 +126,9 @@ class Proxy:
         Raises:
             SandboxError: its network cannot be entered, or the proxy cannot be started.
         """
+        from pytest_intercode.core.hosts import AllowedHosts
+        from pytest_intercode.sandboxes.egress.plan import sockets_of
+
         written = list(hosts)
         descriptors = open_in_sandbox(sockets_of(AllowedHosts(written)))
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -216,6 +219,8 @@ def open_from_thread(process: int, plan: Plan) -> list[int]:
     Raises:
         SandboxError: its network cannot be entered.
     """
+    from pytest_intercode.sandboxes.egress.namespace import enter, open_sockets
+
     opened: list[int] = []
     problems: list[OSError] = []
 
