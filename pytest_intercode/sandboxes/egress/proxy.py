@@ -51,6 +51,7 @@ _LOOKUPS = 4  # of one sandbox at a time, as each takes a thread
 _BLOCK = 64 * 1024  # bytes of one direction of a connection that are read ahead
 _HEAD = 32 * 1024  # bytes in which a client has to say whom it means
 _FIRST_LINE = 8 * 1024
+_WINDOW = 1 << 20  # bytes that a side may send before they are read
 _REMEMBERED = 100  # things refused that are told of, of one sandbox between two questions
 _SHOWN = 280  # characters of each: the longest name, and a reason
 _AT_ONCE = 2000  # packets looked at in a row, more than the kernel keeps
@@ -69,6 +70,7 @@ _NO_NEW_PRIVILEGES = 38
 _MEMORY = 2 << 30  # bytes: what the limits of many sandboxes come to, with room to spare
 _RESET = struct.pack("ii", 1, 0)  # for SO_LINGER: end a connection as refused, not as finished
 _IP_4 = 0x0800
+_UNSENT_BYTES = 25  # TCP_NOTSENT_LOWAT
 
 
 class Refused(Exception):
@@ -504,6 +506,9 @@ async def _open(place: str, port: int) -> tuple[asyncio.StreamReader, asyncio.St
 
 async def _streams(made: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Return a connection as streams; a ``drain`` waits until everything is with the kernel."""
+    # The kernel keeps bytes as well, which count for nobody.
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, _WINDOW)
+    made.setsockopt(socket.IPPROTO_TCP, _UNSENT_BYTES, _BLOCK)
     reader, writer = await asyncio.open_connection(sock=made, limit=_HEAD)
     writer.transport.set_write_buffer_limits(0)
     return reader, writer
