@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from pytest_intercode.core.task import ENVIRONMENTS
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.task import ENVIRONMENTS, Task
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.statistics.rates import wilson
 from pytest_intercode.suites.catalogue import bundled_tasks, data_folder, dataset_tasks
@@ -136,8 +137,11 @@ def judge(folder: Path, arguments: argparse.Namespace) -> list[str]:
     tasks = tasks[:: max(1, len(tasks) // arguments.count)][: arguments.count]
     those = judge_test.pairs(tasks, arguments.seed)
     judges: dict[str, judge_test.Judged] = {}
+    played: list[tuple[Task, EpisodeRecord]] = []
     try:
-        for number, (pair, judged) in enumerate(judge_test.judge(those, provider), 1):
+        for number, (pair, judged, record) in enumerate(judge_test.judge(those, provider), 1):
+            if pair.equivalent and record is not None:
+                played.append((pair.task, record))
             for name, accepted in judged.items():
                 judges.setdefault(name, judge_test.Judged()).add(pair.equivalent, accepted)
                 if accepted != pair.equivalent:
@@ -148,7 +152,16 @@ def judge(folder: Path, arguments: argparse.Namespace) -> list[str]:
     count = f"{len(tasks)} equivalent pairs and as many shuffled ones (seed {arguments.seed})"
     machines = f": {arguments.machines}" if arguments.machines else ""
     where = f"on {provider.choice.backend}{machines}"
-    return [*judge_test.table(judges), "", f"{count}, {where}."]
+    crossed, fooled = judge_test.crossed(played)
+    shares = ", ".join(f"`{name}` {each / crossed:.2%}" for name, each in fooled.items())
+    return [
+        *judge_test.table(judges),
+        "",
+        f"{count}, {where}.",
+        "",
+        "What each second command printed, held against the gold of every other task of its "
+        f"machine ({crossed:,} pairs that change no file): accepted are by {shares}.",
+    ]
 
 
 CAMPAIGNS: dict[str, tuple[Callable[[Path, argparse.Namespace], list[str]], int]] = {

@@ -8,8 +8,10 @@ judge should refuse. What a judge makes of both gives its precision, recall and 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -19,12 +21,16 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import RewardOptions, Task, TaskView
 from pytest_intercode.core.turn import Profile
 from pytest_intercode.errors import GoldError
-from pytest_intercode.rewards.bash_strict import bash_strict_reward_again
+from pytest_intercode.rewards.bash_strict import (
+    BashState,
+    bash_strict_reward,
+    bash_strict_reward_again,
+)
 from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
-__all__ = ["PAPER", "Judged", "Pair", "judge", "pairs", "table"]
+__all__ = ["PAPER", "Judged", "Pair", "crossed", "judge", "pairs", "table"]
 
 PAPER = (
     ("InterCode's judge (execution, tf-idf)", 0.99, 0.65, 0.79),
@@ -112,31 +118,59 @@ class Judged:
 
 def judge(
     those: Sequence[Pair], provider: SandboxProvider, workers: int = 2
-) -> Iterator[tuple[Pair, dict[str, bool]]]:
-    """Play pairs under both profiles; yield what each judge makes of each.
+) -> Iterator[tuple[Pair, dict[str, bool], EpisodeRecord | None]]:
+    """Play pairs under both profiles; yield what each judge makes of each, and the strict record.
 
     ``strict`` compares outputs as they are, ``strict, lenient`` as the task declares; both grade
     the same episode.
     """
 
-    def one(pair: Pair) -> dict[str, bool]:
-        strict = _play(pair, "strict", provider)
-        if strict is None or "ungradable" in strict.state:
-            return {"strict": False, "strict, lenient": False}
-        exact = replace(pair.task.reward, lenient=(), normalise=())
-        return {
-            "strict": _accepts(strict, exact),
-            "strict, lenient": _accepts(strict, pair.task.reward),
-        }
-
-    def paper(pair: Pair) -> bool:
-        record = _play(pair, "paper", provider)
-        return record is not None and record.reward >= 1.0
+    def strictly(pair: Pair) -> EpisodeRecord | None:
+        record = _play(pair, "strict", provider)
+        return None if record is None or "ungradable" in record.state else record
 
     with ThreadPoolExecutor(workers) as pool:
-        by_strict = list(pool.map(one, those))
-    for pair, judged in zip(those, by_strict, strict=True):  # whose rewards depend on the order
-        yield pair, {"paper": paper(pair), **judged}
+        records = list(pool.map(strictly, those))
+    for pair, record in zip(those, records, strict=True):
+        paper = _play(pair, "paper", provider)  # one at a time: its rewards depend on the order
+        judged = {"paper": paper is not None and paper.reward >= 1.0}
+        for name, options in _OPTIONS.items():
+            chosen = options(pair.task)
+            judged[name] = record is not None and _accepts(record, chosen)
+        yield pair, judged, record
+
+
+def _exact(task: Task) -> RewardOptions:
+    return replace(task.reward, lenient=(), normalise=())
+
+
+_OPTIONS: dict[str, Callable[[Task], RewardOptions]] = {
+    "strict": _exact,
+    "strict, lenient": lambda task: task.reward,
+}
+
+
+def crossed(played: Sequence[tuple[Task, EpisodeRecord]]) -> tuple[int, Counter[str]]:
+    """Hold what every second command printed against the gold of every other task of its machine.
+
+    It takes no further sandbox. Only tasks count where neither command changes a file.
+
+    Returns:
+        How many pairs there are, and how many of them each judge accepts.
+    """
+    outputs: dict[str, list[tuple[Task, str, str]]] = defaultdict(list)
+    for task, record in played:
+        sides = record.state["agent"], record.state["gold"]
+        if not any(side["touched"] or side["digest"] for side in sides):
+            outputs[task.dataset].append((task, sides[0]["output"], sides[1]["output"]))
+    count, accepted = 0, Counter[str]()
+    for those in outputs.values():
+        for (task, _, gold), (_, output, _) in itertools.permutations(those, 2):
+            count += 1
+            for name, options in _OPTIONS.items():
+                state = BashState(output), BashState(gold)
+                accepted[name] += bash_strict_reward(*state, options(task)).value >= 1.0
+    return count, accepted
 
 
 def _accepts(record: EpisodeRecord, options: RewardOptions) -> bool:
