@@ -134,6 +134,8 @@ class Run(_Model):
         fault: the function of ``faults.py`` that is called at that moment, with the process.
         command: of ``pytest-intercode``, in place of pytest.
         make: files that a function of ``hostile_files.py`` writes, by name.
+        mirror: a function of ``tests/support/mirror.py``, by which a server beside us answers all
+            requests; the command gets ``--url``.
     """
 
     agent: str = ""
@@ -145,6 +147,7 @@ class Run(_Model):
     fault: str = ""
     command: list[str] = []
     make: dict[str, str] = {}
+    mirror: str = ""
 
 
 class Case(_Model):
@@ -164,6 +167,8 @@ class Case(_Model):
         neighbour: whether a good agent plays at the same time.
         pace: seconds that one of the neighbour's actions may take meanwhile.
         quick: it is part of the everyday tests.
+        may_stay: a pattern of what may be left after ten seconds; the case says why.
+        own_engine: the Docker engine is one of the test's own, whose daemon faults may end.
         known_limit: why it does not hold.
         world: names of a network of its own, with servers, and the addresses that each resolves to,
             one list after the other; it needs root.
@@ -184,6 +189,8 @@ class Case(_Model):
     neighbour: bool = True
     pace: float = 10.0
     quick: bool = False
+    may_stay: str = ""
+    own_engine: bool = False
     known_limit: Limit | None = None
     world: dict[str, list[list[str]]] | None = None
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import shutil
+import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 __all__ = ["FILES"]
 
@@ -69,6 +74,112 @@ def bomb_archive(path: Path) -> None:
 
     with tarfile.open(path, "w:gz", compresslevel=1) as archive:
         archive.addfile(member, Zeros())
+
+
+@_file
+def repeating_archive(path: Path) -> None:
+    """A million empty files in a few kilobytes."""
+    block = _member("same").tobuf() * 1000
+    with gzip.open(path, "wb", compresslevel=6) as out:
+        for _ in range(1000):
+            out.write(block)
+
+
+@_file
+def sparse_archive(path: Path) -> None:
+    """A file of 8 GB of which nothing is there, as GNU tar writes it."""
+    folder = path.with_name("sparse")
+    folder.mkdir()
+    with (folder / "holes").open("wb") as file:
+        file.truncate(8 * 1024**3)
+    subprocess.run(["tar", "-cSzf", path, "-C", folder, "holes"], check=True)
+    shutil.rmtree(folder)
+
+
+@_file
+def long_header_archive(path: Path) -> None:
+    """A name of 3 GB, in an extended header."""
+    size = 3 * 1024**3
+    header = bytearray(_member("x", tarfile.XHDTYPE).tobuf(tarfile.GNU_FORMAT))
+    header[124:136] = b"%011o\0" % size
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    with gzip.open(path, "wb", compresslevel=1) as out:
+        out.write(bytes(header))
+        for _ in range(size // 1024**2):
+            out.write(bytes(1024**2))
+
+
+@_file
+def odd_archive(path: Path) -> None:
+    """Names that differ by case alone, hard links to files of the host, and a FIFO."""
+    _archive(
+        path,
+        (_member("work/Name"), b"one"),
+        (_member("work/name"), b"two"),
+        (_member("work/pipe", tarfile.FIFOTYPE), b""),
+        (_member("work/shadow", tarfile.LNKTYPE, "../../../etc/shadow"), b""),
+    )
+
+
+@_file
+def lying_library(path: Path) -> None:
+    """A shared library that prints what gold prints, and ends whatever program loads it."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler here, for a library to be preloaded")
+    source = path.with_suffix(".c")
+    source.write_text(
+        "#include <unistd.h>\n"
+        "__attribute__((constructor)) static void lie(void) {\n"
+        '  if (write(1, "3\\nkept\\n", 7)) _exit(0);\n'
+        "}\n"
+    )
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", path, source], check=True)
+    source.unlink()
+
+
+@_file
+def large_yaml(path: Path) -> None:
+    """A hundred megabytes."""
+    with path.open("wb") as file:
+        file.write(b"env: bash\ntasks: []\n")
+        file.truncate(100 * 1024**2)
+
+
+@_file
+def bomb_rows(path: Path) -> None:
+    """Three gigabytes of blanks in three megabytes."""
+    with gzip.open(path, "wb", compresslevel=1) as out:
+        for _ in range(3 * 64):
+            out.write(b" " * 16 * 1024**2)
+
+
+@_file
+def large_results(path: Path) -> None:
+    """Ten gigabytes."""
+    with path.open("wb") as file:
+        file.write(json.dumps(LINE).encode() + b"\n")
+        file.truncate(10 * 1024**3)
+
+
+@_file
+def truncated_results(path: Path) -> None:
+    """A line, and half of another."""
+    line = json.dumps(LINE)
+    path.write_text(f"{line}\n{line[:40]}")
+
+
+@_file
+def nan_results(path: Path) -> None:
+    """Numbers that JSON has not."""
+    path.write_text(json.dumps({**LINE, "reward": float("nan")}) + "\n")
+
+
+@_file
+def other_results(path: Path) -> None:
+    """Another program's lines."""
+    path.write_text('{"model": "x", "score": [1, 2]}\n{"model": "y", "score": null}\n')
 
 
 @_file

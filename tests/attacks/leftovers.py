@@ -13,6 +13,7 @@ from pathlib import Path
 
 from docker import APIClient
 from docker.errors import DockerException
+from requests.exceptions import RequestException
 
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.docker.engine import RUN_LABEL, DockerEngine
@@ -64,7 +65,7 @@ class Leftovers:
         found += [f"the file {each}" for each in self._folder.iterdir()]
         found += [f"the file {each}" for each in _shared() - self._shared]
         for api, label in self._runs:
-            with contextlib.suppress(DockerException):
+            with contextlib.suppress(DockerException, RequestException):
                 rows = api.containers(all=True, filters={"label": label})
                 found += [f"the container {row['Id'][:12]} ({row['Status']})" for row in rows]
         return found
@@ -111,7 +112,16 @@ def _descendants() -> set[str]:
     ours = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in ours} - ours:
         ours |= more
-    return {f"{pid} {names[pid]}" for pid in ours if pid != os.getpid()}
+    return {f"{pid} {names[pid]}{_module(pid)}" for pid in ours if pid != os.getpid()}
+
+
+def _module(pid: int) -> str:
+    """Return what a Python runs with -m."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return ""
+    return f" -m {words[words.index('-m') + 1]}" if "-m" in words[:-1] else ""
 
 
 def _groups() -> set[str]:

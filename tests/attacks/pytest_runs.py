@@ -25,6 +25,7 @@ from tests.attacks.cases import Case, Expected, Place, Run
 from tests.attacks.leftovers import GONE, new_mounts
 from tests.attacks.runner import Verdict
 from tests.conftest import AGENTS, PIDS, SUITE, owned_by, pids_of
+from tests.support import mirror
 from tests.support.backends import mounts, processes_with
 
 __all__ = ["play_run"]
@@ -92,11 +93,16 @@ def _start(
     run: Run, place: Place, folder: Path, token: str, verdict: Verdict
 ) -> tuple[str, int | None]:
     words = [sys.executable, *_words(run, place)]
+    at_end = contextlib.ExitStack()
     if run.shell:
         words = ["bash", "-c", run.shell, "run", *words]
+    if run.mirror:
+        server = at_end.enter_context(mirror.serving({}))
+        server.always = getattr(mirror, run.mirror)
+        words += ["--url", server.url]
     variables = {name: text for name, text in os.environ.items() if "PYTEST" not in name}
     variables |= {"TMPDIR": str(folder / "tmp"), "ATTACK": token, "PYTHONDONTWRITEBYTECODE": "1"}
-    with (folder / "output").open("wb") as output:
+    with at_end, (folder / "output").open("wb") as output:
         process = subprocess.Popen(
             words, cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=output,
             stderr=subprocess.STDOUT, start_new_session=True,

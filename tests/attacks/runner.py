@@ -6,6 +6,7 @@ for as long as the attack goes on, and solves its task only then.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import re
 import tempfile
@@ -34,9 +35,10 @@ from pytest_intercode.rollouts.rollout import Services, failure_record
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.loader import load_suite
-from tests.attacks import faults
+from tests.attacks import faults, hostile_files
 from tests.attacks.cases import Area, Case, Expected, Place
 from tests.attacks.leftovers import Leftovers, looking_for_leftovers
+from tests.support.second_engine import SecondEngine
 from tests.support.world import made_world
 
 __all__ = ["Scene", "Verdict", "play"]
@@ -75,42 +77,61 @@ class Scene:
         provider: of all sandboxes.
         environment: the agent's.
         neighbour: the neighbour's; None without one.
+        engine: the Docker engine of the test's own, if it has one.
     """
 
     provider: SandboxProvider
     environment: Environment | None = None
     neighbour: Environment | None = None
+    engine: SecondEngine | None = None
 
 
-def play(area: Area, case: Case, place: Place) -> Verdict:
+def play(area: Area, case: Case, place: Place, engine: SecondEngine | None = None) -> Verdict:
     """Play an episode of a case; return what became of it."""
     verdict = Verdict()
     began = time.monotonic()
     with looking_for_leftovers() as (leftovers, _):
-        _play(area, case, place, leftovers, verdict)
+        _play(area, case, place, leftovers, verdict, engine)
     verdict.seconds = time.monotonic() - began
-    verdict.must(not leftovers.found, f"left behind: {'; '.join(leftovers.found[:5])}")
+    found = [
+        each for each in leftovers.found if not (case.may_stay and re.search(case.may_stay, each))
+    ]
+    verdict.must(not found, f"left behind: {'; '.join(found[:5])}")
     return verdict
 
 
-def _play(area: Area, case: Case, place: Place, leftovers: Leftovers, verdict: Verdict) -> None:
+def _play(
+    area: Area,
+    case: Case,
+    place: Place,
+    leftovers: Leftovers,
+    verdict: Verdict,
+    engine: SecondEngine | None,
+) -> None:
     with contextlib.ExitStack() as stack:
         world = None
         if case.world is not None:
             world = stack.enter_context(made_world())
             world.names = {name: [*lists] for name, lists in case.world.items()}
             stack.enter_context(world.entered())
-        _play_in(area, case, place, leftovers, verdict)
+        _play_in(area, case, place, leftovers, verdict, engine)
         met = place.expected(case).meets
         if world is not None and met is not None:
             others = {address for address, _ in world.met} - set(met)
             verdict.must(not others, f"connections were made to {', '.join(sorted(others))}")
 
 
-def _play_in(area: Area, case: Case, place: Place, leftovers: Leftovers, verdict: Verdict) -> None:
+def _play_in(
+    area: Area,
+    case: Case,
+    place: Place,
+    leftovers: Leftovers,
+    verdict: Verdict,
+    engine: SecondEngine | None,
+) -> None:
     sandbox = "auto" if place.backend == "none" else place.backend
     provider = SandboxProvider(sandbox=sandbox)
-    scene = Scene(provider)
+    scene = Scene(provider, engine=engine)
     shared = SharedProcess()
     try:
         neighbour = _Neighbour(area, place, scene, shared) if case.neighbour else None
@@ -190,10 +211,23 @@ def _task(area: Area, case: Case | None = None) -> Task:
     """Return the task of an area, with what a case has differently."""
     fields = {"id": "attacked" if case else "good", **area.task, **(case.task if case else {})}
     folder = Path(tempfile.gettempdir())
+    fields["files"] = {name: _made(file, folder) for name, file in fields.get("files", {}).items()}
     path = folder / f"{fields['id']}.yaml"
     path.write_text(yaml.safe_dump({"env": area.env, "tasks": [fields]}))
     try:
         return load_suite(path, Path(__file__).with_name("cases")).tasks[0]
+    finally:
+        path.unlink()
+
+
+def _made(file: Any, folder: Path) -> Any:
+    """Return a file of a task; ``make`` in it names the function that writes it."""
+    if not isinstance(file, dict) or "make" not in file:
+        return file
+    path = folder / "made"
+    hostile_files.FILES[file["make"]](path)
+    try:
+        return {"base64": base64.b64encode(path.read_bytes()).decode(), "mode": "0755"}
     finally:
         path.unlink()
 

@@ -6,9 +6,12 @@ came of it into docs/security.md. The quick ones are part of the everyday tests.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Iterator
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,14 +19,20 @@ import pytest
 from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.docker.engine import connect
+from tests.attacks import faults
 from tests.attacks.cases import Area, Case, Place, User, areas, places
 from tests.attacks.pytest_runs import play_run
 from tests.attacks.runner import play
+from tests.support.second_engine import SecondEngine
 from tests.support.world import obstacle
 
 USER: User = "root" if os.geteuid() == 0 else "user"
 RECORD = os.environ.get("INTERCODE_ATTACKS")
 """The file that gets a line for each case, for the table."""
+
+
+# The engine's SDK leaves its socket open when no engine answers.
+_UNCLOSED = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 
 def _parameters() -> Iterator[object]:
@@ -36,7 +45,10 @@ def _parameters() -> Iterator[object]:
                 yield pytest.param(
                     *(name, area, case, place),
                     id=f"{name}-{case.id}-{place}",
-                    marks=() if everyday else (pytest.mark.slow,),
+                    marks=[
+                        *([] if everyday else [pytest.mark.slow]),
+                        *([_UNCLOSED] if case.own_engine else []),
+                    ],
                 )
 
 
@@ -53,9 +65,44 @@ def obstacles() -> dict[str, str]:
     return found
 
 
+def _skip_without_server() -> None:
+    if not any(shutil.which(name, path="/usr/sbin:/usr/bin") for name in ("mariadbd", "mysqld")):
+        pytest.skip("this machine has no mariadbd and no mysqld")
+    with contextlib.closing(Bubblewrap()) as engine:
+        if not engine.all_ids:
+            pytest.skip("a server runs as a user of its own, and sandboxes have root alone here")
+
+
+@pytest.fixture(scope="module")
+def engines() -> Iterator[Callable[[], SecondEngine]]:
+    """Return a function that returns the engine of our own, and makes it when it is first used."""
+    made: list[SecondEngine] = []
+    bridge = Path("/sys/class/net/docker0/ifindex")  # of the machine's own engine
+    before = bridge.read_text() if bridge.exists() else ""
+
+    def engine() -> SecondEngine:
+        image = faults.bash_image()
+        if not made:
+            made.append(SecondEngine(Path(tempfile.mkdtemp(prefix="engine-", dir="/tmp"))))
+        made[0].load(image)
+        return made[0]
+
+    yield engine
+    for each in made:
+        each.close()
+    assert (bridge.read_text() if bridge.exists() else "") == before
+
+
 @pytest.mark.parametrize(("name", "area", "case", "place"), list(_parameters()))
 def test_attack(
-    name: str, area: Area, case: Case, place: Place, tmp_path: Path, obstacles: dict[str, str]
+    name: str,
+    area: Area,
+    case: Case,
+    place: Place,
+    tmp_path: Path,
+    obstacles: dict[str, str],
+    engines: Callable[[], SecondEngine],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if USER not in case.users:
         pytest.skip(f"it needs to be {' or '.join(case.users)}")
@@ -63,7 +110,17 @@ def test_attack(
         pytest.skip(obstacles[place.backend])
     if case.world is not None and obstacle():
         pytest.skip(obstacle())
-    verdict = play_run(case, place, tmp_path) if case.run else play(area, case, place)
+    if "mysql" in name and place.backend == "bubblewrap":
+        _skip_without_server()
+    engine = None
+    if case.own_engine:
+        if missing := SecondEngine.obstacle():
+            pytest.skip(missing)
+        engine = engines()
+        monkeypatch.setenv("DOCKER_HOST", engine.url)
+    verdict = play_run(case, place, tmp_path) if case.run else play(area, case, place, engine)
+    if engine is not None:
+        verdict.must(not (left := engine.containers()), f"left in the engine: {left}")
     limit = place.limit(case)
     if RECORD:
         line = {

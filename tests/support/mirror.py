@@ -32,6 +32,7 @@ class Server(http.server.ThreadingHTTPServer):
     Attributes:
         asked: the paths of all requests.
         faults: called instead of an answer, first come first served.
+        always: called instead of every answer.
     """
 
     daemon_threads = True
@@ -41,6 +42,7 @@ class Server(http.server.ThreadingHTTPServer):
         self.content = content
         self.asked: list[str] = []
         self.faults: list[Callable[[Handler, bytes], None]] = []
+        self.always: Callable[[Handler, bytes], None] | None = None
         self.url = f"http://127.0.0.1:{self.server_port}"
 
 
@@ -53,7 +55,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         self.server.asked.append(self.path)
         content = self.server.content.get(unquote(self.path).lstrip("/"), b"")
-        if self.server.faults:
+        if self.server.always is not None:
+            self.server.always(self, content or bytes(20_000))
+        elif self.server.faults:
             self.server.faults.pop(0)(self, content)
         elif not content:
             self.send_error(404)
@@ -117,6 +121,13 @@ def bomb(handler: Handler, content: bytes) -> None:
     handler.end_headers()
     with suppress(OSError):
         handler.wfile.write(data)
+
+
+def stalled(handler: Handler, content: bytes) -> None:
+    """Send one byte, then nothing more for as long as the client waits."""
+    with suppress(OSError):
+        handler.answer(content[:1], len(content))
+        handler.connection.recv(1)
 
 
 def turning(handler: Handler, content: bytes) -> None:

@@ -26,7 +26,7 @@ from pytest_intercode.sandboxes.attached import (
     who_killed,
 )
 from pytest_intercode.sandboxes.channel import INPUT_ENDED, ChannelClosed, Chunk
-from pytest_intercode.sandboxes.docker.images import plain
+from pytest_intercode.sandboxes.docker.images import NO_ANSWER, plain
 from pytest_intercode.sandboxes.egress.process import Plan, open_from_thread
 from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.protocol import OUTSIDE, SandboxSpec
@@ -292,7 +292,8 @@ class Container(AttachedSandbox):
                 return "somebody has paused it"
             return self._reported(ended=not state.get("Running"))
         except (DockerException, RequestException, OSError, ValueError) as error:
-            return f"the Docker engine does not answer: {plain(error)}"
+            said = plain(error)
+            return said if said.startswith(NO_ANSWER) else f"{NO_ANSWER}: {said}"
 
     def _reported(self, ended: bool) -> str:
         """Return what the engine's events say; of a container that ended, wait for its end's."""

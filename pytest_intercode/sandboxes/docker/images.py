@@ -23,7 +23,10 @@ from pytest_intercode.suites.files import context_files
 if TYPE_CHECKING:
     from docker import APIClient
 
-__all__ = ["Images", "base_images", "build_context", "plain", "replaced_bases"]
+__all__ = ["NO_ANSWER", "Images", "base_images", "build_context", "plain", "replaced_bases"]
+
+NO_ANSWER = "the Docker engine does not answer"
+"""What :func:`plain` says, with the reason, of an engine that is gone or stopped."""
 
 _REPOSITORY = "pytest-intercode"
 _FROM = re.compile(r"^\s*ARG\s+BASE=(\S+)", re.IGNORECASE | re.MULTILINE)
@@ -209,6 +212,17 @@ class Images:
 
 def plain(error: Exception) -> str:
     """Return what the engine says about an error, in one line."""
+    from requests import exceptions
+
+    if isinstance(
+        error, (exceptions.ConnectionError, exceptions.Timeout)
+    ):  # its text is that of the exceptions below it
+        cause: BaseException | None = error
+        said = ""
+        while cause is not None and not said:
+            said = getattr(cause, "strerror", None) or ""
+            cause = cause.__cause__ or cause.__context__
+        return NO_ANSWER + (f" ({said})" if said else "")
     return " ".join(str(getattr(error, "explanation", None) or error).split())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -198,6 +199,27 @@ def test_sweep_tells_the_dead_from_the_living(
         api.remove_container(foreign, force=True)
     living.kill()
     await_true(lambda: not exists(used))
+
+
+def test_a_tag_that_moves(docker_backend: DockerBackend) -> None:
+    """All sandboxes of one run have the image that the name stood for at first."""
+    api = docker_backend.api
+    repository, tag = "pytest-intercode-test-moving", secrets.token_hex(4)
+    api.tag(docker_backend.image, repository, tag)
+    spec = SandboxSpec(f"{repository}:{tag}")
+    with contextlib.ExitStack() as at_end:
+        at_end.callback(api.remove_image, spec.image, force=True)
+        engine = at_end.enter_context(contextlib.closing(DockerEngine()))
+        first = engine.launch(spec)
+        first.run("touch /moved", SOON)
+        api.commit(first.name, repository, tag)
+        first.close()
+        second = engine.launch(spec)
+        assert second.run("ls /moved", SOON).status == 2
+        second.close()
+        later = docker_backend.engine.launch(spec)
+        at_end.callback(later.close)
+        assert later.run("ls /moved", SOON).status == 0
 
 
 def test_closed_sandbox_is_removed(backend: Backend, launch: Launch) -> None:

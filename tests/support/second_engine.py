@@ -1,0 +1,176 @@
+"""A Docker engine of the tests' own, which may be ended, stopped, filled up and lose its socket.
+
+Its daemon shares nothing with the machine's: its data are on a small disk in memory, and its state,
+its socket and its network namespace are its own. There is no network in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+from docker.errors import DockerException
+from requests.exceptions import RequestException
+
+__all__ = ["SecondEngine"]
+
+_SIZE = "900m"
+_PATIENCE = 40.0  # seconds in which it starts or ends
+
+
+class SecondEngine:
+    """Starts the daemon, which is no child of this process, as ``start`` may be called in any.
+
+    Args:
+        folder: a folder of its own, with a short path.
+
+    Attributes:
+        url: what ``DOCKER_HOST`` has to be.
+        data: the folder of the images and containers.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._socket = folder / "engine.sock"
+        self._pidfile = folder / "pid"
+        self.url = f"unix://{self._socket}"
+        self.data = folder / "data"
+        self.data.mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={_SIZE}", "tmpfs", str(self.data)]
+        subprocess.run(mount, check=True)
+        self.start()
+
+    @staticmethod
+    def obstacle() -> str:
+        """Return why there can be none here, or nothing."""
+        if os.geteuid():
+            return "a second Docker engine needs root"
+        if not all(map(shutil.which, ("dockerd", "containerd", "setsid", "unshare"))):
+            return "there is no dockerd here to be started a second time"
+        return ""
+
+    def start(self) -> None:
+        """Start the daemon, unless it runs, and wait until it answers."""
+        if not self._alive():
+            # It would believe both files, and wait for a process that is gone.
+            self._pidfile.unlink(missing_ok=True)
+            (self._folder / "exec/containerd/containerd.pid").unlink(missing_ok=True)
+            command = [
+                # In a network of its own: without a bridge it removes that of the machine's engine.
+                *("setsid", "--fork", "unshare", "--net", "dockerd", "--host", self.url),
+                *("--data-root", str(self.data), "--exec-root", str(self._folder / "exec")),
+                *("--pidfile", str(self._pidfile), "--cgroup-parent", f"/{self._folder.name}"),
+                *("--bridge", "none", "--iptables=false", "--ip6tables=false", "--ip-masq=false"),
+                *("--shutdown-timeout", "2"),
+            ]
+            with (self._folder / "log").open("ab") as log:
+                subprocess.run(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=True
+                )
+        until = time.monotonic() + _PATIENCE
+        while not self._answers():
+            if time.monotonic() > until:
+                end = (self._folder / "log").read_text()[-2000:]
+                raise RuntimeError(f"the second engine does not start: {end}")
+            time.sleep(0.1)
+
+    def load(self, name: str) -> None:
+        """Have an image of the machine's own engine, unless it is there."""
+        with self._client() as mine:
+            if mine.images(name):
+                return
+            with contextlib.closing(docker.APIClient()) as theirs:
+                mine.load_image(theirs.get_image(name))  # type: ignore[no-untyped-call]
+
+    def send(self, number: signal.Signals) -> None:
+        """Send the daemon a signal."""
+        os.kill(int(self._pidfile.read_text()), number)
+
+    def end(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """End the daemon; what it started goes on, if it is killed."""
+        if not self._alive():
+            return
+        self.send(number)
+        until = time.monotonic() + _PATIENCE
+        while self._alive() and time.monotonic() < until:
+            time.sleep(0.05)
+
+    def lose_socket(self) -> None:
+        """Remove the socket; who is connected stays so."""
+        self._socket.unlink()
+
+    def fill(self) -> None:
+        """Fill the disk of the images and containers."""
+        with contextlib.suppress(OSError), (self.data / "filler").open("wb", buffering=0) as file:
+            while file.write(bytes(1024**2)):
+                pass
+
+    def move_tag(self, name: str) -> None:
+        """Let a name stand for another image, which has a file ``/moved``."""
+        with self._client() as api:
+            made = api.create_container(
+                name, ["bash", "-c", "echo moved > /etc/profile; touch /moved"]
+            )
+            api.start(made)
+            api.wait(made)
+            repository, _, tag = name.rpartition(":")
+            api.commit(made, repository, tag)
+            api.remove_container(made, force=True)
+
+    def remove_image(self, name: str) -> None:
+        """Remove an image, as far as containers let it go."""
+        with self._client() as api:
+            api.remove_image(name, force=True)
+
+    def containers(self, seconds: float = 10.0) -> list[str]:
+        """Return what is left after so long, of an engine that is mended before."""
+        (self.data / "filler").unlink(missing_ok=True)
+        if self._alive():
+            self.send(signal.SIGCONT)
+            if not self._socket.exists():
+                self.end(signal.SIGTERM)
+        self.start()
+        until = time.monotonic() + seconds
+        while True:
+            with self._client() as api:
+                rows = [f"{row['Id'][:12]} {row['State']}" for row in api.containers(all=True)]
+            if not rows or time.monotonic() > until:
+                return rows
+            time.sleep(0.2)
+
+    def close(self) -> None:
+        """End the daemon and all that it started, and unmount what it has mounted."""
+        with contextlib.suppress(OSError):
+            self.send(signal.SIGCONT)
+        self.end(signal.SIGTERM)
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+        mounted = [line.split()[4] for line in lines]
+        for place in reversed([each for each in mounted if str(self._folder) in each]):
+            subprocess.run(["umount", "--lazy", place], check=False)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _client(self) -> Iterator[docker.APIClient]:
+        with contextlib.closing(docker.APIClient(self.url, timeout=30)) as api:
+            yield api
+
+    def _alive(self) -> bool:
+        try:
+            state = Path(f"/proc/{int(self._pidfile.read_text())}/stat").read_text()
+        except (OSError, ValueError):
+            return False
+        return "(dockerd) Z" not in state and "(dockerd)" in state
+
+    def _answers(self) -> bool:
+        try:
+            with self._client() as api:
+                return bool(api.ping())
+        except (DockerException, RequestException, OSError):
+            return False
