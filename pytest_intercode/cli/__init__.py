@@ -21,6 +21,7 @@ _COMMANDS = {
     "audit": "pytest_intercode.cli.audit",
     "compare": "pytest_intercode.cli.compare",
     "fetch": "pytest_intercode.cli.fetch",
+    "grade": "pytest_intercode.cli.grade",
     "kit": "pytest_intercode.cli.kit",
     "merge": "pytest_intercode.cli.merge",
     "prompts": "pytest_intercode.cli.prompts",

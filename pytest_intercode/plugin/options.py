@@ -230,6 +230,12 @@ OPTIONS = (
     ),
     Option("results=FILE.jsonl", "write one line of JSON for each episode, as it ends", Path),
     Option(
+        "predictions=FILE.jsonl",
+        "write the patch of each swe episode as SWE-bench's tools read it (`instance_id`, "
+        "`model_patch`), as it ends",
+        Path,
+    ),
+    Option(
         "resume",
         "continue the run that `--intercode-results` holds: episodes that are in it are not run "
         "again",

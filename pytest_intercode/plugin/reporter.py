@@ -20,6 +20,7 @@ from pytest_intercode.errors import ConfigurationError, IntercodeError, TornResu
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.results.files import ResultsFile
 from pytest_intercode.results.format import from_line, to_line
+from pytest_intercode.results.predictions import prediction_line
 from pytest_intercode.results.summary import summarise
 from pytest_intercode.results.tables import detailed_table, markdown, summaries, table
 from pytest_intercode.results.tries import counted_tries
@@ -52,6 +53,7 @@ class Reporter:
         for line in self._file.notes if self._file else ():
             config.issue_config_time_warning(TornResultsWarning(line), stacklevel=2)
         self._noted = len(self._file.notes) if self._file else 0
+        self._predictions = _predictions(settings)
         self._episodes: dict[str, EpisodeRecord] = {}
         self._early: set[str] = set()
         self._lock = threading.Lock()
@@ -72,7 +74,7 @@ class Reporter:
         if hasattr(report, "intercode_resumed"):
             self._reused += 1
         else:
-            self._write(record.node_id, line)
+            self._write(record, line)
         self._episodes[report.nodeid] = record.without_trajectory()
 
     def write_early(self, record: EpisodeRecord) -> None:
@@ -83,7 +85,7 @@ class Reporter:
         """
         line = to_line(record)
         with self._lock:
-            self._append(line)
+            self._append(record, line)
             self._early.add(record.node_id)
 
     def take_unreported(self, records: Iterable[EpisodeRecord], ended: int) -> None:
@@ -94,19 +96,22 @@ class Reporter:
             ended: how many were running, and have no result.
         """
         for record in records:
-            self._write(record.node_id, to_line(record))
+            self._write(record, to_line(record))
             self._unreported += 1
         self._ended += ended
 
-    def _write(self, node_id: str, line: str) -> None:
+    def _write(self, record: EpisodeRecord, line: str) -> None:
         with self._lock:
-            if node_id in self._early:
-                self._early.discard(node_id)  # a second try has a record of its own
+            if record.node_id in self._early:
+                self._early.discard(record.node_id)  # a second try has a record of its own
             else:
-                self._append(line)
+                self._append(record, line)
 
-    def _append(self, line: str) -> None:
+    def _append(self, record: EpisodeRecord, line: str) -> None:
         """Write a line; end the run if it cannot be written, as its work would be lost."""
+        predicted = prediction_line(record) if self._predictions is not None else None
+        if self._predictions is not None and predicted is not None:
+            self._predictions.write(predicted)
         if self._file is None:
             return
         self._file.write(line)
@@ -169,6 +174,12 @@ class Reporter:
     def _print_problems(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._unwritable:
             terminalreporter.write_line(one_line(self._unwritable), red=True)
+        if self._predictions is not None:
+            self._predictions.retry()
+            if self._predictions.problem:
+                path, problem = self._predictions.path, self._predictions.problem
+                said = f"--intercode-predictions={path}: cannot be written: {problem}"
+                terminalreporter.write_line(one_line(said), red=True)
         if self._file is None:
             return
         if self._file.unwritten:
@@ -276,10 +287,18 @@ class Reporter:
 
     def pytest_unconfigure(self) -> None:
         """Close the file."""
-        if self._file is not None:
-            self._file.close()
+        for file in (self._file, self._predictions):
+            if file is not None:
+                file.close()
         if self._spool is not None:
             self._spool.unlink(missing_ok=True)
+
+
+def _predictions(settings: Settings) -> ResultsFile | None:
+    if settings.predictions is None:
+        return None
+    option = "--intercode-predictions"
+    return ResultsFile(settings.predictions, resume=settings.resume, option=option)
 
 
 def _spool() -> Path:

@@ -44,6 +44,7 @@ class Settings(SelectionSettings):
     run_limits: RunLimits  # of the whole run
     concurrency: int
     results: Path | None
+    predictions: Path | None
     resume: bool
     baseline: Path | None
     gate: str

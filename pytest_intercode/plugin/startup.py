@@ -234,7 +234,8 @@ def _open_reports(run: Run) -> None:
         from pytest_intercode.page import require
 
         require()
-    if settings.results or settings.html or settings.baseline or settings.fail_under:
+    reported = settings.results or settings.predictions or settings.html
+    if reported or settings.baseline or settings.fail_under:
         reporter = reporter_of(run.config)
         if settings.baseline or settings.fail_under:
             gate = Gate(run.baseline, settings.gate, settings.fail_under, reporter.tries)

@@ -210,6 +210,7 @@ class ResultsFile:
     Args:
         path: the file; what is there is replaced.
         resume: keep what is there, but for a truncated last line.
+        option: the option that named it, for messages.
 
     Attributes:
         path: the file; another one beside it, if the file was replaced while it was open.
@@ -223,8 +224,11 @@ class ResultsFile:
             resumed is no results file.
     """
 
-    def __init__(self, path: Path, *, resume: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, resume: bool = False, option: str = "--intercode-results"
+    ) -> None:
         self.path = path
+        self._option = option
         self.written = 0
         self.notes: list[str] = []
         self.problem = ""
@@ -236,7 +240,7 @@ class ResultsFile:
             self._regular = stat.S_ISREG(os.fstat(self._file).st_mode)
         except OSError as error:
             raise ConfigurationError(
-                f"--intercode-results={path}: cannot be written: {error.strerror}"
+                f"{option}={path}: cannot be written: {error.strerror}"
             ) from None
         try:
             if resume and self._regular:
@@ -287,7 +291,7 @@ class ResultsFile:
         try:
             if stat.S_ISREG(os.fstat(file).st_mode) and not locked(file):
                 raise ConfigurationError(
-                    f"--intercode-results={path}: another run writes to this file; name another "
+                    f"{self._option}={path}: another run writes to this file; name another "
                     "one, or wait until that run is over"
                 )
         except BaseException:

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.auditing.predictions import Graded, grade, report_line
 from pytest_intercode.core.task import Repository, Task
 from pytest_intercode.environments.swe.gold import gold_actions
+from pytest_intercode.results.predictions import Prediction
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.loader import load_suite
 from tests.integration.environments.test_swe import FIX, GOLD, NEW_TEST, Play, stream
@@ -148,3 +150,47 @@ def test_ending_the_run_earns_nothing(
     play = Play(quick_provider, task, cheat)
     assert play.reward.value == 0.0
     assert "not honest: a test of ours" in play.reward.reason
+
+
+# -- predictions
+
+
+def _graded(provider: SandboxProvider, task: Task, patch: str | None) -> Graded:
+    return grade(provider, task, Prediction(task.id, "model", patch))
+
+
+def test_predictions_are_graded(
+    quick_provider: SandboxProvider, stream: Path, tmp_path: Path
+) -> None:
+    task = _task(tmp_path, stream)
+    right = _graded(quick_provider, task, GOLD)
+    assert (right.resolved, right.applied, right.reason) == (True, True, "")
+    assert report_line(right)["tests_status"]["FAIL_TO_PASS"] == {
+        "success": ["tests/test_more.py::test_add"],
+        "failure": [],
+    }
+    fuzzy = GOLD.replace(" \n \n def mul(a, b):\n", " \n# is\n# elsewhere\n")
+    fuzzy = fuzzy.replace("\n# is", "\n is").replace("\n# elsewhere", "\n elsewhere")
+    assert _graded(quick_provider, task, fuzzy).resolved
+    wrong = _graded(quick_provider, task, GOLD.replace("+    return a + b", "+    return b - a"))
+    assert (wrong.reward, wrong.applied, wrong.resolved) == (0.0, True, False)
+    other = _graded(quick_provider, task, GOLD.replace("-    return a - b", "-    return a / b"))
+    assert (other.reward, other.applied) == (0.0, False)
+    assert other.reason.startswith("the patch does not apply: error: ")
+
+
+@pytest.mark.parametrize(
+    ("patch", "reason"),
+    [
+        (None, "there is no patch"),
+        (" \n", "there is no patch"),
+        (GOLD.replace("1,5", "1,9"), "the patch is refused: calc.py: hunk 1"),
+        (GOLD.replace("calc.py", "../calc.py"), "leads out of the repository"),
+    ],
+)
+def test_predictions_that_need_no_sandbox(
+    quick_provider: SandboxProvider, stream: Path, tmp_path: Path, patch: str | None, reason: str
+) -> None:
+    graded = _graded(quick_provider, _task(tmp_path, stream), patch)
+    assert (graded.reward, graded.applied) == (0.0, False)
+    assert reason in graded.reason

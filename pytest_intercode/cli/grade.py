@@ -1,0 +1,191 @@
+"""``pytest-intercode grade``: predictions graded in sandboxes, without an agent.
+
+Writes the file of ``--output`` and no other. Exit status: 0 all were graded, 1 some could not be,
+2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_intercode.cli.printing import note, say
+from pytest_intercode.errors import ConfigurationError, suggestion
+
+if TYPE_CHECKING:
+    from pytest_intercode.auditing.predictions import Graded
+    from pytest_intercode.core.task import Task
+    from pytest_intercode.results.predictions import Prediction
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "grade predictions (instance_id, model_patch) without an agent"
+
+_CONCURRENCY = 2
+_USAGE = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument(
+        "predictions",
+        metavar="PREDICTIONS",
+        help="a file of predictions (.jsonl or .json), or gold for the reference patches",
+    )
+    parser.add_argument(
+        "--dataset",
+        metavar="NAME|PATH",
+        required=True,
+        help="the tasks: a dataset such as swe-bench-verified, a suite (.yaml), or rows (.jsonl)",
+    )
+    parser.add_argument(
+        "--data",
+        metavar="DIR",
+        type=Path,
+        help="the folder of the datasets' rows (default: $INTERCODE_DATA)",
+    )
+    parser.add_argument(
+        "--task", metavar="ID", nargs="+", action="extend", default=[], help="grade these only"
+    )
+    parser.add_argument(
+        "--limit", metavar="N", type=_count, help="grade the first N predictions only"
+    )
+    parser.add_argument(
+        "--sandbox",
+        choices=("auto", "docker", "bubblewrap"),
+        default="auto",
+        help="the backend (default: auto)",
+    )
+    parser.add_argument(
+        "--base-image",
+        metavar="NAME=REPLACEMENT",
+        type=_pair,
+        action="append",
+        default=[],
+        help="another base image, for mirrors (repeatable)",
+    )
+    parser.add_argument("--network", action="store_true", help="let sandboxes reach the network")
+    parser.add_argument(
+        "--concurrency",
+        metavar="N",
+        type=_count,
+        default=_CONCURRENCY,
+        help=f"predictions at a time (default: {_CONCURRENCY})",
+    )
+    parser.add_argument(
+        "--output", metavar="FILE.jsonl", type=Path, help="write a report of each, a line each"
+    )
+
+
+def _count(text: str) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: a whole number from 1 is needed")
+    return number
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, replacement = text.partition("=")
+    if not equals or not name or not replacement:
+        raise argparse.ArgumentTypeError(f"{text!r}: NAME=REPLACEMENT is needed")
+    return name, replacement
+
+
+def run(options: argparse.Namespace) -> int:
+    """Grade the predictions, and say which are resolved."""
+    try:
+        pairs = _pairs(options)
+    except ConfigurationError as error:
+        note(str(error))
+        return _USAGE
+    graded = _grade_all(options, pairs)
+    _print(graded)
+    if options.output is not None:
+        from pytest_intercode.auditing.predictions import report_line
+        from pytest_intercode.core.files import write_file
+
+        text = "".join(f"{json.dumps(report_line(each))}\n" for each in graded)
+        write_file(options.output.expanduser(), text, option="--output")
+        say(f"written: {options.output}")
+    return 1 if any(each.reward is None for each in graded) else 0
+
+
+def _pairs(options: argparse.Namespace) -> list[tuple[Task, Prediction]]:
+    """Return each prediction with its task.
+
+    Raises:
+        ConfigurationError: the tasks or predictions are wrong, or do not go together.
+    """
+    from pytest_intercode.auditing.predictions import GOLD, gold_predictions
+    from pytest_intercode.results.predictions import read_predictions
+    from pytest_intercode.suites.catalogue import data_folder, named_tasks, online
+
+    asked = f"--dataset={options.dataset}"
+    folder = data_folder(options.data, "--data")
+    found = named_tasks(options.dataset, folder, asked, folder=Path(), env="swe")
+    tasks = {task.id: online(task) if options.network else task for task in found}
+    without = next((task for task in tasks.values() if task.repository is None), None)
+    if without is not None:
+        raise ConfigurationError(
+            f"{asked}: {without.source}: task {without.id!r} has no repository, so that no patch "
+            "can be graded"
+        )
+    if options.predictions == GOLD:
+        predictions = gold_predictions(tasks)
+    else:
+        predictions = read_predictions(Path(options.predictions).expanduser())
+    for name in [*options.task, *predictions]:
+        known = predictions if name in options.task else tasks
+        if name not in known:
+            what = f"{options.predictions} has no prediction" if name in options.task else asked
+            raise ConfigurationError(
+                f"{what}: there is no {name!r}{' for it' if name in options.task else ' in it'}."
+                + suggestion(name, known)
+            )
+    chosen = [name for name in predictions if not options.task or name in options.task]
+    return [(tasks[name], predictions[name]) for name in chosen[: options.limit]]
+
+
+def _grade_all(
+    options: argparse.Namespace, pairs: Sequence[tuple[Task, Prediction]]
+) -> list[Graded]:
+    """Grade on so many threads; an interrupt cancels those that have not started."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from pytest_intercode.auditing.predictions import grade
+    from pytest_intercode.sandboxes.provider import SandboxProvider
+
+    provider = SandboxProvider(
+        sandbox=options.sandbox,
+        base_images=dict(options.base_image),
+        progress=note,
+        hidden=[Path.cwd(), *filter(None, [options.data])],
+    )
+    threads = ThreadPoolExecutor(options.concurrency, thread_name_prefix="intercode-grade")
+    try:
+        futures = [threads.submit(grade, provider, task, patch) for task, patch in pairs]
+        return [future.result() for future in futures]
+    finally:
+        threads.shutdown(wait=True, cancel_futures=True)
+        provider.close()
+
+
+def _print(graded: Sequence[Graded]) -> None:
+    from pytest_intercode.core.text import aligned, counted, one_line
+
+    resolved = sum(each.resolved for each in graded)
+    rows = []
+    for each in graded:
+        word = (
+            "resolved" if each.resolved else "not graded" if each.reward is None else "unresolved"
+        )
+        value = "" if each.reward is None else f"{each.reward:.2f}"
+        rows.append([word, value, each.task.id, one_line(each.reason)[:200]])
+    for line in aligned([[a, b, c, d] for a, b, c, d in rows], labels=4) if rows else ():
+        say(line.rstrip())
+    failed = sum(each.reward is None for each in graded)
+    left = f", {failed} could not be graded" if failed else ""
+    say(f"{resolved} of {counted(len(graded), 'prediction')} resolved{left}")
