@@ -20,6 +20,7 @@ __all__ = ["main"]
 _COMMANDS = {
     "audit": "pytest_intercode.cli.audit",
     "compare": "pytest_intercode.cli.compare",
+    "convert": "pytest_intercode.cli.convert",
     "fetch": "pytest_intercode.cli.fetch",
     "grade": "pytest_intercode.cli.grade",
     "kit": "pytest_intercode.cli.kit",

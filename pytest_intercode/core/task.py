@@ -308,8 +308,6 @@ class Verification:
         archives: folders and tar archives that are unpacked before ``files`` are written.
         collect: what is run in the agent's sandbox before its processes are ended.
         artifacts: what alone is carried into the verifier; None for the whole end state.
-        shared: it tests what only the agent's own sandbox has, such as its processes, so it cannot
-            run in a fresh one.
         kit: the requirements of its tests (as pip writes them) that it installs itself, and that
             the verifier kit has to hold; None where it installs nothing.
         image: None for the task's own image.
@@ -333,7 +331,6 @@ class Verification:
     archives: tuple[Archive, ...] = ()
     collect: tuple[Hook, ...] = ()
     artifacts: tuple[Artifact, ...] | None = None
-    shared: bool = False
     kit: tuple[str, ...] | None = None
     image: ImageSource | None = None
     limits: Limits | None = None

@@ -28,6 +28,7 @@ from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.mistakes import row_error
 
 __all__ = [
+    "AgentConfig",
     "ArtifactConfig",
     "EnvironmentConfig",
     "HealthcheckConfig",

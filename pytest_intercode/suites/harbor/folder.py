@@ -26,6 +26,7 @@ from pytest_intercode.errors import MissingFile
 from pytest_intercode.suites.harbor.bootstrap import requirements_of
 from pytest_intercode.suites.harbor.compose import Service, Unsupported, read_compose
 from pytest_intercode.suites.harbor.config import (
+    AgentConfig,
     ArtifactConfig,
     EnvironmentConfig,
     HealthcheckConfig,
@@ -129,19 +130,21 @@ def _filled(blank: Task, folder: Path, config: TaskConfig) -> Task:
     environment = config.environment
     _refuse(environment)
     box = _box(environment, folder / "environment", "the environment")
-    agent = _user(config.agent.user) or box.machine.user
+    agent = _user(config.agent.user, box.machine.user)
     setup = [*entrypoint_setup(box.machine.entrypoint, box.machine.workdir, box.machine.user)]
     if environment.healthcheck is not None:
         setup.append(_healthcheck(environment.healthcheck))
-    users = {_user(step.agent.user) or agent for step in config.steps or ()} or {agent}
+    users = {_user(step.agent.user, agent) for step in config.steps or ()} or {agent}
     if users != {""}:  # a solution is written by whoever the agent is
         setup.append(open_folder("/solution"))
     timeout = config.agent.timeout_sec
+    phases = [step.agent for step in config.steps or ()] or [config.agent]
+    hosts = _hosts(environment, *(phase for phase in [*phases, config.agent] if phase.network_mode))
     task = replace(
         blank,
         image=box.image,
         workdir=box.machine.workdir,
-        limits=box.limits,
+        limits=replace(box.limits, hosts=hosts),
         variables=box.variables,
         archive=box.files,
         files={path + "/": FileSpec("directory", mode=0o777) for path in LOG_FOLDERS},
@@ -160,6 +163,17 @@ def _filled(blank: Task, folder: Path, config: TaskConfig) -> Task:
         gold=_gold(solution, task.workdir, config),
         verification=_verification(folder, config, None, task),
     )
+
+
+def _hosts(baseline: EnvironmentConfig, *phases: AgentConfig | VerifierConfig) -> tuple[str, ...]:
+    """Return what may be reached of the network in a phase, where that is a list.
+
+    A phase's own policy comes before its machine's. A public network is for who runs the task to
+    give (``--intercode-network``), and a sandbox has none by itself.
+    """
+    policy = phases[0] if phases else baseline
+    given = policy.allowed_hosts or () if policy.network_mode == "allowlist" else ()
+    return tuple(f"[{host}]" if ":" in host and "/" not in host else host for host in given)
 
 
 def _refuse(environment: EnvironmentConfig) -> None:
@@ -225,8 +239,10 @@ def _healthcheck(check: HealthcheckConfig) -> str:
     )
 
 
-def _user(user: str | int | None) -> str:
-    return "" if user in (None, "root", "0", 0) else str(user)
+def _user(user: str | int | None, default: str = "") -> str:
+    if user is None:
+        return default
+    return "" if user in ("root", "0", 0) else str(user)
 
 
 def _gold(files: dict[str, Path], workdir: str, config: TaskConfig) -> tuple[str, ...]:
@@ -253,7 +269,7 @@ def _verification(
         report=LOGS,
         files={f"{LOGS}/": FileSpec("directory", mode=0o777)},
         collect=tuple(_hooks(own if own.collect else whole)),
-        user=_user(own.user if own.user is not None else whole.user) or _user_of_image(task),
+        user=_user(own.user if own.user is not None else whole.user, _user_of_image(task)),
         variables=variables,
         timeout=timed.timeout_sec,
     )
@@ -268,9 +284,24 @@ def _verification(
         common,
         archives=tuple(Archive(each, "/tests") for each in there),
         files={**common.files, f"/tests/{_SCRIPT}": FileSpec("file", text.encode(), mode=0o755)},
-        kit=requirements_of(text),
-        shared=own.mode == "shared" or (own.mode is None and whole.mode == "shared"),
+        kit=requirements_of(_scripts(there)),
+        limits=_phase_limits(task, config, own, whole),
     )
+
+
+def _scripts(folders: list[Path]) -> str:
+    """Return the text of all shell scripts of the tests, any of which may install something."""
+    paths = (path for folder in folders for path in sorted(folder.glob("*.sh")))
+    return "\n".join(read_text(path, "a script") for path in paths)
+
+
+def _phase_limits(
+    task: Task, config: TaskConfig, own: VerifierConfig, whole: VerifierConfig
+) -> Limits | None:
+    """Return the limits of a verifier that may reach other hosts than the agent, else None."""
+    said = [phase for phase in (own, whole) if phase.network_mode]
+    hosts = _hosts(config.environment, *said)
+    return None if hosts == task.limits.hosts else replace(task.limits, hosts=hosts)
 
 
 def _user_of_image(task: Task) -> str:
@@ -290,8 +321,8 @@ def _separate(
     common: Verification, folders: list[Path], config: TaskConfig, step: StepConfig | None
 ) -> Verification:
     """Return a verifier with an image of its own, which gets the declared paths alone."""
-    own = step.verifier.environment if step else None
-    environment = own or config.verifier.environment or config.environment
+    whole, own = config.verifier, step.verifier if step else config.verifier
+    environment = own.environment or whole.environment or config.environment
     _refuse(environment)
     context = next((each for each in reversed(folders) if (each / "Dockerfile").is_file()), None)
     box = _box(environment, context or folders[0], "the verifier's image")
@@ -304,16 +335,17 @@ def _separate(
         each.source.rstrip("/"): Artifact(each.source, tuple(each.exclude)) for each in declared
     }
     paths.setdefault("/logs/artifacts", Artifact("/logs/artifacts"))
-    script = context / _SCRIPT if context else None
+    verifiers = [step.verifier, config.verifier] if step else [config.verifier]
+    said = [phase for phase in verifiers if phase.network_mode]
     return replace(
         common,
         artifacts=tuple(paths.values()),
         image=box.image,
-        limits=box.limits,
+        limits=replace(box.limits, hosts=_hosts(environment, *said)),
         workdir=box.machine.workdir,
-        user=common.user or box.machine.user,
+        user=_user(own.user if own.user is not None else whole.user, box.machine.user),
         variables=(*box.variables, *common.variables),
-        kit=requirements_of(script.read_text("utf-8")) if script and script.is_file() else None,
+        kit=requirements_of(_scripts([context])) if context else None,
     )
 
 
@@ -345,7 +377,7 @@ def _with_steps(task: Task, folder: Path, config: TaskConfig) -> Task:
                 archive=Archive(workdir, task.workdir) if workdir.is_dir() else None,
                 setup=tuple(setup),
                 least=tuple(pairs.items()),
-                user=_user(step.agent.user) or task.user,
+                user=_user(step.agent.user, task.user),
                 timeout=step.agent.timeout_sec or config.agent.timeout_sec,
             )
         )

@@ -31,7 +31,14 @@ from pytest_intercode.suites.harbor.parts import (
 from pytest_intercode.suites.mistakes import row_error
 from pytest_intercode.suites.yaml_files import read_yaml
 
-__all__ = ["CONFIG", "PARSERS", "TerminalBenchConfig", "read_task", "terminal_bench_task"]
+__all__ = [
+    "CONFIG",
+    "PARSERS",
+    "TerminalBenchConfig",
+    "read_task",
+    "service_of",
+    "terminal_bench_task",
+]
 
 CONFIG = "task.yaml"
 PARSERS = {"pytest": "terminal-bench", "swebench": "terminal-bench-swebench"}
@@ -127,20 +134,21 @@ def _filled(blank: Task, folder: Path, config: TerminalBenchConfig) -> Task:
     if parser is None:
         known = ", ".join(PARSERS)
         raise Unsupported(f"its parser {config.parser_name!r} is not known; known are {known}")
+    if config.run_tests_in_same_shell:
+        raise Unsupported(
+            "its tests run in the agent's own shell (run_tests_in_same_shell), where an agent "
+            "could forge their results"
+        )
     script = read_text(folder / _SCRIPT, "the tests' script")
-    compose = folder / "docker-compose.yaml"
-    service = Service(folder / "Dockerfile")
-    if compose.is_file():
-        service = read_compose(compose, "client", _VARIABLES, frozenset(_LOGS))
-    elif not (folder / "Dockerfile").is_file():
-        raise MissingFile(f"{folder}: the machine is missing: there is no docker-compose.yaml")
+    service = service_of(folder)
     if service.dockerfile is not None:
         image, text = built(service.dockerfile)
         found = machine(text)
     elif service.image:
         image, found = ImageSource(image=service.image), Machine()
     else:
-        raise SuiteError(f"{compose}: services: client: build or image is needed")
+        place = folder / "docker-compose.yaml"
+        raise SuiteError(f"{place}: services: client: build or image is needed")
     workdir = service.workdir or found.workdir
     entrypoint = found.entrypoint if service.entrypoint is None else service.entrypoint
     user, tests = service.user or found.user, folder / "tests"
@@ -163,11 +171,25 @@ def _filled(blank: Task, folder: Path, config: TerminalBenchConfig) -> Task:
             files={f"{_TESTS}/{_SCRIPT}": FileSpec("file", script.encode(), mode=0o755)},
             archives=(Archive(tests, _TESTS),) if tests.is_dir() else (),
             kit=requirements_of(script),
-            shared=config.run_tests_in_same_shell,
             variables=(("TEST_DIR", _TESTS), ("COLUMNS", "160")),
             timeout=config.max_test_timeout_sec,
         ),
     )
+
+
+def service_of(folder: Path) -> Service:
+    """Return the machine that a task's compose file says, or its Dockerfile alone.
+
+    Raises:
+        SuiteError: there is neither, or it is wrong.
+        Unsupported: a sandbox cannot be that.
+    """
+    compose = folder / "docker-compose.yaml"
+    if compose.is_file():
+        return read_compose(compose, "client", _VARIABLES, frozenset(_LOGS))
+    if not (folder / "Dockerfile").is_file():
+        raise MissingFile(f"{folder}: the machine is missing: there is no docker-compose.yaml")
+    return Service(folder / "Dockerfile")
 
 
 def _gold(folder: Path, workdir: str) -> tuple[str, ...]:

@@ -2,11 +2,263 @@
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Mapping
+import shlex
+import shutil
+import tarfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-__all__ = ["toml"]
+from pytest_intercode.core.task import Limits, Task, Verification
+from pytest_intercode.errors import SuiteError
+from pytest_intercode.suites.files import build_archive, context_files, pack_files
+from pytest_intercode.suites.harbor import terminal_bench
+from pytest_intercode.suites.harbor.dockerfile import machine
+from pytest_intercode.suites.harbor.parts import read_text
+from pytest_intercode.suites.loader import bundled_folder
+from pytest_intercode.suites.repositories import repository_layer
+
+__all__ = ["toml", "write_swe", "write_terminal_bench"]
+
+_VERSION = "1.4"
+_MEGABYTE = 1024**2
+_OWN = ("task.yaml", "docker-compose.yaml", "run-tests.sh", "solution.sh", "solution.yaml")
+# What Terminal-Bench reads on the screen: no result at all is no reward, and so Harbor's error.
+_SUMMARY = """#!/bin/bash
+# The results are read as Terminal-Bench reads them: every test of the summary has to pass.
+log=$(mktemp)
+bash /tests/run-tests.sh 2>&1 | tee "$log"
+awk '
+  tolower($0) ~ /=+ *short test summary info *=+/ { summary = 1; next }
+  summary && NF > 1 && /^(PASSED|XFAIL|SKIPPED):* / { passed++ }
+  summary && NF > 1 && /^(FAILED|XPASS|ERROR):* / { failed++ }
+  END { if (passed + failed) print (failed ? 0 : 1) }
+' "$log" >/logs/verifier/reward
+"""
+_MARKS = """#!/bin/bash
+# The result is between the marks that SWE-bench's harness prints.
+log=$(mktemp)
+bash /tests/run-tests.sh 2>&1 | tee "$log"
+awk '
+  /SWEBench results starts here/ { inside = 1; next }
+  /SWEBench results ends here/ { print (text == "PASSED" ? 1 : 0); exit }
+  inside { gsub(/^ +| +$/, ""); text = text $0 }
+' "$log" >/logs/verifier/reward
+"""
+_REWARD = """[ -s /logs/verifier/reward ] && mv /logs/verifier/reward /logs/verifier/reward.txt
+rm -f /logs/verifier/reward
+"""
+_CHECKED = """#!/bin/bash
+cd {workdir} || exit
+{patch}log=$(mktemp)
+{{
+{command}
+}} >"$log" 2>&1
+status=$?
+cat "$log"
+{rule} && echo 1 >/logs/verifier/reward.txt || echo 0 >/logs/verifier/reward.txt
+"""
+
+
+def write_terminal_bench(folder: Path, target: Path) -> None:
+    """Write a task folder of Terminal-Bench 1 as one of Harbor.
+
+    Raises:
+        SuiteError: a file is missing or wrong, or it cannot be in Harbor's format.
+    """
+    config = terminal_bench.read_task(folder)
+    task = terminal_bench.terminal_bench_task(folder, folder.parent.name)
+    if task.skip:
+        raise SuiteError(f"{folder}: {task.skip}")
+    assert task.image is not None
+    assert task.verification is not None
+    script = read_text(folder / "run-tests.sh", "the tests' script")
+    environment: dict[str, Any] = _machine(task.limits)
+    if task.image.dockerfile is not None:
+        _copy_context(task.image.dockerfile, target / "environment")
+        text = task.image.text or read_text(task.image.dockerfile, "the Dockerfile")
+        found = machine(text)
+        started = _entrypoint(folder)
+        if started is not None and tuple(started) != found.entrypoint:
+            text = f"{text.rstrip()}\nENTRYPOINT {json.dumps(started)}\n"
+        if found.user != task.user:
+            text = f"{text.rstrip()}\nUSER {task.user or 'root'}\n"
+        if found.workdir != task.workdir:
+            environment["workdir"] = task.workdir
+        _write(target / "environment" / "Dockerfile", text)
+    else:
+        (target / "environment").mkdir(parents=True)
+        environment |= {"docker_image": task.image.image, "workdir": task.workdir}
+    environment["env"] = dict(task.variables)
+    metadata = {k: v for k, v in task.metadata.items() if k not in ("parser_name",)}
+    agent: dict[str, Any] = {"timeout_sec": config.max_agent_timeout_sec}
+    if task.user:
+        agent["user"] = task.user
+    tables = {
+        "schema_version": _VERSION,
+        "metadata": metadata,
+        "agent": agent,
+        "verifier": {
+            "timeout_sec": config.max_test_timeout_sec,
+            "user": "root",
+            "env": dict(task.verification.variables),
+        },
+        "environment": environment,
+    }
+    _write(target / "task.toml", toml(tables))
+    _write(target / "instruction.md", config.instruction.rstrip("\n") + "\n")
+    if (folder / "tests").is_dir():
+        shutil.copytree(folder / "tests", target / "tests")
+    _write(target / "tests" / "run-tests.sh", script, 0o755)
+    head = _SUMMARY if task.verification.parser == "terminal-bench" else _MARKS
+    _write(target / "tests" / "test.sh", head + _REWARD, 0o755)
+    if (folder / "solution.sh").is_file():
+        text = read_text(folder / "solution.sh", "the solution")
+        _write(target / "solution" / "solve.sh", _with_shebang(text), 0o755)
+    elif task.gold:
+        _write(target / "solution" / "solve.sh", _with_shebang("\n".join(task.gold)), 0o755)
+
+
+def _entrypoint(folder: Path) -> list[str] | None:
+    """Return the entry point that a compose file gives, if it gives one."""
+    service = terminal_bench.service_of(folder)
+    return None if service.entrypoint is None else list(service.entrypoint)
+
+
+def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
+    """Write a task of the environment ``swe`` as a folder of Harbor.
+
+    Args:
+        task: the task.
+        gold: the actions of its gold.
+        target: the folder, which is made.
+
+    Raises:
+        SuiteError: its tests' results need a parser that a script of a few lines is not.
+    """
+    verification = task.verification
+    if task.env != "swe" or verification is None:
+        raise SuiteError(
+            f"{task.source}: task {task.id!r}: {task.env} is graded by comparing with gold, and "
+            "Harbor grades by a script; tasks of swe are written"
+        )
+    rule = _rule(task, verification)
+    own = bundled_folder("dockerfiles") / "swe.Dockerfile"
+    image, lines = task.image, []
+    place = target / "environment"
+    place.mkdir(parents=True)
+    if image is not None and image.dockerfile is None:
+        lines.append(f"FROM {image.image}")
+    else:
+        dockerfile = image.dockerfile if image is not None and image.dockerfile else own
+        _copy_context(dockerfile, place)
+        (place / dockerfile.name).unlink(missing_ok=True)
+        text = image.text if image is not None and image.text else dockerfile.read_text("utf-8")
+        lines += text.rstrip().splitlines()
+    layers = [*(image.layers if image is not None else ())]
+    if task.repository is not None and task.repository.source is not None:
+        layers.append(repository_layer(task.repository))
+    for at, layer in enumerate(layers):
+        shutil.copy(layer, place / f"layer-{at}.tar")
+        lines.append(f"ADD layer-{at}.tar /")
+    files = build_archive(task, 0.0)
+    if files:
+        (place / "files.tar").write_bytes(files)
+        lines.append("ADD files.tar /")
+    lines.append(f"WORKDIR {task.workdir}")
+    lines += [f"RUN {json.dumps(['bash', '-c', command])}" for command in task.setup]
+    _write(place / "Dockerfile", "\n".join(lines) + "\n")
+    tables = {
+        "schema_version": _VERSION,
+        "metadata": {"difficulty": task.hardness or "unknown", "tags": list(task.tags)},
+        "agent": {"timeout_sec": task.timeout or 600.0},
+        "verifier": {
+            "timeout_sec": verification.timeout,
+            "env": dict(verification.variables),
+        },
+        "environment": {
+            **_machine(task.limits),
+            "network_mode": "public" if task.limits.network else "no-network",
+        },
+    }
+    _write(target / "task.toml", toml(tables))
+    _write(target / "instruction.md", task.query.rstrip("\n") + "\n")
+    tests = target / "tests"
+    packed = pack_files(verification.files, task.workdir, 0.0)
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        archive.extractall(tests / "files", filter="data")
+    brought = f"cp -a {shlex.quote('/tests/files/.')} /\n"
+    if verification.patch:
+        _write(tests / "tests.patch", verification.patch)
+        brought += "git apply --whitespace=nowarn /tests/tests.patch\n"
+    script = _CHECKED.format(
+        workdir=shlex.quote(task.workdir),
+        patch=brought,
+        command=verification.command,
+        rule=rule,
+    )
+    _write(tests / "test.sh", script, 0o755)
+    names = (*verification.fail_to_pass, *verification.pass_to_pass)
+    _write(tests / "names.txt", "".join(f"{name}\n" for name in names))
+    _write(target / "solution" / "solve.sh", _with_shebang("\n".join(gold)), 0o755)
+
+
+_RULES = {
+    "status": "[ $status = 0 ]",
+    "pytest": (
+        '! while IFS= read -r name; do grep -qxF "PASSED $name" "$log" || echo; '
+        "done </tests/names.txt | grep -q ''"
+    ),
+    "tap": (
+        '! while IFS= read -r name; do grep -E \'^ok\' "$log" | grep -qF -- "- $name" || echo; '
+        "done </tests/names.txt | grep -q ''"
+    ),
+}
+
+
+def _rule(task: Task, verification: Verification) -> str:
+    rule = _RULES.get(verification.parser)
+    if rule is None or "{sentinels" in verification.command:
+        raise SuiteError(
+            f"{task.source}: task {task.id!r}: results of the parser {verification.parser!r} "
+            f"cannot be read by a script of Harbor's format; those of {', '.join(_RULES)} can, of "
+            "a command without {sentinels}"
+        )
+    return rule
+
+
+def _machine(limits: Limits) -> dict[str, Any]:
+    return {
+        "cpus": max(1, round(limits.cpus)),
+        "memory_mb": max(1, limits.memory // _MEGABYTE),
+        "storage_mb": max(1, limits.file_size // _MEGABYTE),
+    }
+
+
+def _copy_context(dockerfile: Path, target: Path) -> None:
+    """Copy what a build may use, but for what is a task's own."""
+    text = dockerfile.read_text("utf-8")
+    for name, path in context_files(dockerfile):
+        first = name.partition("/")[0]
+        own = first in _OWN or (first == "tests" and "tests" not in text)
+        if own and first not in text:
+            continue
+        place = target / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, place)
+
+
+def _with_shebang(text: str) -> str:
+    text = text if text.endswith("\n") else f"{text}\n"
+    return text if text.startswith("#!") else f"#!/bin/bash\n{text}"
+
+
+def _write(path: Path, text: str, mode: int = 0o644) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+    path.chmod(mode)
 
 
 def toml(tables: Mapping[str, Any]) -> str:

@@ -1,0 +1,61 @@
+"""``pytest-intercode convert``: writes tasks as folders in Harbor's format."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from pathlib import Path
+
+from pytest_intercode.cli.printing import note, say
+from pytest_intercode.core.text import counted
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "write tasks of Terminal-Bench 1 or of a swe suite as folders in Harbor's format"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument(
+        "source",
+        metavar="PATH",
+        help="a folder of task folders (Terminal-Bench 1), or a suite (.yaml) of swe tasks",
+    )
+    parser.add_argument(
+        "--to", metavar="DIR", type=Path, required=True, help="the folder to write them into"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write what can be written; name each task that cannot be.
+
+    Raises:
+        ConfigurationError: there is no such source.
+    """
+    from pytest_intercode.environments.swe.gold import gold_actions
+    from pytest_intercode.errors import SuiteError
+    from pytest_intercode.suites.catalogue import named_tasks
+    from pytest_intercode.suites.harbor.terminal_bench import CONFIG
+    from pytest_intercode.suites.harbor.writing import write_swe, write_terminal_bench
+
+    tasks = named_tasks(options.source, None, options.source, folder=Path.cwd(), env=None)
+    written = 0
+    for task in tasks:
+        target = options.to / task.id
+        if target.exists():
+            note(f"{target}: it is there already, and is left as it is")
+            continue
+        try:
+            source = Path(task.source)
+            if task.skip:
+                raise SuiteError(f"{task.source}: {task.skip}")
+            if source.name == CONFIG:
+                write_terminal_bench(source.parent, target)
+            else:
+                write_swe(task, gold_actions(task), target)
+            written += 1
+        except SuiteError as error:
+            shutil.rmtree(target, ignore_errors=True)
+            note(str(error))
+    say(f"{options.to}: {counted(written, 'task')} of {len(tasks)} written")
+    return 0 if written == len(tasks) else 1
