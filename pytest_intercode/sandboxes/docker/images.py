@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import fnmatch
 import hashlib
 import io
 import os
+import posixpath
 import re
 import tarfile
 import threading
@@ -23,7 +25,15 @@ from pytest_intercode.suites.files import context_files
 if TYPE_CHECKING:
     from docker import APIClient
 
-__all__ = ["NO_ANSWER", "Images", "base_images", "build_context", "plain", "replaced_bases"]
+__all__ = [
+    "NO_ANSWER",
+    "Images",
+    "base_images",
+    "build_context",
+    "copied_modes",
+    "plain",
+    "replaced_bases",
+]
 
 NO_ANSWER = "the Docker engine does not answer"
 """What :func:`plain` says, with the reason, of an engine that is gone or stopped."""
@@ -32,6 +42,10 @@ _REPOSITORY = "pytest-intercode"
 _FROM = re.compile(r"^\s*ARG\s+BASE=(\S+)", re.IGNORECASE | re.MULTILINE)
 _FROM_LINE = re.compile(
     r"^[ \t]*FROM[ \t]+((?:--platform=\S+[ \t]+)?)(\S+)(?:[ \t]+AS[ \t]+(\S+))?",
+    re.IGNORECASE | re.MULTILINE,
+)
+_CHMOD = re.compile(
+    r"^([ \t]*(?:COPY|ADD)[ \t]+(?:--chown=\S+[ \t]+)?)--chmod=0?([0-7]{3,4})[ \t]+(.*)$",
     re.IGNORECASE | re.MULTILINE,
 )
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
@@ -133,8 +147,9 @@ class Images:
         base = found[1] if found else ""
         base = self._replacements.get(base, base)
         rebased = replaced_bases(text, self._replacements)
+        rebased, modes = copied_modes(rebased)
         changed = rebased if source.text or rebased != text else None
-        context = build_context(dockerfile, source.context, changed)
+        context = build_context(dockerfile, source.context, changed, modes)
         return context, base, [] if base else base_images(rebased)
 
     def _image_id(self, name: str) -> str | None:
@@ -243,8 +258,29 @@ def replaced_bases(text: str, replacements: Mapping[str, str]) -> str:
     return _FROM_LINE.sub(replaced, text)
 
 
+def copied_modes(text: str) -> tuple[str, dict[str, int]]:
+    """Return a Dockerfile without ``--chmod``, and the modes of what is copied with it.
+
+    The builder that the engine's API has does not know the option, so the files of the context get
+    the modes.
+    """
+    modes: dict[str, int] = {}
+
+    def plain(found: re.Match[str]) -> str:
+        words = found[3].split()
+        for name in words[:-1]:
+            if not name.startswith("--"):
+                modes[posixpath.normpath(name)] = int(found[2], 8)
+        return f"{found[1]}{found[3]}"
+
+    return _CHMOD.sub(plain, text), modes
+
+
 def build_context(
-    dockerfile: Path, more: Iterable[tuple[str, Path]] = (), text: str | None = None
+    dockerfile: Path,
+    more: Iterable[tuple[str, Path]] = (),
+    text: str | None = None,
+    modes: Mapping[str, int] | None = None,
 ) -> bytes:
     """Return what a build may use as a tar archive, which depends on names, modes and bytes alone.
 
@@ -252,6 +288,7 @@ def build_context(
         dockerfile: the Dockerfile.
         more: further files, by their names there.
         text: what is built in place of the Dockerfile's own text; None for that.
+        modes: modes of files by their names there, which may be patterns or folders.
     """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
@@ -262,7 +299,11 @@ def build_context(
                 raise ImageError(f"{path}: cannot be read: {error.strerror}") from None
             if path == dockerfile and text is not None:
                 data = text.encode()
-            _add(archive, name, data, 0o755 if os.access(path, os.X_OK) else 0o644)
+            mode = 0o755 if os.access(path, os.X_OK) else 0o644
+            for pattern, other in (modes or {}).items():
+                if fnmatch.fnmatch(name, pattern) or f"{name}/".startswith(f"{pattern}/"):
+                    mode = other
+            _add(archive, name, data, mode)
     return buffer.getvalue()
 
 

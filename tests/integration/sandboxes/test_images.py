@@ -9,7 +9,12 @@ import pytest
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
-from pytest_intercode.sandboxes.docker.images import Images, base_images, replaced_bases
+from pytest_intercode.sandboxes.docker.images import (
+    Images,
+    base_images,
+    copied_modes,
+    replaced_bases,
+)
 
 _BASE = "debian:bookworm-slim"
 
@@ -40,6 +45,18 @@ def test_a_base_image_is_replaced(docker_engine: DockerEngine, tmp_path: Path) -
     name = images(docker_engine, **{"no-such-image_1": _BASE}).resolve(ImageSource(dockerfile=path))
     assert "A=1" in variables(docker_engine, name)
     assert path.read_text().startswith("FROM no-such-image")
+
+
+def test_modes_of_copied_files_need_no_other_builder(
+    docker_engine: DockerEngine, tmp_path: Path
+) -> None:
+    text = "COPY --chmod=755 a b /x/\nCOPY --chown=1:1 --chmod=0600 f* --link /y\nADD c /z"
+    plain, modes = copied_modes(text)
+    assert plain == "COPY a b /x/\nCOPY --chown=1:1 f* --link /y\nADD c /z"
+    assert modes == {"a": 0o755, "b": 0o755, "f*": 0o600}
+    (tmp_path / "run.sh").write_text("#!/bin/sh\necho ran\n")
+    path = dockerfile(tmp_path, f'FROM {_BASE}\nCOPY --chmod=755 run.sh /r\nRUN ["/r"]\n')
+    assert images(docker_engine).resolve(ImageSource(dockerfile=path))
 
 
 def test_another_text_is_built(docker_engine: DockerEngine, tmp_path: Path) -> None:
