@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 import re
+import shutil
 import socket
 import socketserver
 import ssl
@@ -19,6 +20,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,10 +38,16 @@ _QUESTION = 12
 Result = TypeVar("Result")
 
 
+@cache
 def obstacle() -> str:
     """Return why there can be no such network here, or nothing."""
     if os.geteuid() != 0:
         return "network namespaces of our own need root"
+    for program in ("ip", "openssl", "unshare"):
+        if shutil.which(program) is None:
+            return f"{program} is not installed"
+    if subprocess.run(["unshare", "-n", "true"], check=False, capture_output=True).returncode:
+        return "network namespaces cannot be made here"
     if not _nameserver():
         return "no name server in /etc/resolv.conf"
     return ""
