@@ -141,7 +141,7 @@ _REASONS = "|".join(
     sorted({re.escape(os.strerror(code)) for code in errno.errorcode}, key=len, reverse=True)
 )
 _MESSAGE = re.compile(
-    r"tar: .*|\* .*|[ ]+% Total.*|[ ]+Dload .*"
+    r"tar: .*|\* .*|[ ]+% Total.*|[ ]+Dload .*|[a-z][\w.+/-]*: .* terminated by signal \d+"
     rf"|[a-z][\w.+/-]*: (?:.*: )?(?:{_REASONS}|command not found|not found)"
 )
 _METER = re.compile(r"\r[ \dkMGTP:.-]*")  # curl's, in front of what comes after it

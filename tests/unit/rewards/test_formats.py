@@ -29,6 +29,7 @@ SHA = "3316580af4fc05d84fbe42ed709d823ebc5e2ccc2e48d4d33a83b8e967457518"
 
 SAME: list[tuple[FormatName, str, str]] = [
     ("messages", "False\n", "bash: line 1: ps: command not found\nFalse\n"),
+    ("messages", "3\n", "3\nfind: \u2018ls\u2019 terminated by signal 13\n"),
     (
         "messages",
         "rm: cannot remove 'a b': No such file or directory\n",
