@@ -19,6 +19,7 @@
     │   └── FetchError           data that could not be fetched
     ├── SandboxBroken            what ran in a sandbox broke it: the fault of whoever acted there
     ├── AgentError               the agent's fault: it raised, or its action is no string
+    ├── PatternTooSlow           a pattern of ``normalise`` takes ages on an output
     ├── UngradableState          what was left is more than grading reads: the fault of who left it
     ├── RolloutCancelled         a rollout was cancelled: its result is not wanted any more
     └── BudgetExhausted          raised at the agent by ``env.step`` when its turns are used up
@@ -46,6 +47,7 @@ __all__ = [
     "IntercodeError",
     "MissingFile",
     "MissingProgram",
+    "PatternTooSlow",
     "RolloutCancelled",
     "SandboxBroken",
     "SandboxError",
@@ -130,6 +132,10 @@ class FetchError(InfrastructureError):
 
 class AgentError(IntercodeError):
     """The agent raised, or returned something that is not an action."""
+
+
+class PatternTooSlow(IntercodeError):
+    """A pattern that a suite declares needs more time or memory for an output than it has."""
 
 
 class UngradableState(IntercodeError):

@@ -27,9 +27,7 @@ from typing import Any
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Normaliser, RewardOptions
-from pytest_intercode.errors import TaskError
-from pytest_intercode.rewards.formats import equal_as, only_messages
-from pytest_intercode.rewards.patterns import PatternTooSlow, substitute
+from pytest_intercode.errors import PatternTooSlow, TaskError
 from pytest_intercode.rewards.recording import options_again, options_state
 from pytest_intercode.sandboxes.protocol import Entry
 
@@ -111,6 +109,8 @@ class _Count:
 def _graded(agent: BashState, gold: BashState, options: RewardOptions, count: _Count) -> Reward:
     gold_prints = gold.output != "" or gold.digest != ""
     if gold_prints and count.by_gold and "messages" in options.lenient:
+        from pytest_intercode.rewards.formats import only_messages  # for few tasks, and costly
+
         gold_prints = not only_messages(gold.output)
     compare_output = (
         options.output == "always"
@@ -171,13 +171,22 @@ def _output_part(agent: BashState, gold: BashState, options: RewardOptions) -> f
         mine, theirs = _normalised(agent, gold, options)
     except PatternTooSlow:
         return 0.0  # unless the outputs are equal, it is the agent's that it takes too long for
-    if mine == theirs or equal_as(mine, theirs, options.lenient):
+    if mine == theirs or _equal_as(mine, theirs, options):
         return 1.0
     left, right = Counter(mine.split("\n")), Counter(theirs.split("\n"))
     left.pop("", None)  # an empty line is in every output that ends with one
     right.pop("", None)
     union = sum((left | right).values())
     return min(sum((left & right).values()) / union, _MOST_BELOW_ONE) if union else 0.0
+
+
+def _equal_as(mine: str, theirs: str, options: RewardOptions) -> str:
+    """Return the rule by which two outputs are equal; empty if they are not."""
+    if not options.lenient:
+        return ""
+    from pytest_intercode.rewards.formats import equal_as
+
+    return equal_as(mine, theirs, options.lenient) or ""
 
 
 def _normalised(agent: BashState, gold: BashState, options: RewardOptions) -> tuple[str, str]:
@@ -210,6 +219,8 @@ def normalise(text: str, normalisers: Sequence[Normaliser]) -> str:
         elif normaliser.name == "numbers":
             text = _numbers(text)
         else:
+            from pytest_intercode.rewards.patterns import substitute
+
             text = substitute(normaliser.pattern, normaliser.replace, text)
     return text
 
@@ -284,7 +295,7 @@ def _format(agent: BashState, gold: BashState, options: RewardOptions) -> str:
     with contextlib.suppress(PatternTooSlow):
         mine, theirs = _normalised(agent, gold, options)
         if mine != theirs:
-            return equal_as(mine, theirs, options.lenient) or ""
+            return _equal_as(mine, theirs, options)
     return ""
 
 

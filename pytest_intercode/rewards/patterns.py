@@ -16,9 +16,9 @@ import subprocess
 import sys
 import threading
 
-from pytest_intercode.errors import IntercodeError
+from pytest_intercode.errors import PatternTooSlow
 
-__all__ = ["SECONDS", "PatternTooSlow", "substitute"]
+__all__ = ["SECONDS", "substitute"]
 
 SECONDS = 2.0
 """Seconds of a processor that one pattern has for one output; usual ones take a thousandth."""
@@ -38,10 +38,6 @@ for line in sys.stdin:
     print(json.dumps(text), flush=True)
 """
 _OUT_OF_BOUNDS = (-signal.SIGPROF, 1)  # its time was up, or it ran out of memory
-
-
-class PatternTooSlow(IntercodeError):
-    """A pattern needs more time or memory for a text than it has."""
 
 
 class _Process:

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_intercode.core.task import Normaliser, RewardOptions
-from pytest_intercode.errors import TaskError
+from pytest_intercode.errors import PatternTooSlow, TaskError
 from pytest_intercode.rewards import patterns
 from pytest_intercode.rewards.bash_strict import BashState, bash_strict_reward
-from pytest_intercode.rewards.patterns import PatternTooSlow, substitute
+from pytest_intercode.rewards.patterns import substitute
 
 HOLE = r"^(a+)+$"
 MADE_FOR_IT = "a" * 40 + "!"
