@@ -34,7 +34,7 @@ sized 2048
 printf 'app.log\tsize=2k keep=3\n' >list
 is "a list: 2k" "$(turns -c list)" yes
 
-for bad in size=1x size= size=0 keep=x keep=0 keep= keep=2k 'size=*' '*'; do
+for bad in size=1x size= size=0 keep=x keep=0 keep= keep=2k 'size=*'; do
   fresh
   echo new >a.log
   echo new >b.log

@@ -80,7 +80,6 @@ local wrong = {
   round = '{% extends "about" %}',
   about = '\n{% extends "round" %}',
   open = "\n{% block a %}",
-  name = "{% block 1a %}{% end %}",
 }
 for _, case in ipairs({
   { "fills", "fills:4: there is no missing" },
@@ -97,7 +96,6 @@ for _, case in ipairs({
   { "self", "self:1: self extends itself" },
   { "round", "about:2: round extends itself" },
   { "open", "open:2: there is no end of block" },
-  { "name", 'name:1: "block 1a" is not known' },
 }) do
   tap.is(render(wrong, case[1]), case[2], "extends: " .. case[2])
 end

@@ -121,7 +121,10 @@ def test_files_of_later_versions_are_refused(path, capsys):
         connection.execute("PRAGMA user_version = 4")
     before = dump(path)
     assert main([path, "list"]) == 1
-    assert "version 4" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"stockroom: {path}: ")
+    assert len(err.splitlines()) == 1
     assert dump(path) == before
 
 
