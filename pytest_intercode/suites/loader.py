@@ -28,7 +28,7 @@ from pytest_intercode.suites.schema import (
     TaskModel,
     build_task,
 )
-from pytest_intercode.suites.swebench import read_swebench
+from pytest_intercode.suites.swebench import dataset_of_rows, read_swebench
 from pytest_intercode.suites.yaml_files import read_yaml
 
 __all__ = ["Suite", "bundled_folder", "load_rows", "load_suite"]
@@ -110,13 +110,22 @@ def load_suite(path: Path, data: Path | None = None) -> Suite:
 def load_rows(path: Path, env: str) -> Suite:
     """Read a file of rows as a suite of its own: each needs ``query`` and ``gold``.
 
+    Rows for ``swe`` may be those of SWE-bench or a relative instead, which their columns show.
+
     Raises:
         SuiteError: the file cannot be read, or a row is wrong.
     """
     name = path.name.split(".")[0]
     blank = Task(id="", query="", gold=(), env=env, suite=name, dataset=name)
-    source = RowSource(path=path.name, dataset=name)
-    tasks = _from_source(source, blank, TaskFields(), {}, path.parent)
+    source, defaults = RowSource(path=path.name, dataset=name), TaskFields()
+    published = dataset_of_rows(path, _tables()) if env == "swe" else None
+    if published is not None:
+        raw, _ = read_yaml(bundled_folder("tasks") / "datasets" / f"{published}.yaml")
+        model = SuiteModel.model_validate(raw)
+        assert isinstance(model.rows, RowSource)
+        source = model.rows.model_copy(update={"path": path.name, "dataset": name})
+        defaults = model.defaults
+    tasks = _from_source(source, blank, defaults, {}, path.parent)
     if not tasks:
         raise SuiteError(f"{path}: holds no rows")
     return Suite(name, env, tuple(_checked(tasks)), path)
@@ -174,9 +183,12 @@ def _from_source(
 
 def _rows(source: RowSource, path: Path, folder: Path) -> Iterator[tuple[str, Row]]:
     if source.swebench is not None:
-        tables = bundled_folder("tasks") / "datasets" / "how-to-test"
-        return read_swebench(path, source.swebench, folder, tables)
+        return read_swebench(path, source.swebench, folder, _tables())
     return read_apps(path) if source.format == "apps" else read_rows(path)
+
+
+def _tables() -> Path:
+    return bundled_folder("tasks") / "datasets" / "how-to-test"
 
 
 def _marks(tags: Any) -> Any:

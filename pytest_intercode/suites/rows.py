@@ -21,6 +21,7 @@ __all__ = ["is_row_file", "read_apps", "read_rows"]
 
 _SUFFIXES = (".json", ".jsonl", ".csv", ".tsv")
 _PICKLE_SUFFIXES = (".pkl", ".pickle")
+_PARQUET = ".parquet"
 _LARGEST = 2 * 1024**3  # bytes, unpacked
 
 Row: TypeAlias = dict[str, Any]
@@ -28,7 +29,7 @@ Row: TypeAlias = dict[str, Any]
 
 def is_row_file(path: Path) -> bool:
     """Whether a path is named like a file of rows."""
-    return _suffix(path) in (*_SUFFIXES, *_PICKLE_SUFFIXES)
+    return _suffix(path) in (*_SUFFIXES, *_PICKLE_SUFFIXES, _PARQUET)
 
 
 def _suffix(path: Path) -> str:
@@ -51,6 +52,11 @@ def read_rows(path: Path) -> Iterator[tuple[str, Row]]:
             f"{path}: pickle files are refused, because loading one runs whatever code is in it. "
             "Save the rows as JSON Lines instead: dataframe.to_json(path, orient='records', "
             "lines=True)"
+        )
+    if suffix == _PARQUET:
+        raise SuiteError(
+            f"{path}: parquet is not read; save the rows as JSON Lines: "
+            "pandas.read_parquet(path).to_json(new, orient='records', lines=True)"
         )
     if suffix not in _SUFFIXES:
         allowed = ", ".join(_SUFFIXES)

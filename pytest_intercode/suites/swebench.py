@@ -38,13 +38,20 @@ from pytest_intercode.suites.patches import (
 from pytest_intercode.suites.rows import Row, read_rows
 from pytest_intercode.suites.yaml_files import read_yaml
 
-__all__ = ["SwebenchModel", "read_swebench"]
+__all__ = ["SwebenchModel", "dataset_of_rows", "read_swebench"]
 
 _LONGEST_LIST = 32 * 1024**2  # characters of a list that is text
 _MIRROR = re.compile(r"[^/]*/(.+?)__(.+)\.[0-9a-f]{8}")
 _CASE = re.compile(r"\[case ([^\]]+)\]")
 _PYTEST = re.compile(r"(?:python3?(?: -\w+)* -m )?pytest\b")  # takes tests of ours by itself
 _DEPRECATED = "deprecated"
+# Columns that only the rows of one form have; rows without them are classic ones.
+_SIGNS = (
+    ("eval_script", "swe-bench-5"),
+    ("dockerhub_tag", "swe-bench-pro"),
+    ("image_name", "swe-smith"),
+    ("difficulty", "swe-bench-verified"),
+)
 
 
 class SwebenchModel(BaseModel):
@@ -175,6 +182,23 @@ def _table(path: Path) -> Mapping[str, _Repository]:
 
 
 # -- rows
+
+
+def dataset_of_rows(path: Path, tables: Path) -> str | None:
+    """Return the dataset whose manifest fits a file of rows, going by the first one.
+
+    Args:
+        path: the rows.
+        tables: the folder of our own tables.
+    """
+    row = next((row for _, row in read_rows(path)), {})
+    if "instance_id" not in row:
+        return None
+    for column, name in _SIGNS:
+        if column in row:
+            return name
+    gym = str(row.get("repo", "")).lower() in _table(tables / "swe-gym.yaml")
+    return "swe-gym" if gym else "swe-bench"
 
 
 def read_swebench(

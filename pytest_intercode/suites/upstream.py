@@ -127,8 +127,15 @@ DATASETS = {
 ELSEWHERE = {
     "apps": "InterCode's repository holds no rows of APPS, only a program that converts them "
     "(data/python/apps/transform.py)",
+    **dict.fromkeys(
+        (
+            *("swe-bench", "swe-bench-5", "swe-bench-lite", "swe-bench-multilingual"),
+            *("swe-bench-pro", "swe-bench-verified", "swe-gym", "swe-smith"),
+        ),
+        "its rows are published elsewhere; save them as JSON Lines, as docs/swe-bench.md shows",
+    ),
 }
-"""Datasets of InterCode that its repository does not hold, and what it has in their place."""
+"""Datasets that InterCode's repository does not hold, and what to do instead."""
 
 
 def files_of(*starts: str) -> list[RemoteFile]:

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_intercode.core.task import Task, task_from_json, task_to_json
 from pytest_intercode.errors import SuiteError
-from pytest_intercode.suites.catalogue import data_folder, dataset_of, dataset_tasks
+from pytest_intercode.suites.catalogue import data_folder, dataset_of, dataset_tasks, file_tasks
 from pytest_intercode.suites.eval_scripts import changed_tests
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.suites.patches import read_patch
@@ -304,6 +304,39 @@ def test_manifests_that_are_wrong(tmp_path: Path, manifest: str, message: str) -
         load_suite(tmp_path / "own.yaml")
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "image"),
+    [
+        ({}, "swebench/sweb.eval.x86_64.pallets_1776_flask-1:latest"),
+        ({"repo": "dask/dask", "version": "2.11"}, "xingyaoww/sweb.eval.x86_64.pallets_s_flask-1"),
+        ({"eval_script": "true", "log_parser": "parse_log_tap", "image": "x"}, "x"),
+        ({"image_name": "y"}, "jyangballin/y"),
+    ],
+)
+def test_a_file_of_rows_shows_what_it_is(
+    tmp_path: Path, changes: dict[str, Any], image: str
+) -> None:
+    (tmp_path / "mine.jsonl").write_text(json.dumps(_row(**changes)))
+    (task,) = file_tasks(tmp_path / "mine.jsonl", "swe")
+    assert (task.suite, task.dataset, task.limits.memory) == ("mine", "mine", 4 * 1024**3)
+    assert task.image is not None
+    assert str(task.image.image).startswith(image)
+
+
+def test_other_rows_for_swe_are_what_they_were(tmp_path: Path) -> None:
+    (tmp_path / "mine.jsonl").write_text('{"query": "q", "gold": "true"}')
+    with pytest.raises(SuiteError, match="verification: a swe task needs one"):
+        file_tasks(tmp_path / "mine.jsonl", "swe")
+
+
+def test_data_that_are_not_here(tmp_path: Path) -> None:
+    with pytest.raises(SuiteError, match="save them as JSON Lines, as docs/swe-bench"):
+        dataset_tasks("swe-bench-lite", data_folder(tmp_path, "--data"), "test")
+    (tmp_path / "rows.parquet").touch()
+    with pytest.raises(SuiteError, match="parquet is not read; save the rows as JSON Lines"):
+        file_tasks(tmp_path / "rows.parquet", "swe")
 
 
 def test_the_longest_name_is_the_dataset() -> None:
