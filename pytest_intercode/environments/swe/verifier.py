@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from pytest_intercode.core.task import Artifact, FileSpec, Task
 from pytest_intercode.environments.swe.kit import settings
-from pytest_intercode.environments.swe.protected import left_out
+from pytest_intercode.environments.swe.protected import left_out, stands_for
 from pytest_intercode.environments.swe.sentinels import sentinels_for
 from pytest_intercode.errors import CommandFailed, SandboxError, TaskError, UngradableState
 from pytest_intercode.rewards.verification import TestRun
@@ -120,7 +120,19 @@ class Verifier:
         own = [self._at(path) for path in self._verification.files]
         own += [self._at(self._verification.report)] if self._verification.report else []
         own += [each.at for each in self._verification.archives if each.at != "/"]
-        return [path for path in paths if not any(f"{path}/".startswith(f"{o}/") for o in own)]
+        paths = list(paths)
+        replaced = {path: found for path in paths if (found := stands_for(path)) is not None}
+        asked = {each for found in replaced.values() for each in found}
+        has = {path for path, entry in self._sandbox.entries(asked).items() if entry is not None}
+        carried = []
+        for path in paths:
+            stands = replaced.get(path)
+            if stands is not None and (not stands or has.intersection(stands)):
+                self.left_out.append(path)
+            elif not any(f"{path}/".startswith(f"{o}/") for o in own):
+                carried.append(path)
+        self.left_out.sort()
+        return carried
 
     def _lay(self, agents: Sandbox, changes: Changes, paths: list[str]) -> None:
         """Make the given paths what they are in the agent's sandbox."""

@@ -92,6 +92,27 @@ def test_a_reward_that_the_agent_wrote_counts_for_nothing(provider: SandboxProvi
     assert final.value == 0.0
 
 
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "printf '#!/bin/sh\\necho 4' >/tmp/cat; chmod 755 /tmp/cat; cp /tmp/cat /usr/bin/cat",
+        "printf '#!/bin/sh\\necho 4' >/usr/local/bin/cat; chmod 755 /usr/local/bin/cat",
+        "ln -sf /bin/true /usr/bin/bash",
+        "rm -f /usr/bin/cat; mkdir /usr/bin/cat",
+        "echo /tmp/evil.so >/etc/ld.so.preload",
+    ],
+)
+def test_what_runs_the_tests_comes_from_the_image(attack: str, provider: SandboxProvider) -> None:
+    task = task_of("harbor/two-scores")
+    final = played(provider, task, [attack]).final
+    assert final is not None
+    assert final.value == 0.0
+    assert "not tested: /" in final.reason
+    solved = played(provider, task, [*gold_actions(task), attack]).final
+    assert solved is not None
+    assert solved.value == 1.0
+
+
 def test_a_step_that_falls_short_ends_the_task(provider: SandboxProvider) -> None:
     environment = played(provider, task_of("harbor/steps"), [])
     assert environment.over == "submitted"
