@@ -43,6 +43,11 @@ def end_state_sections(record: EpisodeRecord) -> list[Section]:
         sections = show(state, record)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
         sections = _any(state, record)
+    golds = state.get("golds")
+    at = golds.index(None) if isinstance(golds, list) and None in golds else 0
+    if sections and at:
+        said = f"Beside alternative {at} of gold, which is the best match."
+        sections[0]["note"] = f"{said} {sections[0].get('note', '')}".strip()
     turn = state.get("turn")
     if sections and isinstance(turn, int):
         sections[0].setdefault("note", f"The best try's, after turn {turn}.")

@@ -30,7 +30,6 @@ OTHERS = (("cd .", "echo two; echo 2 >x"), ("echo three; echo 3 >y",))
         ("echo two; echo 2 >x", 1.0, 0.0),
         ("echo three; echo 3 >y", 1.0, 0.0),
         ("echo one; echo 2 >x", 0.5, 0.5),  # the output of one, and the state of another
-        ("echo two; echo 1 >x", 0.5, 0.5),
         ("echo three; echo 1 >x; echo 3 >y", 0.75, 0.25),
     ],
 )

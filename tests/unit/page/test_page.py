@@ -190,6 +190,21 @@ def test_bash_output_that_normalisers_make_equal() -> None:
     assert (output["same"], output["note"]) == (False, "Only the ends of lines differ.")
 
 
+def test_bash_by_a_rule_and_by_an_alternative() -> None:
+    side = {"digest": "", "entries": {}, "before": {}, "touched": []}
+    state: dict[str, Any] = {"agent": {**side, "output": "b\na\n"}}
+    state |= {"gold": {**side, "output": "a\nb\n"}}
+    state |= {"workdir": "/", "format": "line-order", "golds": [{"agent": "other"}, None]}
+    output, *_ = compared(row(end_state=state, reward_parts={"output": 1.0, "gold_alone": 0.0}))
+    assert output["same"] is True
+    assert output["note"] == (
+        "Beside alternative 1 of gold, which is the best match. "
+        "Equal in another format, by the rule line-order."
+    )
+    output, *_ = compared(row(end_state={**state, "golds": [None]}))
+    assert not output.get("note", "").startswith("Beside")
+
+
 def test_bash_where_paths_are_only_counted() -> None:
     sides = {"agent": {"output": "", "digest": ""}, "gold": {"output": "", "digest": ""}}
     counted = {"effects": 4000, "equal": 17, "by_gold": True}
