@@ -545,14 +545,22 @@ def _files(names: Sequence[str]) -> list[str]:
 
 
 def _planted(bug: str, at: str) -> str:
-    """Return a command that brings a bug in such a way that history does not show it."""
+    """Return a command that brings a bug, and makes all of history one commit that has it."""
     end = "BUG"
     while end in bug:
         end += "_"
     git = f"git -C {shlex.quote(at)} -c user.name=base -c user.email=base@localhost"
-    return (
-        f"{git} apply --index --whitespace=nowarn <<'{end}' || exit\n{bug}{end}\n"
-        f"{git} commit -q --amend --no-edit --allow-empty || exit\n"
-        f"for remote in $({git} remote); do {git} remote remove $remote; done\n"
-        f"{git} reflog expire --expire=now --all && {git} gc -q --prune=now"
+    return "\n".join(
+        [
+            f"{git} apply --index --whitespace=nowarn <<'{end}' || exit",
+            f"{bug}{end}",
+            f"tree=$({git} write-tree) && commit=$({git} commit-tree -m base $tree) || exit",
+            f"{git} update-ref HEAD $commit || exit",
+            f"for remote in $({git} remote); do {git} remote remove $remote; done",
+            f"branch=$({git} symbolic-ref -q HEAD)",
+            f"{git} for-each-ref --format='%(refname)' | grep -vxF \"${{branch:-none}}\" "
+            f"| sed 's/^/delete /' | {git} update-ref --no-deref --stdin || exit",
+            f"(cd {shlex.quote(at)}/.git && rm -f FETCH_HEAD ORIG_HEAD)",
+            f"{git} reflog expire --expire=now --all && {git} gc -q --prune=now",
+        ]
     )

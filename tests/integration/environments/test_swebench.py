@@ -152,6 +152,52 @@ def test_ending_the_run_earns_nothing(
     assert "not honest: a test of ours" in play.reward.reason
 
 
+_SMITH = """\
+env: swe
+rows:
+  path: rows.jsonl
+  format: swebench
+  id: "{instance_id}"
+  swebench: {image: none, table: table.yaml, bug: patch, commit: HEAD, absent: passed}
+"""
+_VERBOSE = """\
+default:
+  parser: pytest_verbose
+  tests: [{versions: ["*"], commands: [python3 -B -m pytest -p no:cacheprovider --verbose]}]
+"""
+
+
+def test_a_bug_is_brought_and_history_does_not_show_it(
+    quick_provider: SandboxProvider, stream: Path, tmp_path: Path
+) -> None:
+    bug = "".join(
+        [
+            "diff --git a/calc.py b/calc.py\n--- a/calc.py\n+++ b/calc.py\n@@ -5,2 +5,2 @@\n",
+            " def mul(a, b):\n-    return a * b\n+    return 0\n",
+        ]
+    )
+    row = {
+        "instance_id": "ada__calc.12345678.one",
+        "repo": "swesmith/ada__calc.12345678",
+        "patch": bug,
+        "problem_statement": "mul returns 0.",
+        "FAIL_TO_PASS": ["tests/test_calc.py::test_mul"],
+        "PASS_TO_PASS": [],
+    }
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    (tmp_path / "own.yaml").write_text(_SMITH)
+    (tmp_path / "table.yaml").write_text(_VERBOSE)
+    (task,) = load_suite(tmp_path / "own.yaml").tasks
+    at = Repository(source=stream, at="/testbed", commit="v1")
+    task = replace(task, image=None, repository=at)
+    assert Play(quick_provider, task, *gold_actions(task)).reward.value == 1.0
+    look = "git log -p --all --reflog; git cat-file --batch-all-objects --batch"
+    nothing = Play(quick_provider, task, look, "rm tests/test_calc.py")
+    assert nothing.reward.value == 0.0
+    assert "return 0" in nothing.said[0]
+    assert "return a * b" not in nothing.said[0]
+
+
 # -- predictions
 
 
