@@ -21,7 +21,9 @@ from pytest_intercode.errors import SuiteError
 __all__ = ["build_archive", "context_files", "pack_files", "paths_below"]
 
 _MOST_BYTES = 1024**3
-_MOST_ENTRIES = 200_000
+_MOST_ENTRIES = 100_000
+_HEADERS = 1024**2  # bytes of the headers of one file, and what is read ahead
+_ALL_HEADERS = 256 * 1024**2  # of those of all files
 _UNPACKERS: dict[bytes, Callable[[Path], Any]] = {
     b"\x1f\x8b": gzip.open,
     b"BZh": bz2.open,
@@ -118,8 +120,8 @@ class _Budget:
 class _Unpacked:
     """An archive's bytes without their compression, which may make gigabytes of little.
 
-    What tarfile reads beside the files' own content (names, headers) is as long as the archive
-    says, so that all of it is counted.
+    Headers and names are as long as the archive says, and tarfile reads them at once; so no more is
+    read than the content that is known of, and a little for the headers that follow.
     """
 
     def __init__(self, path: Path) -> None:
@@ -127,13 +129,26 @@ class _Unpacked:
             start = file.read(8)
         found = [opener for magic, opener in _UNPACKERS.items() if start.startswith(magic)]
         self._file: IO[bytes] = found[0](path) if found else path.open("rb")
-        self._budget = _Budget(path)
-        self._budget.take(-_MOST_BYTES)  # twice as much, as headers and padding come along
+        self._path = path
+        self._position = self._content = 0
+        self._limit = _HEADERS
+
+    def expect(self, member: tarfile.TarInfo) -> None:
+        """Let the content of a member be read, and the headers of the next."""
+        self._content += member.size
+        end = member.offset_data + member.size + _HEADERS
+        self._limit = min(end, self._content + _ALL_HEADERS)
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes."""
+        """Return the next bytes.
+
+        Raises:
+            SuiteError: they are of headers that are too long.
+        """
         data = self._file.read(size)
-        self._budget.take(len(data))
+        self._position += len(data)
+        if self._position > self._limit:
+            raise SuiteError(f"{self._path}: has headers that are longer than what is read of them")
         return data
 
     def close(self) -> None:
@@ -152,6 +167,7 @@ def _copy(archive: Archive, out: tarfile.TarFile, now: float) -> None:
             for member in source:
                 name = _plain(member.name)
                 budget.entry(member.size)
+                unpacked.expect(member)
                 if not name:
                     continue
                 content = source.extractfile(member) if member.isreg() else None

@@ -7,7 +7,6 @@ import functools
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -70,15 +69,16 @@ def kill_sandbox(scene: Scene) -> None:
 
 
 @_fault
-def kill_sandbox_soon(scene: Scene) -> None:
-    """SIGKILL to everything in the agent's sandbox, a moment from now, when it is graded."""
+def kill_sandbox_in_grading(scene: Scene) -> None:
+    """SIGKILL to everything in the agent's sandbox, as soon as its end state is read."""
     sandbox = _agents_sandbox(scene)
+    changes = sandbox.changes
 
-    def kill() -> None:
-        with contextlib.suppress(DockerException):  # it may be over
-            _kill(scene, sandbox)
+    def killed_changes() -> Any:
+        _kill(scene, sandbox)
+        return changes()
 
-    threading.Timer(0.15, kill).start()
+    sandbox.changes = killed_changes
 
 
 @_fault
@@ -244,12 +244,8 @@ def bash_image() -> str:
 @_fault
 def kill_judge(scene: Scene) -> None:
     """SIGKILL to the sandbox of the judge of Python's tests."""
-    for name, shared in scene.provider._shared.items():
-        sandbox = getattr(shared, "_sandbox", None)
-        if "judge" in name and sandbox is not None:
-            _kill(scene, sandbox)
-            return
-    raise AssertionError(f"no judge among {list(scene.provider._shared)}")
+    judge: Any = scene.provider._shared["python-judge"]
+    _kill(scene, judge._program.result().sandbox)
 
 
 # -- of a whole run, with its process and its folder

@@ -294,11 +294,14 @@ def test_archives_that_are_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
     assert "more than 100 files" in refused(_write(path, [_entry(f"a{n}") for n in range(101)]))
     long = _entry("a", pax_headers={"comment": "x" * 3_000_000})
-    assert "unpacks to more than" in refused(_write(path, [long]))
+    assert "headers that are longer" in refused(_write(path, [long]))
     _sparse(tmp_path / "sparse.tar", 8**11 - 1)
     assert "unpacks to more than" in refused(Archive(tmp_path / "sparse.tar"))
     _claimed(tmp_path / "claimed.tar")
     assert "not a tar archive" in refused(Archive(tmp_path / "claimed.tar"))
+    monkeypatch.setattr("pytest_intercode.suites.files._ALL_HEADERS", 40_000)
+    many = [_entry(f"a{n}", pax_headers={"comment": "x" * 1000}) for n in range(90)]
+    assert "headers that are longer" in refused(_write(path, many))
     (tmp_path / "folder").mkdir()
     with (tmp_path / "folder/file").open("wb") as file:
         file.truncate(1 << 40)
