@@ -107,7 +107,7 @@ def test_values_are_put_in_form(pytester: pytest.Pytester) -> None:
             "--intercode-repeat=3",
         )
     )
-    assert settings.environments == ("sql", "bash", "python", "ctf")
+    assert settings.environments == ("sql", "bash", "python", "ctf", "swe")
     assert settings.agent_arguments == {"a": "b=c", "d": "e"}
     assert settings.results == Path.home() / "r.jsonl"
     assert settings.html == pytester.path / "sub/p.html"

@@ -411,7 +411,7 @@ _BAD: list[tuple[str, int | None, str]] = [
     (
         "env: bsh\ntasks: [{id: a, query: q, gold: g}]\n",
         1,
-        "env: 'bsh' is not one of bash, sql, python, ctf. Did you mean 'bash'?",
+        "env: 'bsh' is not one of bash, sql, python, ctf, swe. Did you mean 'bash'?",
     ),
     (
         "env: bash\ntask: []\n",
@@ -447,7 +447,7 @@ _BAD: list[tuple[str, int | None, str]] = [
         "env: bash\nrows:\n  - pth: x.json\n",
         3,
         "rows.0.pth: there is no such field. Did you mean 'path'? Allowed: path, format, dataset, "
-        "id, query, fields, ignore, defaults, each, optional",
+        "id, query, fields, ignore, defaults, each, optional, swebench",
     ),
     (
         "env: bash\nrows:\n  path: x.json\n  defaults:\n    limits: {memry: 1}\n",
@@ -488,7 +488,7 @@ _BAD: list[tuple[str, int | None, str]] = [
     (
         "env: bash\ntasks:\n  - {id: a, query: q, gold: 1}\n",
         3,
-        "task 'a': gold: a string or a list is needed, found 1 (int)",
+        "task 'a': gold: a string or a list or a mapping is needed, found 1 (int)",
     ),
     (
         "env: bash\ntasks:\n  - {id: a, query: q, golds: g}\n",
@@ -614,12 +614,12 @@ _BAD: list[tuple[str, int | None, str]] = [
         "files: {x: {txt: a}}",
         6,
         "files.x.txt: there is no such field. Did you mean 'text'? Allowed: text, base64, link, "
-        "mode",
+        "path, mode",
     ),
     (
         "files: {x: {text: a, link: b}}",
         6,
-        "files.x: only one of text, base64 and link, not text and link",
+        "files.x: only one of text, base64, link, path, not text and link",
     ),
     (
         "files: {x: {base64: abc}}",
@@ -709,7 +709,7 @@ _BAD_ROWS: list[tuple[str, bytes | None, str]] = [
     (
         "rows.json",
         b'[{"query": "q", "gold": 5}]',
-        ", row 0: gold: a string or a list is needed, found 5 (int)",
+        ", row 0: gold: a string or a list or a mapping is needed, found 5 (int)",
     ),
     ("rows.jsonl", b'{"query": "q", "gold": "g"}\n{\n', ":2: not JSON: Expecting property name"),
     ("rows.jsonl", b"[]\n", ":1: a row is an object with fields, not a list"),
@@ -731,7 +731,11 @@ _BAD_ROWS: list[tuple[str, bytes | None, str]] = [
         ": cannot be read: Error -3",
     ),
     ("rows.txt", b"", ": rows come from .json, .jsonl, .csv, .tsv (or those with .gz), not '.txt'"),
-    ("rows.parquet.gz", b"", ": rows come from .json, .jsonl, .csv, .tsv (or those with .gz), not"),
+    (
+        "rows.parquet.gz",
+        b"",
+        ": parquet is not read; save the rows as JSON Lines: pandas.read_parquet",
+    ),
     ("rows.pkl", b"", ": pickle files are refused, because loading one runs whatever code"),
     ("rows.PICKLE", b"", ": pickle files are refused, because loading one runs whatever code"),
     ("rows.pkl.gz", b"", ": pickle files are refused, because loading one runs whatever code"),
