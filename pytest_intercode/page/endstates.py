@@ -265,6 +265,15 @@ def _swe(state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
         ):
             lines += [[mark, test, said] for test in tests[name]]
         sections.append(table("Tests", ["test", "result"], lines))
+    rewards = state.get("rewards")
+    if isinstance(rewards, Mapping):  # of a machine's tests, which say themselves what they are
+        lines = [["=" if v >= 1 else "!", name, f"{v:g}"] for name, v in rewards.items()]
+        section = table("Rewards", ["part", "value"], lines)
+        if state["left_out"]:
+            section["note"] = f"Not tested: {', '.join(state['left_out'])}."
+        if not state["patch"]:
+            return [*sections, section]
+        sections.append(section)
     patch = state["patch"].splitlines()
     marked = [[line[0], line[1:]] if line[:1] in ("+", "-") else ["", line] for line in patch]
     shown = _shortened(marked or [["", "nothing was changed"]])

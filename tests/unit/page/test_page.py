@@ -494,3 +494,12 @@ def test_view_opens_the_page(results: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert opened == [results.with_suffix(".html").as_uri()]
     monkeypatch.setattr("webbrowser.open", lambda address: False)
     assert view("run.jsonl", "--open") == 1
+
+
+def test_rewards_that_tests_said_themselves() -> None:
+    state = {"patch": "", "left_out": ["/usr/bin/cat"], "rewards": {"reward": 1.0, "speed": 0.25}}
+    given = row() | {"environment": "swe", "env": "swe", "end_state": state}
+    (section,) = end_state_sections(from_row(json.loads(json.dumps(given))))
+    assert section["title"] == "Rewards"
+    assert section["note"] == "Not tested: /usr/bin/cat."
+    assert "0.25" in json.dumps(section)
