@@ -136,7 +136,8 @@ def gold_of(
     commands.insert(0, f"mkdir -p {made}")
     if executables:
         commands.append(f"chmod +x {executables}")
-    commands.append(f"(cd {shlex.quote(workdir)} && env {env} {run})")
+    # Run by bash itself, which takes a script without a first line of its own for one of bash.
+    commands.append(f"(cd {shlex.quote(workdir)} && export {env} && {run})")
     return ("\n".join(commands),)
 
 

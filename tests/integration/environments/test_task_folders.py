@@ -53,8 +53,10 @@ def played(provider: SandboxProvider, task: Task, actions: list[str]) -> SweEnvi
     environment = SweEnvironment(provider)
     try:
         environment.reset(task=task)
-        for action in (*actions, "submit"):
+        for action in actions:
             environment.step(action)
+        while not environment.over:  # once for each step that is left
+            environment.step("submit")
     finally:
         environment.close()
     return environment

@@ -102,7 +102,7 @@ def test_users(own: dict[str, Task]) -> None:
         "EXPECTED": "worker",
         "FROM_HOST": os.environ["PATH"],
     }
-    assert "NOTE='by the solution' /solution/solve.sh" in task.gold[0]
+    assert "NOTE='by the solution' && /solution/solve.sh" in task.gold[0]
 
 
 def test_a_separate_verifier(own: dict[str, Task]) -> None:
