@@ -46,7 +46,8 @@ def brief(value: str) -> str:
     [
         (
             "--intercode-env=bsah",
-            "--intercode-env=bsah: allowed are bash, sql, python, ctf, all. Did you mean 'bash'?",
+            "--intercode-env=bsah: allowed are bash, sql, python, ctf, swe, all. "
+            "Did you mean 'bash'?",
         ),
         (
             "--intercode-profile=papr",

@@ -114,8 +114,8 @@ def test_an_unknown_name() -> None:
         pytest_intercode.make("prl")
     assert str(told.value) == (
         "the environment 'prl' cannot be run here: there is none of this name (one of your own "
-        "needs register_environment()); allowed are bash, sql, python, ctf, perl. Did you mean "
-        "'perl'?"
+        "needs register_environment()); allowed are bash, sql, python, ctf, swe, perl. Did you "
+        "mean 'perl'?"
     )
 
 
