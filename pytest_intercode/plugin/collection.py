@@ -147,7 +147,8 @@ def _marks(
     may_fail = None if run.settings.audit else task.xfail or before
     key = (task.env, task.suite, task.dataset, task.hardness, task.tags, may_fail, skip)
     if key not in made:
-        for name in (task.env, *task.tags):
+        names = dict.fromkeys((task.env, *(tag for tag in task.tags if tag not in _ACTING)))
+        for name in names:
             _register(config, name)
         marks = [
             pytest.mark.intercode(
@@ -157,7 +158,7 @@ def _marks(
                 hardness=task.hardness,
                 tags=task.tags,
             ),
-            *(getattr(pytest.mark, name) for name in dict.fromkeys((task.env, *task.tags))),
+            *(getattr(pytest.mark, name) for name in names),
         ]
         if skip:
             marks.append(pytest.mark.skip(reason=one_line(skip)))
@@ -168,6 +169,14 @@ def _marks(
 
 
 _OFFLINE = "it needs the network: give --intercode-network, or --intercode-allow-host"
+# Marks by which pytest and its usual plugins do something: a tag of this name is none.
+_ACTING = frozenset(
+    (
+        *("skip", "skipif", "xfail", "usefixtures", "parametrize", "filterwarnings", "tryfirst"),
+        *("trylast", "flaky", "timeout", "xdist_group", "anyio", "asyncio", "trio", "vcr"),
+        *("repeat", "dependency", "order", "benchmark", "no_cover"),
+    )
+)
 _REGISTERED = pytest.StashKey[set[str]]()
 
 

@@ -45,6 +45,9 @@ from pytest_intercode.sandboxes.messages import receive, send
 BLOCK_FD = 199
 """bubblewrap waits for it (``--userns-block-fd``) and leaves it open; the keeper closes it."""
 
+_DESCRIPTORS = 1024  # that a process may have open, as is usual
+_LEAST_DESCRIPTORS = 256  # the keeper's own have numbers of about 200
+
 IDS = 65536
 """User and group ids that a sandbox knows, where we may give it that many."""
 
@@ -412,6 +415,26 @@ def _unpack(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: str, owne
     archive.extract(member, folder, numeric_owner=True)
 
 
+def allow_descriptors() -> None:
+    """Let sandboxes have open files with the numbers that ours have, whatever the host's limit.
+
+    Raises:
+        OSError: the limit is too low and may not be raised.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= _DESCRIPTORS:
+        return
+    for most in (max(hard, _DESCRIPTORS), hard):  # the first is for root
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, _DESCRIPTORS), most))
+            break
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < _LEAST_DESCRIPTORS:
+        raise OSError(
+            0, f"sandboxes need {_LEAST_DESCRIPTORS} open files, and `ulimit -n` is {soft}"
+        )
+
+
 def main() -> None:
     """Serve the client at the descriptor that the command line names."""
     channel = socket.socket(fileno=int(sys.argv[1]))
@@ -419,6 +442,7 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # we never wait for children
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client ends us
     try:
+        allow_descriptors()
         starter = Starter(channel, own=sys.argv[2] == "own")
     except OSError as error:
         send(channel, {"error": error.strerror or str(error)}, [])

@@ -422,3 +422,19 @@ def test_inert_without_an_option(pytester: pytest.Pytester) -> None:
     result = pytester.run(sys.executable, "-m", "pytest", *others)
     result.assert_outcomes(passed=1)
     result.stdout.no_fnmatch_line("intercode:*")
+
+
+def test_a_tag_that_is_a_mark_which_acts_is_none(pytester: pytest.Pytester) -> None:
+    tasks = "".join(
+        f"  - {{id: {tag}, query: q, gold: 'true', tags: [{tag}]}}\n" for tag in ("flaky", "easy")
+    )
+    pytester.makefile(".yaml", suite=f"env: bash\ntasks:\n{tasks}")
+    for expression, found in (
+        ("flaky", []),
+        ("easy", ["easy"]),
+        ("bash", ["flaky", "easy"]),
+        ("intercode(env='bash')", ["flaky", "easy"]),
+    ):
+        result = pytester.runpytest("suite.yaml", "--co", "-q", "-m", expression)
+        ids = [line.partition("[")[2][:-1] for line in result.outlines if "::" in line]
+        assert ids == found
