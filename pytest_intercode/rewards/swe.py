@@ -31,11 +31,10 @@ __all__ = [
 ]
 
 _UNUSABLE = ("Patch Apply Failed", "Reset Failed", "Tests Errored", "Tests Timed Out")
-_RAN = re.compile(  # a number above zero in what a runner says at its end
+_RAN = (  # a number above zero in what a runner says at its end; compiled when it is first used
     r"Executed [1-9]\d* of \d+|TOTAL: [1-9]\d* (?:SUCCESS|FAILED)|(?<!\d)0*[1-9]\d* passing"
     r"|Tests:\s+[1-9]|Test Suites:\s+(?:\d+ \w+, )*[1-9]\d* total|^# tests [1-9]"
-    r"|(?<!\d)0*[1-9]\d* specs?, \d+ failures?|': ok$",
-    re.MULTILINE,
+    r"|(?<!\d)0*[1-9]\d* specs?, \d+ failures?|': ok$"
 )
 _PASSED = (Status.PASSED, Status.XFAIL)
 _FAILED = (Status.FAILED, Status.ERROR)
@@ -73,7 +72,7 @@ def read_results(
     found = parse(verification.parser, part)
     if not found and part is not log:
         found = parse(verification.parser, log)
-    if not found and not _RAN.search(log):
+    if not found and not re.search(_RAN, log, re.MULTILINE):
         raise UngradableState("no result of a test is in the log, and no sign that any was run")
     recorded = {
         int(status)

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from pytest_intercode.suites.patches import Change, PatchError
+if TYPE_CHECKING:
+    from pytest_intercode.suites.patches import Change
+
 
 __all__ = [
     "END",
@@ -156,6 +159,8 @@ def _script(*lines: str) -> str:
 
 def _heredoc(patch: str) -> str:
     if _HEREDOC in patch:
+        from pytest_intercode.suites.patches import PatchError
+
         raise PatchError(f"the test patch holds {_HEREDOC!r}, which ends it in the script")
     return f"{patch}\n{_HEREDOC}"
 

@@ -28,7 +28,6 @@ from pytest_intercode.suites.schema import (
     TaskModel,
     build_task,
 )
-from pytest_intercode.suites.swebench import dataset_of_rows, read_swebench
 from pytest_intercode.suites.yaml_files import read_yaml
 
 __all__ = ["Suite", "bundled_folder", "load_rows", "load_suite"]
@@ -118,7 +117,11 @@ def load_rows(path: Path, env: str) -> Suite:
     name = path.name.split(".")[0]
     blank = Task(id="", query="", gold=(), env=env, suite=name, dataset=name)
     source, defaults = RowSource(path=path.name, dataset=name), TaskFields()
-    published = dataset_of_rows(path, _tables()) if env == "swe" else None
+    published = None
+    if env == "swe":
+        from pytest_intercode.suites.swebench import dataset_of_rows  # few suites need it
+
+        published = dataset_of_rows(path, _tables())
     if published is not None:
         raw, _ = read_yaml(bundled_folder("tasks") / "datasets" / f"{published}.yaml")
         model = SuiteModel.model_validate(raw)
@@ -183,6 +186,8 @@ def _from_source(
 
 def _rows(source: RowSource, path: Path, folder: Path) -> Iterator[tuple[str, Row]]:
     if source.swebench is not None:
+        from pytest_intercode.suites.swebench import read_swebench  # few suites need it
+
         return read_swebench(path, source.swebench, folder, _tables())
     return read_apps(path) if source.format == "apps" else read_rows(path)
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from pytest_intercode.errors import suggestion
 from pytest_intercode.suites import schema
-from pytest_intercode.suites.swebench import SwebenchModel
+from pytest_intercode.suites.manifest import SwebenchModel
 
 __all__ = ["first_error", "locate", "row_error"]
 

@@ -47,9 +47,9 @@ from pytest_intercode.core.task import (
     audit_check,
 )
 from pytest_intercode.errors import MissingFile, suggestion
+from pytest_intercode.suites.manifest import SwebenchModel
 from pytest_intercode.suites.parser_names import parser_names
 from pytest_intercode.suites.registered import environment_names, is_environment
-from pytest_intercode.suites.swebench import SwebenchModel
 
 __all__ = ["RowSource", "SuiteModel", "TaskFields", "TaskModel", "build_task"]
 

@@ -6,8 +6,6 @@ import json
 from functools import cache
 
 from pytest_intercode.errors import ConfigurationError, UngradableState
-from pytest_intercode.rewards.test_logs import javascript as js
-from pytest_intercode.rewards.test_logs import others, python
 from pytest_intercode.rewards.test_logs.junit import read_junit
 from pytest_intercode.rewards.test_logs.results import (
     LONGEST_LOG,
@@ -18,7 +16,7 @@ from pytest_intercode.rewards.test_logs.results import (
 )
 from pytest_intercode.suites.parser_names import GROUP, added_parsers, plain_parser
 
-__all__ = ["PARSERS", "parse"]
+__all__ = ["built_in", "parse"]
 
 
 def _junit(log: str) -> Statuses:
@@ -39,64 +37,70 @@ def _json_tests(log: str) -> Statuses:
     return found
 
 
-PARSERS: dict[str, Parser] = {
-    # Python
-    "autograd": python.parse_autograd,
-    "django": python.parse_django,
-    "matplotlib": python.parse_matplotlib,
-    "mypy": python.parse_mypy,
-    "paramiko": python.parse_paramiko,
-    "pydantic": python.parse_pydantic,
-    "pytest": python.parse_pytest,
-    "pytest_options": python.parse_pytest_options,
-    "pytest_v2": python.parse_pytest_v2,
-    "pytest_verbose": python.parse_pytest_verbose,
-    "python_slugify": python.parse_slugify,
-    "seaborn": python.parse_seaborn,
-    "sympy": python.parse_sympy,
-    "tornado": python.parse_tornado,
-    # JavaScript
-    "bpmn_js": js.parse_bpmn_js,
-    "calypso": js.parse_calypso,
-    "carbon": js.parse_jest_files,
-    "chart_js": js.parse_chart_js,
-    "eslint": js.parse_eslint,
-    "grommet": js.parse_grommet,
-    "highlightjs": js.parse_highlightjs,
-    "jest": js.parse_jest,
-    "jest_json": js.parse_jest_json,
-    "karma": js.parse_karma,
-    "lighthouse_json": js.parse_lighthouse,
-    "lighthouse_mocha": js.parse_lighthouse_mocha,
-    "marked": js.parse_marked,
-    "next_karma": js.parse_next,
-    "next_mocha": js.parse_next_mocha,
-    "openlayers": js.parse_openlayers,
-    "p5js": js.parse_p5js,
-    "prismjs": js.parse_mocha_json,
-    "quarto_cli": js.parse_quarto,
-    "tap": js.parse_tap,
-    "vitest": js.parse_vitest,
-    # others
-    "ant": others.parse_ant,
-    "cargo": others.parse_cargo,
-    "cucumber": others.parse_cucumber,
-    "doctest": others.parse_doctest,
-    "googletest": others.parse_googletest,
-    "gotest": others.parse_gotest,
-    "gradle_custom": others.parse_gradle,
-    "jq": others.parse_jq,
-    "maven": others.parse_maven,
-    "micropython_test": others.parse_micropython,
-    "minitest": others.parse_minitest,
-    "phpunit": others.parse_phpunit,
-    "redis": others.parse_redis,
-    "rspec_transformed_json": others.parse_rspec,
-    "ruby_unit": others.parse_ruby_unit,
-    # what a runner writes for programs
-    "json_tests": _json_tests,
-    "junit": _junit,
-}
+@cache
+def built_in() -> dict[str, Parser]:
+    """Return our parsers by their names; they are imported when a log is read."""
+    from pytest_intercode.rewards.test_logs import javascript as js
+    from pytest_intercode.rewards.test_logs import others, python
+
+    return {
+        # Python
+        "autograd": python.parse_autograd,
+        "django": python.parse_django,
+        "matplotlib": python.parse_matplotlib,
+        "mypy": python.parse_mypy,
+        "paramiko": python.parse_paramiko,
+        "pydantic": python.parse_pydantic,
+        "pytest": python.parse_pytest,
+        "pytest_options": python.parse_pytest_options,
+        "pytest_v2": python.parse_pytest_v2,
+        "pytest_verbose": python.parse_pytest_verbose,
+        "python_slugify": python.parse_slugify,
+        "seaborn": python.parse_seaborn,
+        "sympy": python.parse_sympy,
+        "tornado": python.parse_tornado,
+        # JavaScript
+        "bpmn_js": js.parse_bpmn_js,
+        "calypso": js.parse_calypso,
+        "carbon": js.parse_jest_files,
+        "chart_js": js.parse_chart_js,
+        "eslint": js.parse_eslint,
+        "grommet": js.parse_grommet,
+        "highlightjs": js.parse_highlightjs,
+        "jest": js.parse_jest,
+        "jest_json": js.parse_jest_json,
+        "karma": js.parse_karma,
+        "lighthouse_json": js.parse_lighthouse,
+        "lighthouse_mocha": js.parse_lighthouse_mocha,
+        "marked": js.parse_marked,
+        "next_karma": js.parse_next,
+        "next_mocha": js.parse_next_mocha,
+        "openlayers": js.parse_openlayers,
+        "p5js": js.parse_p5js,
+        "prismjs": js.parse_mocha_json,
+        "quarto_cli": js.parse_quarto,
+        "tap": js.parse_tap,
+        "vitest": js.parse_vitest,
+        # others
+        "ant": others.parse_ant,
+        "cargo": others.parse_cargo,
+        "cucumber": others.parse_cucumber,
+        "doctest": others.parse_doctest,
+        "googletest": others.parse_googletest,
+        "gotest": others.parse_gotest,
+        "gradle_custom": others.parse_gradle,
+        "jq": others.parse_jq,
+        "maven": others.parse_maven,
+        "micropython_test": others.parse_micropython,
+        "minitest": others.parse_minitest,
+        "phpunit": others.parse_phpunit,
+        "redis": others.parse_redis,
+        "rspec_transformed_json": others.parse_rspec,
+        "ruby_unit": others.parse_ruby_unit,
+        # what a runner writes for programs
+        "json_tests": _json_tests,
+        "junit": _junit,
+    }
 
 
 def parse(name: str, log: str) -> Statuses:
@@ -113,7 +117,7 @@ def parse(name: str, log: str) -> Statuses:
             parser gave something else than statuses by name.
     """
     plain = plain_parser(name)
-    parser = PARSERS.get(plain) or _added(plain)
+    parser = built_in().get(plain) or _added(plain)
     if len(log) > LONGEST_LOG:
         raise UngradableState(f"a log of more than {LONGEST_LOG // 1024**2} Mi characters")
     return parser(log.replace("\r\n", "\n").replace("\r", "\n"))
