@@ -23,7 +23,7 @@ from tests.support.thinning import ALL
 
 AGENTS = Path(__file__).parents[2] / "support" / "same_agent"
 LIMIT, LIMIT_OF_MCP = 2, 2  # tasks of each suite; the SDK takes most of a second to import
-NOTHING = {"bash": "true", "ctf": "ls", "python": "print()", "sql": "SELECT 1"}
+NOTHING = {"bash": "true", "ctf": "ls", "python": "print()", "sql": "SELECT 1", "swe": "git log"}
 FORMS = {
     "async step class": f"{AGENTS}/forms.py:AsyncStep",
     "loop class": f"{AGENTS}/forms.py:Loop",
