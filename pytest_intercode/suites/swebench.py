@@ -165,7 +165,7 @@ class _Reader:
             "repository": {"at": manifest.at, "commit": self._filled("commit")},
             **self._image(),
         }
-        skips = [self._split()]
+        skips = [self._split(), self._assets()]
         if not made["query"]:
             skips.append(f"it has no problem: {manifest.query} is empty")
             made["query"] = "(none)"
@@ -215,7 +215,7 @@ class _Reader:
         """Return a list, which may be JSON or a literal of Python in a text."""
         value = self._column(name)
         if isinstance(value, str) and value.strip():
-            value = _parsed_list(value)
+            value = _parsed(value)
             if value is None:
                 raise SuiteError(
                     f"{self._place}: {name}: neither JSON nor a Python list, or cut short: "
@@ -249,6 +249,15 @@ class _Reader:
                 "dataset is"
             )
         return None
+
+    def _assets(self) -> str | None:
+        """Return why the tests miss files; rows of version 5 tell of them, and do not hold them."""
+        assets = self._row.get("image_assets")
+        if isinstance(assets, str):
+            assets = _parsed(assets)
+        if not isinstance(assets, dict) or not assets.get("test_patch"):
+            return None
+        return "its tests need files (image_assets) that rows do not hold"
 
     def _image(self) -> Row:
         if self._manifest.dockerfile is not None:
@@ -447,7 +456,7 @@ class _Reader:
         }
 
 
-def _parsed_list(text: str) -> Any:
+def _parsed(text: str) -> Any:
     """Return what a text says, or None; nothing of it is run."""
     if len(text) > _LONGEST_LIST:
         return None

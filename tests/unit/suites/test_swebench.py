@@ -256,6 +256,10 @@ def test_rows_that_are_wrong(tmp_path: Path, changes: dict[str, Any], message: s
         ({"problem_statement": " \n"}, "it has no problem: problem_statement is empty"),
         ({"FAIL_TO_PASS": "[]"}, "FAIL_TO_PASS is empty, so that doing nothing would solve it"),
         (
+            {"image_assets": "{'test_patch': [{'path': 'a'}]}"},
+            "its tests need files (image_assets)",
+        ),
+        (
             {"patch": "diff --git a/a.png b/a.png\nBinary files a/a.png and b/a.png differ\n"},
             "is binary, and its content is not in the patch",
         ),
