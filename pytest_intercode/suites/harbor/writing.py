@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shlex
 import shutil
 import tarfile
@@ -23,6 +24,7 @@ from pytest_intercode.suites.repositories import repository_layer
 __all__ = ["toml", "write_swe", "write_terminal_bench"]
 
 _VERSION = "1.4"
+_SENTINELS = re.compile(r"\s*\{sentinels(?::\w+)?\}")
 _MEGABYTE = 1024**2
 _OWN = ("task.yaml", "docker-compose.yaml", "run-tests.sh", "solution.sh", "solution.yaml")
 # What Terminal-Bench reads on the screen: no result at all is no reward, and so Harbor's error.
@@ -196,7 +198,7 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
     script = _CHECKED.format(
         workdir=shlex.quote(task.workdir),
         patch=brought,
-        command=verification.command,
+        command=_SENTINELS.sub("", verification.command),  # they are the verifier's own
         rule=rule,
     )
     _write(tests / "test.sh", script, 0o755)
@@ -205,28 +207,28 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
     _write(target / "solution" / "solve.sh", _with_shebang("\n".join(gold)), 0o755)
 
 
-_RULES = {
-    "status": "[ $status = 0 ]",
-    "pytest": (
-        '! while IFS= read -r name; do grep -qxF "PASSED $name" "$log" || echo; '
-        "done </tests/names.txt | grep -q ''"
-    ),
-    "tap": (
-        '! while IFS= read -r name; do grep -E \'^ok\' "$log" | grep -qF -- "- $name" || echo; '
-        "done </tests/names.txt | grep -q ''"
-    ),
+# A line of the log that says of a test that it passed.
+_PASSED = {
+    "pytest": 'grep -qxF -- "PASSED $name" "$log"',
+    "tap": 'sed -nE "s/^ok [0-9]+ //p" "$log" | grep -qxF -- "$name"',
+    "unittest": 'grep -qxF -- "$name ... ok" "$log"',
 }
+_STATUS = "status"
 
 
 def _rule(task: Task, verification: Verification) -> str:
-    rule = _RULES.get(verification.parser)
-    if rule is None or "{sentinels" in verification.command:
+    """Return the condition of bash on which the reward is 1."""
+    if verification.parser == _STATUS:
+        return "[ $status = 0 ]"
+    passed = _PASSED.get(verification.parser)
+    if passed is None:
         raise SuiteError(
             f"{task.source}: task {task.id!r}: results of the parser {verification.parser!r} "
-            f"cannot be read by a script of Harbor's format; those of {', '.join(_RULES)} can, of "
-            "a command without {sentinels}"
+            f"cannot be read by a script of Harbor's format; those of {', '.join(_PASSED)} and "
+            f"{_STATUS} can"
         )
-    return rule
+    missing = f"while IFS= read -r name; do {passed} || echo; done </tests/names.txt"
+    return f"! {{ {missing}; }} | grep -q ''"
 
 
 def _machine(limits: Limits) -> dict[str, Any]:

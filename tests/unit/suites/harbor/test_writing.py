@@ -134,22 +134,34 @@ def test_a_swe_task_is_written_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("results", "reward"),
+    ("parser", "names", "results", "reward"),
     [
-        ("PASSED t.py::a\nPASSED t.py::b\n", "1"),
-        ("PASSED t.py::a\nFAILED t.py::b - x\n", "0"),
-        ("PASSED t.py::a\n", "0"),
-        ("", "0"),
+        ("pytest", ("t.py::a", "t.py::b"), "PASSED t.py::a\nPASSED t.py::b\n", "1"),
+        ("pytest", ("t.py::a", "t.py::b"), "PASSED t.py::a\nFAILED t.py::b - x\n", "0"),
+        ("pytest", ("t.py::a", "t.py::b"), "PASSED t.py::a\n", "0"),
+        ("pytest", ("t.py::a",), "", "0"),
+        ("tap", ("- a", "b: c"), "1..2\nok 1 - a\nok 12 b: c\n", "1"),
+        ("tap", ("- a", "b: c"), "ok 1 - a\nnot ok 2 b: c\n", "0"),
+        ("unittest", ("a (t.T.a)",), "a (t.T.a) ... ok\n\nOK\n", "1"),
+        ("unittest", ("a (t.T.a)",), "a (t.T.a) ... FAIL\n", "0"),
+        ("status", (), "", "1"),
     ],
 )
 def test_the_script_of_a_swe_task_wants_every_name(
-    results: str, reward: str, tmp_path: Path
+    parser: str, names: tuple[str, ...], results: str, reward: str, tmp_path: Path
 ) -> None:
-    write_swe(_swe(), [], tmp_path / "t")
+    task = _swe(
+        parser=parser,
+        fail_to_pass=names[:1],
+        pass_to_pass=names[1:],
+        command="bash check.sh {sentinels:t}",
+    )
+    write_swe(task, [], tmp_path / "t")
     (tmp_path / "results").write_text(results)
-    (tmp_path / "check.sh").write_text("cat results\n")
+    (tmp_path / "check.sh").write_text("[ $# = 0 ] && cat results\n")
     script = (tmp_path / "t/tests/test.sh").read_text().replace("/work", str(tmp_path))
-    script = script.replace("cp -a /tests/files/. /\n", "").replace("/tests", f"{tmp_path}/t/tests")
+    script = script.replace("cp -a /tests/files/. /\n", "")
+    script = script.replace("</tests", f"<{tmp_path}/t/tests")
     subprocess.run(
         ["bash", "-c", script.replace("/logs/verifier", str(tmp_path))],
         check=False,
