@@ -79,6 +79,7 @@ class _Repository(BaseModel):
     conda: bool = True
     absent: Literal["failed", "passed"] | None = None
     names: Literal["files", "modules", "cases", "none"] = "files"
+    sentinels: bool = True  # pytest is given tests of ours by its environment
     tests: list[_Tests]
 
 
@@ -376,7 +377,9 @@ class _Reader:
         found = {
             "command": with_exit_status(script),
             "parser": self._parser(repository.parser),
-            "sentinels": bool(_PYTEST.match(commands[-1])) and repository.names == "files",
+            "sentinels": bool(_PYTEST.match(commands[-1]))
+            and repository.names == "files"
+            and repository.sentinels,
         }
         return found | ({"absent": repository.absent} if repository.absent else {})
 

@@ -89,6 +89,7 @@ def test_a_classic_row(tmp_path: Path) -> None:
         ),
         (_row(repo="sympy/sympy", version="1.1"), "bin/test -C --verbose tests/test_calc.py"),
         (_row(repo="gin-gonic/gin", version="4003"), "git apply --verbose --reject - <<"),
+        (_row(repo="pytest-dev/pytest", version="8.0"), "pytest -rA tests/test_calc.py"),
         (_row(repo="google/gson", version="2024"), "-Dtest="),
     ],
     ids=lambda value: value["repo"] if isinstance(value, dict) else "",
