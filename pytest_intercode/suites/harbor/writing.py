@@ -55,9 +55,9 @@ rm -f /logs/verifier/reward
 _CHECKED = """#!/bin/bash
 cd {workdir} || exit
 {patch}log=$(mktemp)
-{{
+(
 {command}
-}} >"$log" 2>&1
+) >"$log" 2>&1
 status=$?
 cat "$log"
 {rule} && echo 1 >/logs/verifier/reward.txt || echo 0 >/logs/verifier/reward.txt

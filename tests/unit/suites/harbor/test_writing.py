@@ -154,7 +154,7 @@ def test_the_script_of_a_swe_task_wants_every_name(
         parser=parser,
         fail_to_pass=names[:1],
         pass_to_pass=names[1:],
-        command="bash check.sh {sentinels:t}",
+        command="bash check.sh {sentinels:t}; exit 0",
     )
     write_swe(task, [], tmp_path / "t")
     (tmp_path / "results").write_text(results)
