@@ -87,7 +87,8 @@ Demo = Callable[..., list[str]]
 def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Demo:
     """Run the demo in a copy of the project; return what it called, pip and apt-get left out."""
     scripts, tools, venv = (tmp_path / name for name in ("scripts", "tools", ".venv/bin"))
-    shutil.copytree(ROOT / "dockerfiles", tmp_path / "dockerfiles")
+    for name in ("dockerfiles", "requirements"):
+        shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for folder in (scripts, tools, venv):
         folder.mkdir(parents=True)
@@ -162,7 +163,7 @@ def test_the_demo_installs_what_the_bash_image_has() -> None:
     script = """
         source scripts/_setup
         dpkg-query() { :; }
-        take_sandbox_packages_along
+        take_sandbox_packages_along bash
         echo "${along[@]}"
     """
     done = subprocess.run(["bash", "-ec", script], cwd=ROOT, capture_output=True, text=True)

@@ -45,8 +45,8 @@ from pytest_intercode.sandboxes.messages import receive, send
 BLOCK_FD = 199
 """bubblewrap waits for it (``--userns-block-fd``) and leaves it open; the keeper closes it."""
 
-_DESCRIPTORS = 1024  # that a process may have open, as is usual
-_LEAST_DESCRIPTORS = 256  # the keeper's own have numbers of about 200
+_OPEN_FILES = 1024  # that a process may have open, as is usual
+_LEAST_FILES = 256  # the keeper's own have numbers of about 200
 
 IDS = 65536
 """User and group ids that a sandbox knows, where we may give it that many."""
@@ -422,17 +422,15 @@ def allow_descriptors() -> None:
         OSError: the limit is too low and may not be raised.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft >= _DESCRIPTORS:
+    if soft >= _OPEN_FILES:
         return
-    for most in (max(hard, _DESCRIPTORS), hard):  # the first is for root
+    for most in (max(hard, _OPEN_FILES), hard):  # the first is for root
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, _DESCRIPTORS), most))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, _OPEN_FILES), most))
             break
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < _LEAST_DESCRIPTORS:
-        raise OSError(
-            0, f"sandboxes need {_LEAST_DESCRIPTORS} open files, and `ulimit -n` is {soft}"
-        )
+    if soft < _LEAST_FILES:
+        raise OSError(0, f"sandboxes need {_LEAST_FILES} open files, and `ulimit -n` is {soft}")
 
 
 def main() -> None:
