@@ -220,7 +220,7 @@ class SweEnvironment(ShellEnvironment):
         Raises:
             TaskError: they do not.
         """
-        name = f"verified-{task.suite}-{task.id}-{self._step}"
+        name = f"verified {task.suite} {task.id} {task.verification}"
         why = self.provider.share(name, lambda: self._gold_problem(task))
         if why:
             raise TaskError(f"{task.source}: task {task.id!r}: gold cannot be verified: {why}")

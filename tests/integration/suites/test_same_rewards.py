@@ -137,7 +137,7 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Play:
     (folder / "pytest.ini").write_text("[pytest]\n")
     (folder / "conftest.py").write_text(THINNING)
 
-    def run(*options: str, env: str = "all") -> Rewards:
+    def run(*options: str, env: str = ",".join(SUITES)) -> Rewards:
         results = folder / "results.jsonl"
         command = [sys.executable, "-m", "pytest", "-q", f"--intercode-env={env}"]
         command += ["--intercode-agent=player.py:Player", f"--intercode-results={results}"]
