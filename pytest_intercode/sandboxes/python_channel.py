@@ -28,6 +28,7 @@ _BEGINNING = (
     "{{'__builtins__': {{**vars(__builtins__)}}, '__name__': 'worker'}})"
 )
 
+_CALM = 3  # looks, one after the other, that find no bomb
 _ROOM = 2.0  # seconds in which the killed processes of a bomb go
 
 
@@ -92,7 +93,9 @@ class PythonChannel(Channel):
         wait for its children, which it does not.
         """
         limit = time.monotonic() + _ROOM
-        while self._has_bomb():
+        calm = 0
+        while calm < _CALM:  # what is left of a bomb may just begin to grow again
+            calm = 0 if self._has_bomb() else calm + 1
             if time.monotonic() > limit:
                 return False
             time.sleep(0.01)
