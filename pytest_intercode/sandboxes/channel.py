@@ -53,6 +53,7 @@ _ALONE = 2  # processes: the keeper and the shell
 _MANY = 30  # processes: more than the jobs that an action leaves behind
 
 _POLL_FIRST, _POLL_MOST = 0.02, 0.25
+_ROOM = 2.0  # seconds in which the killed processes of a bomb go
 _PATIENCE = 5.0
 _STARTING = 15.0  # seconds that a shell may take to start, all tries together, on a busy machine
 _STATE_LOADING = 2.0  # seconds that a shell which runs already may take over its state
@@ -312,12 +313,35 @@ class Channel:
         if not self._killed(""):
             raise SandboxError("the sandbox does not answer after a kill")
         # So many processes of earlier actions are a fork bomb, which would come back.
-        if self._processes() > _MANY:
-            self._killed("all")
+        if not self._has_room():
+            self._kill_all()
+
+    def _kill_all(self) -> None:
+        if not self._killed("all"):
+            raise SandboxError("the sandbox does not answer after a kill")
+        self._has_room(_PATIENCE)
+
+    def _has_room(self, seconds: float = _ROOM, looks: int = 1) -> bool:
+        """Wait until what was killed is gone, on a busy machine too, and no bomb is there.
+
+        Until then the keeper must start nothing: a bash that cannot fork ends.
+
+        Args:
+            seconds: how long to wait.
+            looks: how many, one after the other, have to find no bomb.
+        """
+        limit, calm = time.monotonic() + seconds, 0
+        while (calm := 0 if self._has_bomb() else calm + 1) < looks:
+            if time.monotonic() > limit:
+                return False
+            time.sleep(0.01)
+        return True
 
     def _has_bomb(self) -> bool:
         try:
             return self._processes() > _MANY
+        except ChannelClosed:
+            raise
         except SandboxError:  # there may be too many for an answer
             return True
 
@@ -344,8 +368,7 @@ class Channel:
             if came == "U":
                 state = b"fresh"
             # Or a bomb that an earlier action left behind has taken the new shell's place.
-            if not self._killed("all"):
-                raise SandboxError("the sandbox does not answer after a kill")
+            self._kill_all()
         raise SandboxError("the sandbox starts no shell")
 
     def _await_shell(self, nonce: str, limit: float) -> Literal["D", "U", ""]:
@@ -456,8 +479,7 @@ class Channel:
     def halt(self) -> None:
         """Kill everything but the keeper; the shell is not started again."""
         with self._lock:
-            if not self._killed("all"):
-                raise SandboxError("the sandbox does not answer after a kill")
+            self._kill_all()
 
     def settle(self, timeout: float) -> bytes:
         """Wait until nothing runs besides the keeper and the shell; return what was printed since.

@@ -28,9 +28,6 @@ _BEGINNING = (
     "{{'__builtins__': {{**vars(__builtins__)}}, '__name__': 'worker'}})"
 )
 
-_CALM = 3  # looks, one after the other, that find no bomb
-_ROOM = 2.0  # seconds in which the killed processes of a bomb go
-
 
 class PythonChannel(Channel):
     """The client's end of the channel to an interpreter."""
@@ -55,7 +52,7 @@ class PythonChannel(Channel):
             if self._interrupted.is_set():  # no action is run any more, so none is needed
                 return
             # A bomb that an earlier action left behind may have taken its place.
-            self._killed("all")
+            self._kill_all()
         raise SandboxError("the sandbox starts no Python interpreter (it needs python3)")
 
     def _has_started(self, nonce: str) -> bool:
@@ -80,25 +77,13 @@ class PythonChannel(Channel):
                 if self._answered(nonce, output, seconds):
                     # Once more, for what it started between the signal and its end.
                     self._send(f"I {nonce}".encode())
-                    if self._has_room():
+                    # What is left of a bomb may just begin to grow again. Some of it stays: what an
+                    # earlier action left is not killed, and the interpreter, whose children they
+                    # are, does not wait for them.
+                    if self._has_room(looks=3):
                         return False
                     break
         self._kill()
-        return True
-
-    def _has_room(self) -> bool:
-        """Wait until the killed processes of a bomb are gone; Python, unlike bash, forks just once.
-
-        Some stay: what an earlier action left is not killed, and the interpreter itself has to
-        wait for its children, which it does not.
-        """
-        limit = time.monotonic() + _ROOM
-        calm = 0
-        while calm < _CALM:  # what is left of a bomb may just begin to grow again
-            calm = 0 if self._has_bomb() else calm + 1
-            if time.monotonic() > limit:
-                return False
-            time.sleep(0.01)
         return True
 
     def _answered(self, nonce: str, output: Output | None, seconds: float) -> bool:
