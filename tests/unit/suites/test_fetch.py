@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import fcntl
 import hashlib
 import os
@@ -10,6 +11,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -234,9 +236,9 @@ def test_a_target_that_cannot_be(
 
 def test_interrupted(server: Server, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt(handler: Handler, content: bytes) -> None:
-        handler.answer(content[:1000], len(content))
-        import _thread
-
+        handler.answer(content[:100_000], len(content))
+        while not any(file.stat().st_size for file in folder.glob("**/.unfinished/*")):
+            time.sleep(0.001)  # not before the file is written to: none else would close it
         _thread.interrupt_main()
         handler.server.faults.append(interrupt)
 
