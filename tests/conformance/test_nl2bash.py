@@ -25,8 +25,8 @@ STRICT, PAPER = ("oracle", "idle"), ("gpt-4", "gold", "noop")
 SIZES = {1: 60, 2: 53, 3: 60, 4: 27}
 # One task in so many of strict, and the first few of the paper profile, whose rewards depend on
 # what was played before. All of it takes minutes, most of them waiting.
-EVERY = every(20)
-FIRST = {} if ALL else {("gpt-4", 3): 6, ("gold", 2): 6}
+EVERY = every(40)
+FIRST = {} if ALL else {("gpt-4", 3): 4, ("gold", 2): 4}
 ALL_PARTS = 0
 PLAYED = [(kind, part) for kind in PAPER for part in PARTS if ALL or (kind, part) in FIRST]
 

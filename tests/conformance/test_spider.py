@@ -79,7 +79,7 @@ def test_paper(
     kind: str, agent: str, tmp_path: Path, data: Path, reference: Path, recordings: Path
 ) -> None:
     """Rewards after every step, and success, are those of InterCode's own code."""
-    one_in = every(10)
+    one_in = every(20)
     play = f"--intercode-agent={agent.format(recordings=recordings)}"
     made = run(tmp_path, data, play, *PAPER, *thinned(tmp_path, one_in))
     theirs = references(reference, kind)

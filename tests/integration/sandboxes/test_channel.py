@@ -55,7 +55,8 @@ def processes(sandbox: AttachedSandbox) -> list[str]:
     """Name what runs, apart from the listing itself."""
     script = (
         "cd /proc; for p in [0-9]*; do "
-        '[ $p = $$ ] || [ $p = $PPID ] || { read -r name <$p/comm && echo "$name"; }; done 2>&-'
+        '[ $p = $$ ] || [ $p = $PPID ] || { read -r name <$p/comm && echo "$name"; }; '
+        "done 2>&-; true"
     )
     status, output = sandbox.admin(script, SOON)
     assert status == 0

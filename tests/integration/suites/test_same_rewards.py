@@ -28,12 +28,12 @@ from pytest_intercode.suites.loader import bundled_folder, load_suite
 from tests.integration.suites.test_bundled_python import WRONG
 from tests.integration.suites.test_bundled_sql import mistaken
 from tests.support.bundled import lacking
-from tests.support.thinning import ALL
+from tests.support.thinning import every
 
-# Backend, concurrency, processes of xdist. Every eighth task in one of the runs; on demand, all in
+# Backend, concurrency, processes of xdist. Every twelfth task in one of the runs; on demand, all in
 # all of them.
 RUNS = list(itertools.product(("docker", "bubblewrap"), (1, 32), (0, 2)))
-EVERY = 1 if ALL else 8
+EVERY = every(12)
 SUITES = {
     env: load_suite(bundled_folder("tasks") / f"{env}.yaml").tasks[::EVERY]
     for env in ("bash", "python", "ctf", "sql")
