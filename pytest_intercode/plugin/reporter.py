@@ -73,6 +73,7 @@ class Reporter:
             line = to_line(record)
         if hasattr(report, "intercode_resumed"):
             self._reused += 1
+            self._predict(record)
         else:
             self._write(record, line)
         self._episodes[report.nodeid] = record.without_trajectory()
@@ -109,9 +110,7 @@ class Reporter:
 
     def _append(self, record: EpisodeRecord, line: str) -> None:
         """Write a line; end the run if it cannot be written, as its work would be lost."""
-        predicted = prediction_line(record) if self._predictions is not None else None
-        if self._predictions is not None and predicted is not None:
-            self._predictions.write(predicted)
+        self._predict(record)
         if self._file is None:
             return
         self._file.write(line)
@@ -120,6 +119,11 @@ class Reporter:
                 running: Any = self._config.pluginmanager.get_plugin(name)
                 if running is not None and not running.shouldstop:
                     running.shouldstop = self._problem()
+
+    def _predict(self, record: EpisodeRecord) -> None:
+        predicted = prediction_line(record) if self._predictions is not None else None
+        if self._predictions is not None and predicted is not None:
+            self._predictions.write(predicted)
 
     def _problem(self) -> str:
         """Say in one line why results cannot be written, and what is safe."""
@@ -295,10 +299,10 @@ class Reporter:
 
 
 def _predictions(settings: Settings) -> ResultsFile | None:
+    """Return the file of predictions; those of a run that is resumed are written anew."""
     if settings.predictions is None:
         return None
-    option = "--intercode-predictions"
-    return ResultsFile(settings.predictions, resume=settings.resume, option=option)
+    return ResultsFile(settings.predictions, option="--intercode-predictions")
 
 
 def _spool() -> Path:

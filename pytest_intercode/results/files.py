@@ -244,7 +244,7 @@ class ResultsFile:
             ) from None
         try:
             if resume and self._regular:
-                self.notes += _repair(path, self._file)
+                self.notes += self._repair()
             elif self._regular:
                 os.ftruncate(self._file, 0)
         except BaseException:
@@ -298,6 +298,26 @@ class ResultsFile:
             os.close(file)
             raise
         return file
+
+    def _repair(self) -> list[str]:
+        """Cut a truncated last line off, and end the last whole one; say what was.
+
+        Raises:
+            ConfigurationError: it is no results file, or cannot be written.
+        """
+        warnings: list[str] = []
+        read_records(self.path, warnings.append)
+        try:
+            size = os.fstat(self._file).st_size
+            if warnings:
+                os.ftruncate(self._file, _end_of_lines(self._file, size))
+            elif size and os.pread(self._file, 1, size - 1) != b"\n":
+                os.write(self._file, b"\n")
+        except OSError as error:
+            raise ConfigurationError(
+                f"{self._option}={self.path}: cannot be written: {error.strerror}"
+            ) from None
+        return warnings
 
     def _append(self, row: bytes) -> None:
         """Write a row whole, or leave the file as it was."""
@@ -355,27 +375,6 @@ def _write_all(file: int, data: bytes) -> None:
     left = memoryview(data)
     while left:
         left = left[os.write(file, left) :]
-
-
-def _repair(path: Path, file: int) -> list[str]:
-    """Cut a truncated last line off a results file, and end the last whole one; say what was.
-
-    Raises:
-        ConfigurationError: it is no results file, or cannot be written.
-    """
-    warnings: list[str] = []
-    read_records(path, warnings.append)
-    try:
-        size = os.fstat(file).st_size
-        if warnings:
-            os.ftruncate(file, _end_of_lines(file, size))
-        elif size and os.pread(file, 1, size - 1) != b"\n":
-            os.write(file, b"\n")
-    except OSError as error:
-        raise ConfigurationError(
-            f"--intercode-results={path}: cannot be written: {error.strerror}"
-        ) from None
-    return warnings
 
 
 def _end_of_lines(file: int, size: int) -> int:
