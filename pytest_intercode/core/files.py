@@ -1,4 +1,4 @@
-"""Files that a user named: written whole or not at all, and read within bounds."""
+"""Files: where caches are, and what a user named, written whole or not at all, read in bounds."""
 
 from __future__ import annotations
 
@@ -11,9 +11,23 @@ from pathlib import Path
 
 from pytest_intercode.errors import ConfigurationError
 
-__all__ = ["locked", "read_bounded", "write_file"]
+__all__ = ["cache_folder", "locked", "read_bounded", "write_file"]
 
 _CHUNK = 16 * 1024**2
+
+
+def cache_folder() -> Path:
+    """Return our folder below the user's caches, which need not exist.
+
+    The caches are where ``XDG_CACHE_HOME`` says, or in ``~/.cache``.
+    """
+    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not caches.is_absolute():  # the specification says to ignore it
+        try:
+            caches = Path.home() / ".cache"
+        except RuntimeError:  # a user without a name, and HOME is not set
+            caches = Path("/nonexistent")
+    return caches / "pytest-intercode"
 
 
 def write_file(path: Path, content: str | bytes, *, option: str = "") -> None:

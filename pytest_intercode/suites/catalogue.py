@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from pytest_intercode.core.files import cache_folder
 from pytest_intercode.core.hosts import MOST_HOSTS
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import ConfigurationError, MissingFile, suggestion
@@ -71,17 +72,8 @@ def data_folder(given: str | os.PathLike[str] | None, option: str) -> DataFolder
 
 
 def default_data() -> Path:
-    """Return the folder of fetched data: ``pytest-intercode/data`` below the user's caches.
-
-    The caches are where ``XDG_CACHE_HOME`` says, or in ``~/.cache``.
-    """
-    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not caches.is_absolute():
-        try:
-            caches = Path.home() / ".cache"
-        except RuntimeError:  # a user without a name, and HOME is not set
-            caches = Path("/nonexistent")
-    return caches / "pytest-intercode/data"
+    """Return the folder of fetched data, below the user's caches."""
+    return cache_folder() / "data"
 
 
 def suite_file(env: str) -> Path:

@@ -15,6 +15,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from pytest_intercode.core.files import cache_folder
 from pytest_intercode.core.task import Repository
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.files import paths_below
@@ -50,8 +51,7 @@ def repository_layer(repository: Repository) -> Path:
     assert repository.source is not None, "the image has this repository"
     name = hashlib.sha256("\0".join([_RECIPE, repository.at, repository.commit]).encode())
     name.update(_content(repository.source))
-    home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    path = home / "pytest-intercode" / "repositories" / f"{name.hexdigest()[:24]}.tar"
+    path = cache_folder() / "repositories" / f"{name.hexdigest()[:24]}.tar"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="pytest-intercode-") as folder:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 
+from pytest_intercode.core.files import cache_folder
 from pytest_intercode.errors import FetchError, MissingProgram
 
 __all__ = ["AT", "DEFAULT", "add_set", "kit_folder", "kit_with", "make_kit", "settings"]
@@ -39,9 +40,8 @@ _SECONDS = 1800.0
 
 def kit_folder() -> Path:
     """Return where the kit of this version and this Python is, or would be."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    return home / "pytest-intercode" / f"verifier-kit-{_RECIPE}-{version}"
+    return cache_folder() / f"verifier-kit-{_RECIPE}-{version}"
 
 
 def settings() -> str:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from pytest_intercode.core.files import cache_folder
 from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.errors import ImageError, SandboxError
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
@@ -200,8 +201,7 @@ class _Layers:
         context = build_context(dockerfile, source.context)
         digest = hashlib.sha256(server.encode() + context).hexdigest()[:12]
         name = f"{HOST}+{dockerfile.name.removesuffix('.Dockerfile')}-{digest}"
-        home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-        path = home / "pytest-intercode" / f"{name}.tar"
+        path = cache_folder() / f"{name}.tar"
         try:
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_intercode.core.files import cache_folder
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError
 from pytest_intercode.suites.files import context_files
@@ -316,8 +317,7 @@ def _add(archive: tarfile.TarFile, name: str, data: bytes, mode: int = 0o644) ->
 @contextlib.contextmanager
 def _one_builder(tag: str) -> Iterator[None]:
     """Let only one process of this user build a given image at a time (think of xdist)."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    folder = home / _REPOSITORY
+    folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

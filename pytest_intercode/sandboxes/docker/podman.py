@@ -6,13 +6,12 @@ It writes one file, the filter of system calls, to the user's cache.
 from __future__ import annotations
 
 import hashlib
-import os
 import resource
 import secrets
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from pytest_intercode.core.files import cache_folder
 from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.sandboxes.seccomp import profile
 
@@ -65,9 +64,8 @@ class Podman:
 def _filter_file() -> str:
     """Write the filter to a file: it takes a path, where Docker takes the content."""
     text = profile()
-    home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     digest = hashlib.sha256(text.encode()).hexdigest()
-    path = home / "pytest-intercode" / f"seccomp-{digest[:12]}.json"
+    path = cache_folder() / f"seccomp-{digest[:12]}.json"
     try:
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
