@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_intercode.cli.arguments import count
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.errors import ConfigurationError, suggestion
 
@@ -45,10 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         parser.add_argument(option, metavar=name, nargs="+", action="extend", default=[], help=text)
     parser.add_argument(
-        "--every", metavar="N", type=_count, default=1, help="audit every N-th task of each suite"
+        "--every", metavar="N", type=count, default=1, help="audit every N-th task of each suite"
     )
     parser.add_argument(
-        "--limit", metavar="N", type=_count, help="audit the first N tasks of each suite"
+        "--limit", metavar="N", type=count, help="audit the first N tasks of each suite"
     )
     parser.add_argument(
         "--sandbox",
@@ -64,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--concurrency",
         metavar="N",
-        type=_count,
+        type=count,
         default=_CONCURRENCY,
         help=f"tasks at a time (default: {_CONCURRENCY})",
     )
@@ -79,13 +80,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--markdown", metavar="FILE.md", type=Path, help="write a page about one suite to publish"
     )
-
-
-def _count(text: str) -> int:
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: a whole number from 1 is needed")
-    return number
 
 
 def run(options: argparse.Namespace) -> int:

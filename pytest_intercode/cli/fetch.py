@@ -9,6 +9,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from pytest_intercode.cli.arguments import pair
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.core.text import counted
 from pytest_intercode.errors import EngineUnavailable, FetchError, suggestion
@@ -53,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--base-image",
         metavar="NAME=REPLACEMENT",
-        type=_pair,
+        type=pair,
         action="append",
         default=[],
         help="another base image for the sandbox that makes the file systems of nl2bash and alfa",
@@ -177,10 +178,3 @@ def _url(value: str) -> str:
     if not value.startswith(("http://", "https://")):
         raise argparse.ArgumentTypeError(f"{value}: an address with http:// or https:// is needed")
     return value
-
-
-def _pair(value: str) -> tuple[str, str]:
-    name, sign, replacement = value.partition("=")
-    if not (name and sign and replacement):
-        raise argparse.ArgumentTypeError(f"{value}: the form NAME=REPLACEMENT is needed")
-    return name, replacement

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_intercode.cli.arguments import count, pair
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.errors import ConfigurationError, suggestion
 
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--task", metavar="ID", nargs="+", action="extend", default=[], help="grade these only"
     )
     parser.add_argument(
-        "--limit", metavar="N", type=_count, help="grade the first N predictions only"
+        "--limit", metavar="N", type=count, help="grade the first N predictions only"
     )
     parser.add_argument(
         "--sandbox",
@@ -62,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--base-image",
         metavar="NAME=REPLACEMENT",
-        type=_pair,
+        type=pair,
         action="append",
         default=[],
         help="another base image, for mirrors (repeatable)",
@@ -71,27 +72,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--concurrency",
         metavar="N",
-        type=_count,
+        type=count,
         default=_CONCURRENCY,
         help=f"predictions at a time (default: {_CONCURRENCY})",
     )
     parser.add_argument(
         "--output", metavar="FILE.jsonl", type=Path, help="write a report of each, a line each"
     )
-
-
-def _count(text: str) -> int:
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: a whole number from 1 is needed")
-    return number
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, replacement = text.partition("=")
-    if not equals or not name or not replacement:
-        raise argparse.ArgumentTypeError(f"{text!r}: NAME=REPLACEMENT is needed")
-    return name, replacement
 
 
 def run(options: argparse.Namespace) -> int:
