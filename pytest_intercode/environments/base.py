@@ -31,7 +31,7 @@ from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.stock import Order
 
-__all__ = ["Environment"]
+__all__ = ["Environment", "blamed"]
 
 _PATIENCE = 0.2  # seconds for an interrupted action to end
 
@@ -45,6 +45,19 @@ _RENAMED = {
     "_stop": "stop",
     "_abandon": "abandon",
 }
+
+
+def blamed(error: SandboxBroken | CommandFailed | UngradableState) -> Reward:
+    """Return the reward of what cannot be graded through the agent's fault.
+
+    Raises:
+        CommandFailed: the agent had not acted, so it is not the agent's fault.
+    """
+    if isinstance(error, UngradableState):
+        return Reward(0.0, {}, f"what was left cannot be graded: {error}")
+    if isinstance(error, CommandFailed) and not error.acted:
+        raise error
+    return Reward(0.0, {}, f"the agent broke its sandbox: {error}")
 
 
 class Environment(abc.ABC):
@@ -448,14 +461,10 @@ class Environment(abc.ABC):
         self._without_state = False
         try:
             return self.grade(answer)
-        except (SandboxBroken, CommandFailed) as broken:
-            if isinstance(broken, CommandFailed) and not broken.acted:
-                raise
+        except (SandboxBroken, CommandFailed, UngradableState) as error:
+            reward = blamed(error)
             self._without_state = True
-            return Reward(0.0, {}, f"the agent broke its sandbox: {broken}")
-        except UngradableState as error:
-            self._without_state = True
-            return Reward(0.0, {}, f"what was left cannot be graded: {error}")
+            return reward
 
     def _state_now(self) -> dict[str, Any]:
         """Return what the last grading compared; nothing if it could not compare anything."""

@@ -13,6 +13,7 @@ from typing import Any
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import ImageSource, Step, Task
 from pytest_intercode.core.turn import Observation, Profile, StepResult
+from pytest_intercode.environments.base import blamed
 from pytest_intercode.environments.gold import Gold, GoldRun
 from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.environments.swe.gold import gold_actions
@@ -127,12 +128,8 @@ class SweEnvironment(ShellEnvironment):
         """Grade the present step, and go on afterwards."""
         try:
             return self._graded(self._at_step(self._step), self._at_step(self._step + 1))
-        except (SandboxBroken, CommandFailed) as broken:
-            if isinstance(broken, CommandFailed) and not broken.acted:
-                raise
-            return Reward(0.0, {}, f"the agent broke its sandbox: {broken}")
-        except UngradableState as error:
-            return Reward(0.0, {}, f"what was left cannot be graded: {error}")
+        except (SandboxBroken, CommandFailed, UngradableState) as error:
+            return blamed(error)
 
     def _begin_step(self, _: str) -> Observation:
         step = self.current_task.steps[self._step]
