@@ -190,7 +190,9 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
     tests = target / "tests"
     packed = pack_files(verification.files, task.workdir, 0.0)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        archive.extractall(tests / "files", filter="data")
+        # Python 3.11.2, which is Debian 12's, has no filters yet.
+        archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
+        archive.extractall(tests / "files")
     brought = f"cp -a {shlex.quote('/tests/files/.')} /\n"
     if verification.patch:
         _write(tests / "tests.patch", verification.patch)
