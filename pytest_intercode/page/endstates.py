@@ -268,19 +268,16 @@ def _swe(state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
     rewards = state.get("rewards")
     if isinstance(rewards, Mapping):  # of a machine's tests, which say themselves what they are
         lines = [["=" if v >= 1 else "!", name, f"{v:g}"] for name, v in rewards.items()]
-        section = table("Rewards", ["part", "value"], lines)
-        if state["left_out"]:
-            section["note"] = f"Not tested: {', '.join(state['left_out'])}."
-        if not state["patch"]:
-            return [*sections, section]
-        sections.append(section)
-    patch = state["patch"].splitlines()
-    marked = [[line[0], line[1:]] if line[:1] in ("+", "-") else ["", line] for line in patch]
-    shown = _shortened(marked or [["", "nothing was changed"]])
-    section = _with_remaining({"title": "Patch", "same": None, "lines": shown}, len(marked))
+        sections.append(table("Rewards", ["part", "value"], lines))
+    if state["patch"] or not isinstance(rewards, Mapping):
+        patch = state["patch"].splitlines()
+        marked = [[line[0], line[1:]] if line[:1] in ("+", "-") else ["", line] for line in patch]
+        shown = _shortened(marked or [["", "nothing was changed"]])
+        patched: Section = {"title": "Patch", "same": None, "lines": shown}
+        sections.append(_with_remaining(patched, len(marked)))
     if state["left_out"]:
-        section["note"] = f"Not tested: {', '.join(state['left_out'])}."
-    return [*sections, section]
+        sections[-1]["note"] = f"Not tested: {', '.join(state['left_out'])}."
+    return sections
 
 
 # -- whatever else
