@@ -13,7 +13,7 @@ import posixpath
 import secrets
 import shlex
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from pytest_intercode.core.task import Artifact, FileSpec, Task
@@ -22,7 +22,7 @@ from pytest_intercode.environments.swe.protected import left_out, stands_for
 from pytest_intercode.environments.swe.sentinels import sentinels_for
 from pytest_intercode.errors import CommandFailed, SandboxError, TaskError, UngradableState
 from pytest_intercode.rewards.verification import TestRun
-from pytest_intercode.sandboxes.protocol import Changes, Sandbox
+from pytest_intercode.sandboxes.protocol import Changes, Entry, Sandbox
 from pytest_intercode.suites.eval_scripts import sealed_script
 from pytest_intercode.suites.files import build_archive, pack_files
 
@@ -88,9 +88,9 @@ class Verifier:
         self._lay(agents, changes, [p for p in inside if posixpath.basename(p) == ".gitignore"])
         relative = [path[len(at) + 1 :] for path in inside]
         ignored = set(self._asked("check-ignore -z --stdin", relative, (0, 1)))
-        kept = [path for path in relative if path not in ignored]
-        self._lay(agents, changes, [f"{at}/{path}" for path in kept])
-        self._make_patch(kept)
+        kept = {path: f"{at}/{path}" for path in relative if path not in ignored}
+        self._lay(agents, changes, list(kept.values()))
+        self._make_patch({path: changes.entries[full] for path, full in kept.items()})
 
     def _carry(self, agents: Sandbox, artifacts: Iterable[Artifact]) -> None:
         """Bring declared files and folders, and nothing else; one that is not there is left out.
@@ -144,47 +144,49 @@ class Verifier:
             if now is None or now.type not in "fdl" or before is None or before.type != now.type:
                 gone.append(path)
         if gone:
-            self._command("xargs -0r rm -rf --", "\0".join(gone))
+            self._command("xargs -0r rm -rf --", gone)
         if there:
             self._unpack(archive)
 
-    def _make_patch(self, paths: list[str]) -> None:
+    def _make_patch(self, entries: Mapping[str, Entry | None]) -> None:
         """Have git note the given paths as they are now, and take the difference."""
-        present = set(self._asked("ls-files -z --cached --others", [], (0,)))
-        tracked = [path for path in paths if path in present]
-        folders = [path for path in paths if path not in present]
-        if folders:  # or what is gone with all that was in it
-            self._asked(
-                "--literal-pathspecs rm -rq --cached --ignore-unmatch "
-                "--pathspec-from-file=- --pathspec-file-nul",
-                folders,
-                (0,),
-            )
-        if tracked:
-            self._asked("update-index --add --remove --replace -z --stdin", tracked, (0,))
-        words = "--binary --full-index --no-renames --no-color --no-ext-diff --no-textconv"
-        self.patch = self._command(f"{self._git} diff --cached {words} HEAD").decode(
-            "utf-8", "surrogateescape"
+        noted: dict[str, list[str]] = {"gone": [], "other": [], "file": []}
+        for path, entry in entries.items():
+            kind = "gone" if entry is None else "file" if entry.type in "fl" else "other"
+            noted[kind].append(path)
+        git, words = self._git, "--no-renames --no-ext-diff --no-textconv HEAD"
+        # A path that is gone may have been a folder; what is no file any more may have been one,
+        # and the index knows no folders.
+        commands = (
+            f"{git} --literal-pathspecs rm -rq --cached --ignore-unmatch --pathspec-file-nul "
+            f"--pathspec-from-file={_NOTE}-gone",
+            f"{git} update-index --force-remove -z --stdin <{_NOTE}-other",
+            f"{git} update-index --add --remove --replace -z --stdin <{_NOTE}-file",
+            f"printf '\\0' && {git} diff --cached --name-only -z {words}",
+            f"printf '\\0' && {git} diff --cached --binary --full-index --no-color {words}",
+            f"{git} reset -q && rm -f {_NOTE}-*",  # the index is as it was
         )
+        self._note({f"-{kind}": _zeroed(paths) for kind, paths in noted.items()})
+        command = " && ".join(commands if noted["gone"] else commands[1:])  # no list is all of it
+        names, _, patch = self._command(command).partition(b"\0\0")
+        self.patch = patch.decode("utf-8", "surrogateescape")
         if len(self.patch) > _LARGEST:
             raise UngradableState(f"the patch has more than {_LARGEST} characters")
-        self._leave_out()
+        self._leave_out(_paths(names))
 
-    def _leave_out(self) -> None:
-        """Bring back what is not tested, and let the index be as it was."""
-        changed = self._asked("diff --cached --name-only --no-renames -z HEAD", [], (0,))
+    def _leave_out(self, changed: Iterable[str]) -> None:
+        """Bring back what is not tested."""
         self.left_out = sorted(left_out(self._task, changed))
-        self._command(f"{self._git} reset -q")
         if not self.left_out:
             return
-        known = set(self._asked("ls-files -z", [], (0,)))
+        known = set(self._asked("ls-files -z"))
         old = [path for path in self.left_out if path in known]
         if old:
-            self._asked("checkout-index -f -q -z --stdin", old, (0,))
+            self._asked("checkout-index -f -q -z --stdin", old)
         at = shlex.quote(self._task.repository.at) if self._task.repository else "/"
         new = [path for path in self.left_out if path not in known]
         if new:
-            self._command(f"cd {at} && xargs -0r rm -rf --", "\0".join(new))
+            self._command(f"cd {at} && xargs -0r rm -rf --", new)
 
     # -- the tests
 
@@ -222,7 +224,7 @@ class Verifier:
         workdir = verification.workdir or task.workdir
         script += f"cd -- {shlex.quote(workdir)} || exit\n{command}"
         if len(script.encode("utf-8", "surrogateescape")) > _LONGEST_ARGUMENT:
-            self._note(script)
+            self._note({"": script})
             script = f'script=$(cat {_NOTE}); rm -f {_NOTE}; eval "$script"'
         action = f"bash -c {shlex.quote(script)}"
         if verification.user:
@@ -263,32 +265,37 @@ class Verifier:
 
     # -- commands of ours
 
-    def _asked(self, words: str, paths: Iterable[str], allowed: tuple[int, ...]) -> list[str]:
+    def _asked(
+        self, words: str, paths: Iterable[str] = (), allowed: tuple[int, ...] = (0,)
+    ) -> list[str]:
         """Ask git about paths, and return the paths that it answers."""
-        status, output = self._tried(self._git + words, "".join(f"{path}\0" for path in paths))
+        status, output = self._tried(self._git + words, _zeroed(paths))
         if status not in allowed:
             raise self._failed(words, output)
-        return [path for path in output.decode("utf-8", "surrogateescape").split("\0") if path]
+        return _paths(output)
 
-    def _command(self, command: str, given: str = "") -> bytes:
-        status, output = self._tried(command, given)
+    def _command(self, command: str, paths: Iterable[str] = ()) -> bytes:
+        status, output = self._tried(command, _zeroed(paths))
         if status:
             raise self._failed(command, output)
         return output
 
     def _tried(self, command: str, given: str) -> tuple[int, bytes]:
         if given:
-            self._note(given)
-        line = f"{command} <{_NOTE if given else '/dev/null'}"
+            self._note({"": given})
+        line = f"{{ {command}; }} <{_NOTE if given else '/dev/null'}"
         try:
             return self._sandbox.admin(line, _SECONDS)
         except CommandFailed as failed:
             raise UngradableState(f"what was left cannot be tested: {failed}") from None
 
-    def _note(self, text: str) -> None:
-        """Bring a text that a command of ours reads."""
-        content = text.encode("utf-8", "surrogateescape")
-        self._sandbox.unpack(pack_files({_NOTE: FileSpec("file", content)}, "/", 0.0))
+    def _note(self, texts: Mapping[str, str]) -> None:
+        """Bring texts that a command of ours reads, by what follows the note's name."""
+        files = {
+            f"{_NOTE}{name}": FileSpec("file", text.encode("utf-8", "surrogateescape"))
+            for name, text in texts.items()
+        }
+        self._sandbox.unpack(pack_files(files, "/", 0.0))
 
     def _failed(self, command: str, output: bytes) -> UngradableState:
         said = output.decode("utf-8", "replace").strip()[-300:]
@@ -302,6 +309,14 @@ def _excluded(path: str, patterns: Iterable[str]) -> bool:
     names = path.split("/")
     parts = ["/".join(names[a:b]) for a in range(len(names)) for b in range(a + 1, len(names) + 1)]
     return any(fnmatch.fnmatchcase(part, pattern) for pattern in patterns for part in parts)
+
+
+def _zeroed(paths: Iterable[str]) -> str:
+    return "".join(f"{path}\0" for path in paths)
+
+
+def _paths(output: bytes) -> list[str]:
+    return [path for path in output.decode("utf-8", "surrogateescape").split("\0") if path]
 
 
 def _regular_files(archive: bytes) -> dict[str, bytes]:

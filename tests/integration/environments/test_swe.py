@@ -143,6 +143,14 @@ def test_new_moved_and_removed_files_are_of_the_patch_and_ignored_ones_are_not(
     assert "+later" in patch
 
 
+def test_folders_count_by_their_files(provider: SandboxProvider, stream: Path) -> None:
+    assert Play(provider, task(stream), "chmod 700 tests").state["patch"] == ""
+    action = "rm calc.py; mkdir calc.py; echo in >calc.py/in; rm -r tests; echo no folder >tests"
+    patch = Play(provider, task(stream), action).state["patch"]
+    headers = [line.split(" b/")[1] for line in patch.splitlines() if line.startswith("diff --git")]
+    assert headers == ["calc.py", "calc.py/in", "tests", "tests/test_calc.py"]
+
+
 def test_the_whole_machine_is_tested_where_there_is_no_repository(
     provider: SandboxProvider,
 ) -> None:
