@@ -1,4 +1,4 @@
-"""Patches in git's format: read with limits, judged, and turned around.
+"""Patches in git's format: read with limits, judged, written in commands, and turned around.
 
 Text only; git applies them. What would leave the repository is refused here, whoever wrote it:
 paths with ``..``, absolute ones, those into ``.git``, symbolic links that point outside. So is what
@@ -20,6 +20,7 @@ __all__ = [
     "Hunk",
     "PatchError",
     "PatchRefused",
+    "heredoc",
     "read_patch",
     "reversed_patch",
 ]
@@ -359,6 +360,18 @@ def _judge_link(change: Change) -> None:
         raise PatchRefused(
             f"{change.path}: is a symbolic link that leads out of the repository: {target!r:.80}"
         )
+
+
+# -- in commands
+
+
+def heredoc(command: str, text: str, then: str = "") -> str:
+    """Return a command of bash that reads a text, and goes on where it fails as ``then`` says."""
+    end = "PATCH"
+    while end in text:
+        end += "_"
+    line_end = "" if text.endswith("\n") else "\n"
+    return f"{command} <<'{end}'{then}\n{text}{line_end}{end}"
 
 
 # -- the other way round

@@ -33,6 +33,7 @@ from pytest_intercode.suites.patches import (
     Change,
     PatchError,
     PatchRefused,
+    heredoc,
     read_patch,
     reversed_patch,
 )
@@ -287,10 +288,9 @@ class _Reader:
         changes = self._changes(self._manifest.bug)
         if not changes:
             raise SuiteError(f"{self._place}: {self._manifest.bug}: is empty")
-        bug = self._text(self._manifest.bug)
         return {
             "gold": reversed_patch(changes),
-            "setup": [_planted(bug if bug.endswith("\n") else f"{bug}\n", self._manifest.at)],
+            "setup": [_planted(self._text(self._manifest.bug), self._manifest.at)],
         }
 
     def _tests(self, fail_to_pass: Sequence[str]) -> Row:
@@ -478,14 +478,10 @@ def _files(names: Sequence[str]) -> list[str]:
 
 def _planted(bug: str, at: str) -> str:
     """Return a command that brings a bug, and makes all of history one commit that has it."""
-    end = "BUG"
-    while end in bug:
-        end += "_"
     git = f"git -C {shlex.quote(at)} -c user.name=base -c user.email=base@localhost"
     return "\n".join(
         [
-            f"{git} apply --index --whitespace=nowarn <<'{end}' || exit",
-            f"{bug}{end}",
+            heredoc(f"{git} apply --index --whitespace=nowarn", bug, " || exit"),
             f"tree=$({git} write-tree) && commit=$({git} commit-tree -m base $tree) || exit",
             f"{git} update-ref HEAD $commit || exit",
             f"for remote in $({git} remote); do {git} remote remove $remote; done",

@@ -6,6 +6,7 @@ import re
 import shlex
 
 from pytest_intercode.core.task import Task
+from pytest_intercode.suites.patches import heredoc
 
 __all__ = ["gold_actions", "is_patch", "paths_of_patch"]
 
@@ -28,13 +29,5 @@ def paths_of_patch(patch: str) -> set[str]:
 def gold_actions(task: Task) -> list[str]:
     """Return the actions that bring a sandbox into gold's end state; a patch is applied by git."""
     at = task.repository.at if task.repository else task.workdir
-    return [_applied(gold, at) if is_patch(gold) else gold for gold in task.gold]
-
-
-def _applied(patch: str, at: str) -> str:
-    end = "PATCH"
-    while end in patch:
-        end += "_"
-    line_end = "" if patch.endswith("\n") else "\n"
     command = f"git -C {shlex.quote(at)} apply --whitespace=nowarn"
-    return f"{command} <<'{end}'\n{patch}{line_end}{end}"
+    return [heredoc(command, gold) if is_patch(gold) else gold for gold in task.gold]

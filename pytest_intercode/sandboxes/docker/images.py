@@ -22,6 +22,7 @@ from pytest_intercode.core.files import cache_folder
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError
 from pytest_intercode.suites.files import context_files
+from pytest_intercode.suites.harbor.dockerfile import bases
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 __all__ = [
     "NO_ANSWER",
     "Images",
-    "base_images",
     "build_context",
     "copied_modes",
     "plain",
@@ -42,8 +42,7 @@ NO_ANSWER = "the Docker engine does not answer"
 _REPOSITORY = "pytest-intercode"
 _FROM = re.compile(r"^\s*ARG\s+BASE=(\S+)", re.IGNORECASE | re.MULTILINE)
 _FROM_LINE = re.compile(
-    r"^[ \t]*FROM[ \t]+((?:--platform=\S+[ \t]+)?)(\S+)(?:[ \t]+AS[ \t]+(\S+))?",
-    re.IGNORECASE | re.MULTILINE,
+    r"^[ \t]*FROM[ \t]+(?:--platform=\S+[ \t]+)?(\S+)", re.IGNORECASE | re.MULTILINE
 )
 _CHMOD = re.compile(
     r"^([ \t]*(?:COPY|ADD)[ \t]+(?:--chown=\S+[ \t]+)?)--chmod=0?([0-7]{3,4})[ \t]+(.*)$",
@@ -151,7 +150,7 @@ class Images:
         rebased, modes = copied_modes(rebased)
         changed = rebased if source.text or rebased != text else None
         context = build_context(dockerfile, source.context, changed, modes)
-        return context, base, [] if base else base_images(rebased)
+        return context, base, [] if base else bases(rebased)
 
     def _image_id(self, name: str) -> str | None:
         from docker.errors import ImageNotFound
@@ -242,18 +241,11 @@ def plain(error: Exception) -> str:
     return " ".join(str(getattr(error, "explanation", None) or error).split())
 
 
-def base_images(text: str) -> list[str]:
-    """Return the images that a Dockerfile's FROM lines name, and that it does not make itself."""
-    made = {"scratch", *(stage.lower() for _, _, stage in _FROM_LINE.findall(text) if stage)}
-    names = (name for _, name, _ in _FROM_LINE.findall(text))
-    return list(dict.fromkeys(n for n in names if n.lower() not in made and "$" not in n))
-
-
 def replaced_bases(text: str, replacements: Mapping[str, str]) -> str:
     """Return a Dockerfile whose FROM lines name other images."""
 
     def replaced(found: re.Match[str]) -> str:
-        name = found[2]
+        name = found[1]
         return found[0].replace(name, replacements.get(name, name), 1)
 
     return _FROM_LINE.sub(replaced, text)

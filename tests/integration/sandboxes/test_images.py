@@ -9,19 +9,15 @@ import pytest
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
-from pytest_intercode.sandboxes.docker.images import (
-    Images,
-    base_images,
-    copied_modes,
-    replaced_bases,
-)
+from pytest_intercode.sandboxes.docker.images import Images, copied_modes, replaced_bases
+from pytest_intercode.suites.harbor.dockerfile import bases
 
 _BASE = "debian:bookworm-slim"
 
 
 def test_base_images_of_from_lines() -> None:
     text = "FROM a AS x\n from --platform=p b:1\nFROM x\nFROM scratch\nFROM ${V}\nRUN echo FROM no"
-    assert base_images(text) == ["a", "b:1"]
+    assert bases(text) == ["a", "b:1"]
     assert replaced_bases(text, {"b:1": "c", "x": "x", "no": "yes"}) == text.replace("b:1", "c")
 
 
