@@ -289,7 +289,7 @@ class Hook:
 
 @dataclass(frozen=True)
 class Verification:
-    """How an end state is graded by running something, in a sandbox that the agent never had.
+    """How an end state is graded by running something.
 
     Attributes:
         command: a script for bash, run in the task's ``workdir``.
@@ -316,6 +316,9 @@ class Verification:
         user: who runs the command; empty for the sandbox's own user.
         variables: environment variables of the command, as pairs.
         timeout: seconds for the command.
+        place: where it runs: ``fresh``, a sandbox that the agent never had; ``agents``, the
+            agent's own, beside what it started; ``shell``, the agent's own shell, with its
+            variables. In the latter two an agent can forge results.
     """
 
     command: str
@@ -338,6 +341,7 @@ class Verification:
     user: str = ""
     variables: tuple[tuple[str, str], ...] = ()
     timeout: float = 600.0
+    place: Literal["fresh", "agents", "shell"] = "fresh"
 
 
 @dataclass(frozen=True)

@@ -288,6 +288,12 @@ OPTIONS = (
         fallback="the engine's own",
         excludes=("rootfs", "a runtime is Docker's, and a root file system is bubblewrap's"),
     ),
+    Option(
+        "verifier=fresh|shared",
+        "where the tests of task folders run: in a `fresh` sandbox with what the agent left, or in "
+        "the agent's own (`shared`), where its services still run, and where it can forge results",
+        default="fresh",
+    ),
     Option("network", "let sandboxes reach the network"),
     Option(
         "allow-host=HOST[:PORT]",

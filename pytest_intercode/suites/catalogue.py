@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pytest_intercode.core.files import cache_folder
 from pytest_intercode.core.hosts import MOST_HOSTS
-from pytest_intercode.core.task import Task
+from pytest_intercode.core.task import Task, Verification
 from pytest_intercode.errors import ConfigurationError, MissingFile, suggestion
 from pytest_intercode.suites.loader import bundled_folder, load_rows, load_suite
 from pytest_intercode.suites.registered import added_environment, environment_names
@@ -36,6 +36,7 @@ __all__ = [
     "online",
     "reaching",
     "suite_file",
+    "verified_there",
 ]
 
 
@@ -229,6 +230,28 @@ def _remedy(dataset: str, data: Path | None) -> str:
 def online(task: Task) -> Task:
     """Return the task in a sandbox that reaches the network."""
     return replace(task, limits=replace(task.limits, network=True))
+
+
+def verified_there(task: Task) -> Task:
+    """Return the task with tests that run in the agent's own sandbox, beside what it started.
+
+    A task with a repository stays as it is, and tests that have a machine of their own do.
+    """
+
+    def placed(verification: Verification) -> Verification:
+        own = verification.image is not None or verification.artifacts is not None
+        if own or verification.place == "shell":
+            return verification
+        return replace(verification, place="agents")
+
+    if task.verification is None or task.repository is not None:
+        return task
+    return replace(
+        task,
+        verification=placed(task.verification),
+        steps=tuple(replace(s, verification=placed(s.verification)) for s in task.steps),
+        skip=None if task.verification.place == "shell" else task.skip,
+    )
 
 
 def reaching(task: Task, hosts: Iterable[str]) -> Task:

@@ -18,6 +18,7 @@ from pytest_intercode.suites.catalogue import (
     online,
     reaching,
     suite_file,
+    verified_there,
 )
 
 __all__ = ["Selection", "SelectionSettings"]
@@ -37,6 +38,7 @@ class SelectionSettings:
         repeat: tries that each task gets.
         network: sandboxes may reach the network.
         allow_host: hosts that they may reach without it.
+        verifier: ``shared`` where tests run in the agent's own sandbox if they can.
     """
 
     environments: tuple[str, ...]
@@ -48,6 +50,7 @@ class SelectionSettings:
     repeat: int
     network: bool
     allow_host: tuple[str, ...] = ()
+    verifier: str = "fresh"
 
 
 class Selection:
@@ -169,6 +172,8 @@ class Selection:
             edited = [online(task) for task in edited]
         elif self.settings.allow_host:
             edited = [reaching(task, self.settings.allow_host) for task in edited]
+        if self.settings.verifier == "shared":
+            edited = [verified_there(task) for task in edited]
         part, parts = self.settings.shard or (1, 1)
         chosen = edited[: self.settings.limit][part - 1 :: parts]
         repeats = range(1, self.settings.repeat + 1)

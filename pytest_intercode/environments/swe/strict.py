@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_intercode.core.reward import Reward
-from pytest_intercode.core.task import ImageSource, Step, Task
+from pytest_intercode.core.task import ImageSource, Step, Task, Verification
 from pytest_intercode.core.turn import Observation, Profile, StepResult
 from pytest_intercode.environments.base import blamed
 from pytest_intercode.environments.gold import Gold, GoldRun
@@ -57,12 +57,18 @@ class SweEnvironment(ShellEnvironment):
             layer = provider.share(f"{repository}", lambda: repository_layer(repository))
             layers = (*image.layers, layer)
             task = replace(task, image=replace(image, layers=layers))
-        return super().spec(task, provider)
+        spec = super().spec(task, provider)
+        phases = [task.verification, *(step.verification for step in task.steps)]
+        for verification in filter(None, phases):
+            if verification.place != "fresh":
+                spec = replace(spec, readonly=_kit(task, verification) or spec.readonly)
+        return spec
 
     @classmethod
     def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
-        """Return the agent's sandbox, and the verifier's."""
-        return [cls.spec(task, provider), cls._verifiers(task, provider)]
+        """Return the agent's sandbox, and the verifier's if it has one."""
+        mine = cls.spec(task, provider)
+        return [mine, cls._verifiers(task, provider)] if _is_fresh(task) else [mine]
 
     @classmethod
     def _verifiers(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
@@ -72,12 +78,8 @@ class SweEnvironment(ShellEnvironment):
         limits = verification.limits or spec.limits
         if verification.image is not None:
             spec = replace(spec, image=provider.image(verification.image), workdir="/")
-        readonly: tuple[tuple[str, str], ...] = ()
-        if verification.kit is not None:
-            place = f"{task.source}: task {task.id!r}"
-            readonly = ((str(kit_with(verification.kit, place)), AT),)
         limits = replace(limits, output=_OUTPUT)
-        return replace(spec, limits=limits, user="", readonly=readonly)
+        return replace(spec, limits=limits, user="", readonly=_kit(task, verification))
 
     # -- an episode
 
@@ -94,8 +96,10 @@ class SweEnvironment(ShellEnvironment):
         super().prepare(sandbox, task)
         sandbox.mark()
 
-    def _start_gold(self, task: Task) -> GoldRun:
+    def _start_gold(self, task: Task) -> GoldRun | None:
         """Prepare the next verifier: the task's first state, and nothing of its tests."""
+        if not _is_fresh(task):
+            return None
 
         def play(sandbox: Sandbox) -> Gold:
             self._prepare_verifier(sandbox, task)
@@ -174,18 +178,21 @@ class SweEnvironment(ShellEnvironment):
         """Grade a task, and make ready for another grading of it, or of its next step."""
         self._state = {}
         self._collect(task)
-        if then is None:
+        fresh = _is_fresh(task)
+        if fresh and then is None:
             self.sandbox.settle(_SETTLE)
             self.sandbox.halt()
-        verifier = Verifier(self._gold_result().sandbox, task)
+        verifier = Verifier(self._gold_result().sandbox if fresh else self.sandbox, task)
         try:
-            verifier.take(self.sandbox)
+            if fresh:
+                verifier.take(self.sandbox)
             self._state = {"patch": verifier.patch, "left_out": verifier.left_out}
             return self._rewarded(task, verifier.run())
         except SandboxBroken as broken:
             raise UngradableState(f"it broke the sandbox that tests it: {broken}") from None
         finally:
-            verifier.close()
+            if fresh:
+                verifier.close()
             if then is not None:
                 self._gold = self._start_gold(then)
 
@@ -223,16 +230,17 @@ class SweEnvironment(ShellEnvironment):
             raise TaskError(f"{task.source}: task {task.id!r}: gold cannot be verified: {why}")
 
     def _gold_problem(self, task: Task) -> str:
-        spec = self.spec(task, self.provider)
-        golds = self.provider.acquire(spec)
-        own = self.provider.acquire(self._verifiers(task, self.provider))
+        golds = own = self.provider.acquire(self.spec(task, self.provider))
         try:
             self.prepare(golds, task)
             self._play_gold(golds, task)
-            golds.halt()
-            self._prepare_verifier(own, task)
+            if _is_fresh(task):
+                golds.halt()
+                own = self.provider.acquire(self._verifiers(task, self.provider))
+                self._prepare_verifier(own, task)
             verifier = Verifier(own, task)
-            verifier.take(golds)
+            if own is not golds:
+                verifier.take(golds)
             assert task.verification is not None
             reward_of_run(task.verification, verifier.run())
         except (NothingRan, SandboxBroken, CommandFailed, UngradableState) as problem:
@@ -259,6 +267,19 @@ class SweEnvironment(ShellEnvironment):
     def end_state(self) -> dict[str, Any]:
         """Return the patch, and how each test went; the reward can be worked out from it."""
         return dict(self._state)
+
+
+def _is_fresh(task: Task) -> bool:
+    """Whether the tests run in a sandbox that the agent never had."""
+    return task.verification is None or task.verification.place == "fresh"
+
+
+def _kit(task: Task, verification: Verification) -> tuple[tuple[str, str], ...]:
+    """Return what is mounted for tests that need the kit."""
+    if verification.kit is None:
+        return ()
+    place = f"{task.source}: task {task.id!r}"
+    return ((str(kit_with(verification.kit, place)), AT),)
 
 
 def _as_user(command: str, user: str) -> str:

@@ -1,5 +1,7 @@
 """The verifier: takes what an agent left into a sandbox that it never had, and runs tests there.
 
+Where it is asked for, tests run in the agent's own sandbox instead, and nothing is taken.
+
 What an agent left is read from outside of its sandbox. In a repository it comes to a patch, made by
 the verifier's own git; elsewhere it is every path that changed. Tests, and what else grading needs,
 are brought only then.
@@ -221,25 +223,38 @@ class Verifier:
         )
         if verification.kit is not None:
             script = settings() + script
-        workdir = verification.workdir or task.workdir
-        script += f"cd -- {shlex.quote(workdir)} || exit\n{command}"
+        if verification.place != "shell":  # there, the agent's directory is that of the tests
+            workdir = verification.workdir or task.workdir
+            script += f"cd -- {shlex.quote(workdir)} || exit\n"
+        script += command
         if len(script.encode("utf-8", "surrogateescape")) > _LONGEST_ARGUMENT:
             self._note({"": script})
             script = f'script=$(cat {_NOTE}); rm -f {_NOTE}; eval "$script"'
         action = f"bash -c {shlex.quote(script)}"
         if verification.user:
             action = f"runuser -u {shlex.quote(verification.user)} -- {action}"
-        execution = self._sandbox.run(action, verification.timeout)
-        self._sandbox.halt()
-        return TestRun(
-            execution.status,
-            execution.ended,
-            execution.output.decode("utf-8", "replace"),
-            _regular_files(self._sandbox.archive(self._reports())),
-            sentinels.passes if sentinels else "",
-            sentinels.fails if sentinels else "",
-            seal,
+        return replace(
+            self._ran(action),
+            reports=_regular_files(self._sandbox.archive(self._reports())),
+            passes=sentinels.passes if sentinels else "",
+            fails=sentinels.fails if sentinels else "",
+            seal=seal,
         )
+
+    def _ran(self, action: str) -> TestRun:
+        """Run the tests: in the shell that there is, or beside it, as it is not to be trusted."""
+        place, timeout = self._verification.place, self._verification.timeout
+        if place == "agents":
+            try:
+                status, output = self._sandbox.admin(action, timeout)
+            except CommandFailed as failed:
+                raise UngradableState(f"the tests did not end well: {failed}") from None
+            return TestRun(status, "itself", output.decode("utf-8", "replace"))
+        execution = self._sandbox.run(action, timeout)
+        if place == "fresh":
+            self._sandbox.halt()
+        log = execution.output.decode("utf-8", "replace")
+        return TestRun(execution.status, execution.ended, log)
 
     def _apply_tests(self, patch: str) -> None:
         status, said = self._tried(f"{self._git} apply --whitespace=nowarn", patch)

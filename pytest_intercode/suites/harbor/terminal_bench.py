@@ -57,6 +57,10 @@ _VARIABLES = {
     "T_BENCH_TASK_AGENT_LOGS_PATH": "./agent-logs",
     "T_BENCH_CONTAINER_AGENT_LOGS_PATH": _LOGS[1],
 }
+_SAME_SHELL = (
+    "its tests run in the agent's own shell (run_tests_in_same_shell), where an agent could forge "
+    "their results: --intercode-verifier=shared runs them there"
+)
 _KEYS = ("C-", "M-", "Enter", "Escape", "Tab", "Up", "Down", "BSpace")
 
 
@@ -134,11 +138,6 @@ def _filled(blank: Task, folder: Path, config: TerminalBenchConfig) -> Task:
     if parser is None:
         known = ", ".join(PARSERS)
         raise Unsupported(f"its parser {config.parser_name!r} is not known; known are {known}")
-    if config.run_tests_in_same_shell:
-        raise Unsupported(
-            "its tests run in the agent's own shell (run_tests_in_same_shell), where an agent "
-            "could forge their results"
-        )
     script = read_text(folder / _SCRIPT, "the tests' script")
     service = service_of(folder)
     if service.dockerfile is not None:
@@ -165,8 +164,10 @@ def _filled(blank: Task, folder: Path, config: TerminalBenchConfig) -> Task:
             *((open_folder("/oracle"),) if user else ()),
         ),
         gold=_gold(folder, workdir),
+        skip=_SAME_SHELL if config.run_tests_in_same_shell else None,
         verification=Verification(
             command=f"bash {_TESTS}/{_SCRIPT}",
+            place="shell" if config.run_tests_in_same_shell else "fresh",
             parser=parser,
             files={f"{_TESTS}/{_SCRIPT}": FileSpec("file", script.encode(), mode=0o755)},
             archives=(Archive(tests, _TESTS),) if tests.is_dir() else (),

@@ -14,6 +14,7 @@ from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.environments.swe.strict import SweEnvironment
 from pytest_intercode.errors import TaskError
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.catalogue import verified_there
 from tests.support import puzzles
 
 provider = puzzles.provider  # fixture: of each backend
@@ -71,6 +72,13 @@ def task(stream: Path, **fields: Any) -> Task:
     }
     made |= {"workdir": "/repo", "verification": Verification(**verification)}
     return Task(**{**made, **fields})
+
+
+def machine_task(**verification: Any) -> Task:
+    """Return a task without a repository, whose tests have an exit status and nothing else."""
+    made = Verification(parser="status", **verification)
+    fields: dict[str, Any] = {"id": "t", "query": "Do.", "gold": (), "env": "swe"}
+    return Task(**fields, suite="s", dataset="s", workdir="/w", verification=made)
 
 
 class Play:
@@ -170,6 +178,26 @@ def test_the_whole_machine_is_tested_where_there_is_no_repository(
     done += "; rm -r /srv/old; rm /srv/keep; mkdir /srv/keep"
     assert Play(provider, made, done).reward.value == 1.0
     assert Play(provider, made, "rm -r /srv/old").reward.value == 0.0
+
+
+def test_tests_may_run_beside_what_the_agent_started(provider: SandboxProvider) -> None:
+    made = machine_task(command="kill -0 $(cat pid)")
+    start = "sleep 1000 & echo $! >pid"
+    assert Play(provider, made, start).reward.value == 0.0
+    there = verified_there(made)
+    assert Play(provider, there, start).reward.value == 1.0
+    assert Play(provider, there, start, feedback="reward").reward.value == 1.0
+    trojan = "bash() { true; }; kill() { true; }; export -f bash kill; echo 99999 >pid"
+    assert Play(provider, there, trojan).reward.value == 0.0
+    reward = Play(provider, verified_there(machine_task(command="sleep 99", timeout=1.0))).reward
+    assert reward.value == 0.0
+    assert "did not finish within 1 s" in reward.reason
+
+
+def test_tests_may_run_in_the_agents_shell(provider: SandboxProvider) -> None:
+    made = machine_task(command="[ $TOKEN = $PWD ]", place="shell")
+    assert Play(provider, made, "cd /tmp; export TOKEN=/tmp").reward.value == 1.0
+    assert Play(provider, made, "export TOKEN=/tmp").reward.value == 0.0
 
 
 def test_there_is_no_future(provider: SandboxProvider, stream: Path) -> None:

@@ -25,7 +25,7 @@ from pytest_intercode.core.task import (
     task_to_json,
 )
 from pytest_intercode.errors import ConfigurationError, MissingFile, SuiteError
-from pytest_intercode.suites.catalogue import named_tasks
+from pytest_intercode.suites.catalogue import named_tasks, verified_there
 from pytest_intercode.suites.digest import digest
 from pytest_intercode.suites.harbor.datasets import folder_tasks, registry_tasks
 
@@ -347,6 +347,24 @@ def test_what_terminal_bench_alone_can_do_is_skipped(
     (folder / file).write_text(text)
     (task,) = folder_tasks(folder)
     assert reason in (task.skip or "")
+
+
+def test_tests_in_the_agents_shell_are_run_where_they_may(copy: Callable[[str], Path]) -> None:
+    folder = copy("terminal-bench/hello-uv")
+    file, key = folder / "task.yaml", "run_tests_in_same_shell: "
+    file.write_text(file.read_text().replace(f"{key}false", f"{key}true"))
+    (task,) = folder_tasks(folder)
+    assert "--intercode-verifier=shared runs them there" in (task.skip or "")
+    there = verified_there(task)
+    assert there.skip is None
+    assert there.verification is not None
+    assert there.verification.place == "shell"
+
+
+def test_a_verifier_of_its_own_stays_so(own: dict[str, Task]) -> None:
+    assert verified_there(own["separate"]) == own["separate"]
+    steps = verified_there(own["steps"]).steps
+    assert [step.verification.place for step in steps] == ["agents"] * len(steps)
 
 
 def test_a_variable_that_the_host_has_not(
