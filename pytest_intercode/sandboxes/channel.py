@@ -321,17 +321,13 @@ class Channel:
             raise SandboxError("the sandbox does not answer after a kill")
         self._has_room(_PATIENCE)
 
-    def _has_room(self, seconds: float = _ROOM, looks: int = 1) -> bool:
-        """Wait until what was killed is gone, on a busy machine too, and no bomb is there.
+    def _has_room(self, seconds: float = _ROOM) -> bool:
+        """Wait until what was killed is gone, on a busy machine too; False if a bomb is there.
 
         Until then the keeper must start nothing: a bash that cannot fork ends.
-
-        Args:
-            seconds: how long to wait.
-            looks: how many, one after the other, have to find no bomb.
         """
-        limit, calm = time.monotonic() + seconds, 0
-        while (calm := 0 if self._has_bomb() else calm + 1) < looks:
+        limit = time.monotonic() + seconds
+        while self._has_bomb():
             if time.monotonic() > limit:
                 return False
             time.sleep(0.01)

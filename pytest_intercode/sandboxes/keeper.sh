@@ -64,47 +64,58 @@ as_user() { # a name or a number, which need not be in the list of users
 feed() { # a long line in a child: a keeper that blocks would not see its input end
   if [ ${#1} -gt 4000 ]; then printf '%s' "$1" >&202 & else printf '%s' "$1" >&202; fi
 }
-processes() {
+others() { # all processes but these
   local p
   found=
-  for p in /proc/[0-9]*; do found="$found ${p#/proc/}"; done
-}
-slaughter() { # only builtins: a fork bomb leaves no room for another process
-  local p parent spared=" 1 $1 " jobs=" $1 "
-  jobs=${jobs/ 1 / } jobs=${jobs/ $shell / }
-  kill -STOP -1
   for p in /proc/[0-9]*; do
     p=${p#/proc/}
-    case $spared in *" $p "*) continue ;; esac
-    parent=
-    read -r parent <"/proc/$p/stat"
-    parent=${parent##*) } parent=${parent#* } parent=${parent%% *}
-    case $jobs in
-    *" ${parent:-none} "*) jobs="$jobs$p " ;; # what an earlier job has started since
-    *) kill -KILL "$p" ;;
-    esac
+    case $1 in *" $p "*) ;; *) found="$found$p " ;; esac
   done
+}
+# A fork that is under way when its process is stopped goes on where the machine is busy, and its
+# child comes after the list was read. No fork goes on after SIGKILL: only when no other process was
+# found after all were killed, none is left.
+slaughter() { # only builtins: a fork bomb leaves no room for another process
+  local p parent round killed=' ' spared=" 1 $1 " jobs=" $1 "
+  jobs=${jobs/ 1 / } jobs=${jobs/ $shell / }
+  kill -STOP -1
   [ "$shell" = 0 ] || kill -KILL "$shell"
+  for round in {1..50}; do
+    others "$spared$killed"
+    [ "$found" ] || break
+    for p in $found; do
+      parent=
+      read -r parent <"/proc/$p/stat"
+      parent=${parent##*) } parent=${parent#* } parent=${parent%% *}
+      case $jobs in
+      *" ${parent:-none} "*) jobs="$jobs$p " spared="$spared$p " ;; # of an earlier job
+      *) kill -KILL "$p"; killed="$killed$p " ;;
+      esac
+    done
+  done
   kill -CONT -1
 }
 interrupt() { # without stopping the shell: bash would take it for ended, and lose its status
-  local p round new=' ' spared=" 1 $shell $before "
+  local round new=' ' spared=" 1 $shell $before "
   kill -INT "$shell"
   for round in {1..50}; do # until every process of a bomb stands still
-    set -- $new
-    for p in /proc/[0-9]*; do
-      p=${p#/proc/}
-      case "$spared$new" in *" $p "*) ;; *) kill -STOP "$p" && new="$new$p " ;; esac
-    done
-    [ "$new" != " $* " ] || break
+    others "$spared$new"
+    [ "$found" ] || break
+    kill -STOP $found
+    new="$new$found"
   done
-  for p in $new; do kill -KILL "$p"; done
+  for round in {1..50}; do
+    kill -KILL $new
+    others "$spared$new"
+    [ "$found" ] || break
+    new="$new$found"
+  done
 }
 while IFS= read -r line; do
   command=${line%% *} line=${line#* } nonce=${line%% *} rest=${line#* }
   case $command in
   A)
-    processes
+    others ' '
     before=$found
     if [ "$python" ]; then
       feed "$line
@@ -154,7 +165,7 @@ $line"
 "
     ;;
   N)
-    processes
+    others ' '
     set -- $found
     echo "N $nonce $#" >&201
     ;;

@@ -77,10 +77,9 @@ class PythonChannel(Channel):
                 if self._answered(nonce, output, seconds):
                     # Once more, for what it started between the signal and its end.
                     self._send(f"I {nonce}".encode())
-                    # What is left of a bomb may just begin to grow again. Some of it stays: what an
-                    # earlier action left is not killed, and the interpreter, whose children they
-                    # are, does not wait for them.
-                    if self._has_room(looks=3):
+                    # Some of a bomb stays: what an earlier action left is not killed, and the
+                    # interpreter, whose children they are, does not wait for them.
+                    if self._has_room():
                         return False
                     break
         self._kill()

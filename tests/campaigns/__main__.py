@@ -65,45 +65,63 @@ def faults(folder: Path, arguments: argparse.Namespace) -> list[str]:
 
 
 def verdicts(folder: Path, arguments: argparse.Namespace) -> list[str]:
-    """Play all tasks beside eight busy loops; bundled ones ``--count`` times on bubblewrap."""
+    """Play all tasks beside eight busy loops; bundled ones ``--count`` times on bubblewrap.
+
+    It takes hours: ``--game`` plays some of it, and published rows of other games stay.
+    """
     xfail = {task.id for env in ENVIRONMENTS for task in bundled_tasks(env, "") if task.xfail}
-    lines = [
-        "| backend | tasks | agent | episodes | false verdicts | infrastructure errors |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    count = arguments.count
     # Docker takes five times as long for an episode.
-    games = [
-        *(("bubblewrap", agent, "--intercode-env=all", count) for agent in ("oracle", "idle")),
-        *(("docker", agent, "--intercode-env=all", -(-count // 5)) for agent in ("oracle", "idle")),
-    ]
+    games: dict[tuple[str, ...], tuple[str, int]] = {
+        (backend, env, agent): (f"--intercode-env={env}", -(-arguments.count // share))
+        for backend, share in (("bubblewrap", 1), ("docker", 5))
+        for env in ENVIRONMENTS
+        for agent in ("oracle", "idle")
+    }
     data = os.environ.get("INTERCODE_DATA")
     for name in ("nl2bash", "mbpp") if data else ():
         xfail |= {task.id for task in dataset_tasks(name, data_folder(data, ""), "") if task.xfail}
         for backend, share in (("bubblewrap", 5), ("docker", 20)):
-            games.append((backend, "oracle", f"--intercode-dataset={name}", -(-count // share)))
-    whole = Verdicts()
+            chosen = (f"--intercode-dataset={name}", -(-arguments.count // share))
+            games[backend, name, "oracle"] = chosen
+    asked = {tuple(each.split("-")) for each in arguments.game} or set(games)
+    if asked - games.keys():
+        raise SystemExit(f"--game: known are {', '.join(map('-'.join, games))}")
+    rows = _published_rows() if arguments.publish else {}
     with busy(8):
-        for backend, agent, tasks, times in games:
+        for game in (each for each in games if each in asked):
+            (backend, _, agent), (which, times) = game, games[game]
             found = Verdicts()
-            place = folder / f"{backend}-{agent}-{tasks.partition('=')[2]}"
+            place = folder / "-".join(game)
             place.mkdir()
-            found.add(agent, play(place, agent, times, backend, tasks), xfail)
+            found.add(agent, play(place, agent, times, backend, which), xfail)
             false = len(found.false_failures) + len(found.false_passes)
-            lines.append(
-                f"| {backend} | {tasks.partition('=')[2]} | {agent} | {found.episodes} | {false} "
-                f"| {len(found.infrastructure)} |"
-            )
-            print(*lines[-1:], *found.wrong, sep="\n", flush=True)
-            whole.episodes += found.episodes
-            whole.infrastructure += found.wrong
-    low, high = wilson(len(whole.wrong), whole.episodes)
+            rows[game] = (found.episodes, false, len(found.infrastructure))
+            print(*game, *rows[game], *found.wrong, sep="\n  ", flush=True)
+            if arguments.publish:
+                publish("verdicts", _verdict_lines(rows))
+    return _verdict_lines(rows)
+
+
+def _verdict_lines(rows: dict[tuple[str, ...], tuple[int, ...]]) -> list[str]:
+    episodes = sum(row[0] for row in rows.values())
+    wrong = sum(sum(row[1:]) for row in rows.values())
+    low, high = wilson(wrong, episodes)
     return [
-        *lines,
+        "| backend | tasks | agent | episodes | false verdicts | infrastructure errors |",
+        "| --- | --- | --- | --- | --- | --- |",
+        *(f"| {' | '.join(map(str, (*game, *row)))} |" for game, row in sorted(rows.items())),
         "",
-        f"{len(whole.wrong)} of {whole.episodes} episodes, "
-        f"95 % interval {100 * low:.3f} to {100 * high:.3f} %.",
+        f"{wrong} of {episodes} episodes, 95 % interval {100 * low:.3f} to {100 * high:.3f} %.",
     ]
+
+
+def _published_rows() -> dict[tuple[str, ...], tuple[int, ...]]:
+    found = re.findall(
+        r"^\| (bubblewrap|docker) \| (\w+) \| (oracle|idle) \| (\d+) \| (\d+) \| (\d+) \|$",
+        PAGE.read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    return {(a, b, c): (int(d), int(e), int(f)) for a, b, c, d, e, f in found}
 
 
 def endurance(folder: Path, arguments: argparse.Namespace) -> list[str]:
@@ -190,6 +208,9 @@ def main() -> None:
     parser.add_argument("campaign", choices=CAMPAIGNS)
     parser.add_argument("--count", type=int, help="faults, tries of each task, or episodes")
     parser.add_argument("--seed", type=int, default=1, help="of the faults, or of the shuffling")
+    parser.add_argument(
+        "--game", action="append", default=[], help="of verdicts: such as bubblewrap-sql-oracle"
+    )
     parser.add_argument("--publish", action="store_true", help="write into the page in docs/")
     alfa = parser.add_argument_group("judge", "with ALFA's data where INTERCODE_DATA says")
     alfa.add_argument("--sandbox", default="auto", help="the backend")
