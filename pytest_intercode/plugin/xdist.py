@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -29,15 +27,30 @@ def is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
-class _Controller:
-    """Whether the process that started this worker still lives, to remove what it has made."""
+class _SharedFile:
+    """A file without a name, which the controller makes for its workers; it goes with the last."""
 
-    def __init__(self) -> None:
-        self._parent = os.getppid()
+    def __init__(self, name: str) -> None:
+        self._descriptor = os.memfd_create(name)
+        self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
-    @property
-    def is_gone(self) -> bool:
-        return os.getppid() != self._parent
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def _opened(path: str) -> Path:
+    """Open the controller's file in a worker, and return a path of its own for it.
+
+    Raises:
+        UsageError: it is out of reach.
+    """
+    try:
+        return Path(f"/proc/self/fd/{os.open(path, os.O_RDWR | os.O_CLOEXEC)}")
+    except OSError as error:
+        raise pytest.UsageError(
+            "workers of pytest-xdist have to run on the machine of their controller: "
+            f"{path}: {error.strerror}"
+        ) from None
 
 
 class Workers:
@@ -48,24 +61,22 @@ class Workers:
 
     Attributes:
         processes: how many processes run episodes.
-        slots: a folder in which they take turns to start sandboxes; None where there is but one.
+        slots: a file by which they take turns to start sandboxes; None where there is but one.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         given: dict[str, Any] = getattr(config, "workerinput", {})
-        folder = given.get("intercode_slots")
+        path = given.get("intercode_slots")
         self.processes = max(1, int(given.get("workercount", 1)))
-        self.slots = Path(folder) if folder else None
+        self.slots = _opened(path) if path else None
         self._number = int("".join(filter(str.isdigit, str(given.get("workerid", "")))) or 0)
-        self._made: str | None = None
-        self._controller = _Controller()
+        self._made: _SharedFile | None = None
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a worker where the folder is, and how xdist shares out the items."""
-        if self._made is None:
-            self._made = tempfile.mkdtemp(prefix="pytest-intercode-slots-")
-        node.workerinput["intercode_slots"] = self._made
+        """Tell a worker where the file is, and how xdist shares out the items."""
+        self._made = self._made or _SharedFile("intercode-slots")
+        node.workerinput["intercode_slots"] = self._made.path
         node.workerinput["intercode_dist"] = node.config.getvalue("dist")
 
     def share(self, concurrency: int) -> int:
@@ -77,17 +88,9 @@ class Workers:
         return max(1, most + (self._number % self.processes < over))
 
     def pytest_unconfigure(self) -> None:
-        """Remove the folder."""
+        """Let go of the file."""
         if self._made is not None:
-            shutil.rmtree(self._made, ignore_errors=True)
-
-    def pytest_sessionfinish(self) -> None:
-        """Remove the folder in a worker whose controller was killed.
-
-        Not when it is unconfigured: xdist's worker fails before, as nobody hears it.
-        """
-        if self.slots is not None and self._controller.is_gone:
-            shutil.rmtree(self.slots, ignore_errors=True)
+            self._made.close()
 
 
 class SharedBudget:
@@ -102,23 +105,18 @@ class SharedBudget:
     """
 
     def __init__(self, config: pytest.Config, limits: RunLimits) -> None:
-        self._file: Path | None = None
+        self._made: _SharedFile | None = None
         given = getattr(config, "workerinput", {}).get("intercode_budget")
         began, path = given or (None, "")
-        self.budget = RunBudget(limits, began=began, path=Path(path) if path else None)
-        self._given = Path(path) if path else None
-        self._controller = _Controller()
+        self.budget = RunBudget(limits, began=began, path=_opened(path) if path else None)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Let an xdist worker draw on the one budget."""
         if not self.budget.limits:
             return
-        if self._file is None:
-            handle, name = tempfile.mkstemp(prefix="pytest-intercode-budget-")
-            os.close(handle)
-            self._file = Path(name)
-        node.workerinput["intercode_budget"] = (self.budget.began, str(self._file))
+        self._made = self._made or _SharedFile("intercode-budget")
+        node.workerinput["intercode_budget"] = (self.budget.began, self._made.path)
 
     def stop_if_spent(self, session: pytest.Session) -> str:
         """End the run after this item if its budget is used up; return the reason."""
@@ -128,14 +126,9 @@ class SharedBudget:
         return spent
 
     def pytest_unconfigure(self) -> None:
-        """Remove the workers' file."""
-        if self._file is not None:
-            self._file.unlink(missing_ok=True)
-
-    def pytest_sessionfinish(self) -> None:
-        """Remove the file in a worker whose controller was killed; see :class:`Workers`."""
-        if self._given is not None and self._controller.is_gone:
-            self._given.unlink(missing_ok=True)
+        """Let go of the workers' file."""
+        if self._made is not None:
+            self._made.close()
 
 
 def queued(

@@ -49,7 +49,7 @@ class SandboxProvider:
         pool_size: how many sandboxes may be idle at a time. Several processes have a share of it
             each, but at least four.
         processes: how many processes there are that share an engine, this one among them.
-        slots: a folder that they share, of this machine and of their own; it bounds how many
+        slots: a file that they share, of this machine and of their own; it bounds how many
             sandboxes start at the same time in all of them. It is the callers' to remove.
         sandbox: the backend: ``docker``, ``bubblewrap``, or ``auto`` for the one that is there.
         rootfs: what bubblewrap uses in place of images (``--intercode-rootfs``).

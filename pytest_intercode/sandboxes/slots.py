@@ -1,19 +1,18 @@
-"""A bound on what several processes do at the same time: slots, which are locked files.
+"""A bound on what several processes do at the same time: slots, which are locked bytes of a file.
 
 Workers of pytest-xdist share one engine, and start no more sandboxes at once than a single process
-would. A slot is an ``flock`` on a file, so the kernel frees it when its holder dies. Those who wait
-form a queue, each with a locked file too: without it, a process that gives a slot back would have
-it again before another has looked.
+would. The locks belong to an open file (``F_OFD_SETLK``), so the kernel frees a slot when its
+holder dies. Those who wait form a queue by tickets, which are locked bytes too: without it, a
+process that gives a slot back would have it again before another has looked.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import itertools
 import os
+import struct
 import threading
-import time
 from pathlib import Path
 
 from pytest_intercode.core.forks import close_in_children
@@ -21,21 +20,22 @@ from pytest_intercode.core.forks import close_in_children
 __all__ = ["Slots"]
 
 _LOOK = 0.01  # seconds between two looks
+_FLOCK = struct.Struct("@hhqqi4x")  # type, whence, start, length, process; on 64 bits
+_COUNTER = 0  # the byte that is locked while the number of tickets is read and written
+_SLOTS, _TICKETS = 1, 1 << 20  # the first bytes of each; there need not be any content
 
 
 class Slots:
-    """Slots that processes of one machine share by sharing a folder.
+    """Slots that processes of one machine share by sharing a file.
 
     Args:
-        folder: the folder; it is made, and is the callers' to remove.
+        file: the file; it is there, and holds the number of tickets drawn so far.
         count: how many slots there are; the same in all processes.
     """
 
-    def __init__(self, folder: Path, count: int) -> None:
-        self._slots = [folder / f"slot-{number}" for number in range(count)]
-        self._queue = folder / "queue"
-        self._queue.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._names = itertools.count()
+    def __init__(self, file: Path, count: int) -> None:
+        self._file = file
+        self._count = count
         self._open: set[int] = set()
         close_in_children(self)
 
@@ -43,58 +43,40 @@ class Slots:
         """Wait for a slot and take it, for :meth:`give_back`; None if ``stop`` is set first.
 
         Raises:
-            OSError: the folder is gone, or cannot be written to.
+            OSError: the file is gone, or cannot be written to.
         """
-        # The clock is the same for all processes; process and count make the name unique.
-        name = f"{time.monotonic_ns():020d}-{os.getpid()}-{next(self._names)}"
-        place = self._queue / name
-        unlocked = self._queue / f".{name}"
-        mine = _locked(unlocked)
-        assert mine is not None
+        mine = os.open(self._file, os.O_RDWR | os.O_CLOEXEC)
         self._open.add(mine)
+        slot = None
         try:
-            unlocked.rename(place)  # others never see it unlocked
+            while not _locked(mine, _COUNTER):
+                if stop.wait(_LOOK):
+                    return None
+            ticket = int.from_bytes(os.pread(mine, 8, 0), "little")
+            os.pwrite(mine, (ticket + 1).to_bytes(8, "little"), 0)
+            _locked(mine, _TICKETS + ticket)
+            _unlock(mine, _COUNTER)
             while not stop.is_set():
-                if not self._is_preceded(name):
-                    slot = self._free()
-                    if slot is not None:
-                        return slot
+                if not _is_held(mine, _TICKETS, ticket) and self._has_slot(mine):
+                    _unlock(mine, _TICKETS + ticket)
+                    slot = mine
+                    return slot
                 stop.wait(_LOOK)
             return None
         finally:
-            for path in (unlocked, place):
-                with contextlib.suppress(OSError):
-                    path.unlink()
-            self._unlock(mine)
+            if slot is None:
+                self.give_back(mine)
 
     def give_back(self, slot: int) -> None:
         """Give back a slot."""
-        self._unlock(slot)
-
-    def _free(self) -> int | None:
-        for path in self._slots:
-            slot = _locked(path)
-            if slot is not None:
-                self._open.add(slot)
-                return slot
-        return None
-
-    def _is_preceded(self, name: str) -> bool:
-        for each in sorted(os.listdir(self._queue)):  # noqa: PTH208 - names are all it takes
-            if each.startswith("."):
-                continue
-            if each >= name:
-                break
-            if _is_held(self._queue / each):
-                return True
-        return False
-
-    def _unlock(self, descriptor: int) -> None:
-        self._open.discard(descriptor)
+        self._open.discard(slot)
         with contextlib.suppress(OSError):
             # A child that was forked just now may have a copy, which would keep the lock.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)
+            _unlock(slot, 0, 0)
+        os.close(slot)
+
+    def _has_slot(self, mine: int) -> bool:
+        return any(_locked(mine, _SLOTS + number) for number in range(self._count))
 
     def close_copies(self) -> None:
         """Close a forked child's copies; the slots stay its parent's."""
@@ -104,30 +86,24 @@ class Slots:
         self._open = set()
 
 
-def _locked(path: Path) -> int | None:
-    """Return a descriptor that holds the lock of a file; None if another one holds it."""
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+def _locked(file: int, byte: int) -> bool:
+    """Lock a byte of an open file; False if another one holds it."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, 0, byte, 1, 0))
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
 
 
-def _is_held(place: Path) -> bool:
-    """Whether a place in the queue is held; one whose owner died is removed."""
-    try:
-        descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
+def _unlock(file: int, first: int, count: int = 1) -> None:
+    """Unlock bytes of an open file; all that follow with a count of 0."""
+    fcntl.fcntl(file, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_UNLCK, 0, first, count, 0))
+
+
+def _is_held(file: int, first: int, count: int) -> bool:
+    """Whether another one holds one of some bytes."""
+    if not count:
         return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    else:
-        with contextlib.suppress(OSError):
-            place.unlink()
-        return False
-    finally:
-        os.close(descriptor)
+    asked = _FLOCK.pack(fcntl.F_WRLCK, 0, first, count, 0)
+    kind: int = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_OFD_GETLK, asked))[0]
+    return kind != fcntl.F_UNLCK

@@ -183,6 +183,24 @@ def test_the_time_of_a_run(spend: Any, pytester: pytest.Pytester) -> None:
     assert result.ret == pytest.ExitCode.INTERRUPTED
 
 
+def test_a_controller_that_is_killed_leaves_no_file_of_its_workers(
+    pytester: pytest.Pytester, pretend: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = pytester.mkdir("temporary")
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    kill = (
+        "import os\nimport pytest\n\n"
+        "@pytest.hookimpl(trylast=True)\n"
+        "def pytest_configure_node(node):\n    os.kill(os.getpid(), 9)\n"
+    )
+    conftest = pytester.path / "conftest.py"
+    conftest.write_text(conftest.read_text() + kill)
+    options = ["--intercode-agent=agents.py:Idle", "--intercode-run-max-turns=9", "-n2"]
+    result = pytester.runpytest_subprocess(str(pretend), *options)
+    assert result.ret == -9
+    assert [path.name for path in temporary.iterdir() if "intercode" in path.name] == []
+
+
 def test_workers_draw_on_one_budget(spend: Any, pytester: pytest.Pytester) -> None:
     lines = [f"  - {{id: t{n}, query: Do {n}., gold: echo hello}}" for n in range(30)]
     Path("suite.yaml").write_text("\n".join(["env: bash", "tasks:", *lines, ""]))

@@ -79,7 +79,8 @@ def await_true(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def script(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Return what runs a script in a process of its own, with the folder of the slots."""
+    """Return what runs a script in a process of its own, with the file of the slots."""
+    (tmp_path / "slots").touch()
     begun: list[subprocess.Popen[str]] = []
 
     def run(text: str, argument: str = "") -> subprocess.Popen[str]:
@@ -183,16 +184,15 @@ def test_a_killed_process_frees_its_slot_and_its_place_in_line(
     holder = script(_HOLDER)
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
-    line = tmp_path / "slots" / "queue"
-    await_true(lambda: len(list(line.iterdir())) == 1)
-    slots = Slots(tmp_path / "slots", 1)
+    file = tmp_path / "slots"
+    await_true(lambda: file.read_bytes()[:1] == b"\2")  # tickets: both of the holder's
+    slots = Slots(file, 1)
     stop = threading.Event()
     with ThreadPoolExecutor(1) as threads:
         taken = threads.submit(slots.take, stop)
-        await_true(lambda: len(list(line.iterdir())) == 2)
+        await_true(lambda: file.read_bytes()[:1] == b"\3")
         assert not taken.done()
         holder.send_signal(signal.SIGKILL)
         slot = taken.result(SOON)
     assert slot is not None
     slots.give_back(slot)
-    assert list(line.iterdir()) == []
