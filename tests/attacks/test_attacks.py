@@ -7,6 +7,7 @@ came of it into docs/security.md. The quick ones are part of the everyday tests.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import shutil
@@ -121,6 +122,7 @@ def test_attack(
     verdict = play_run(case, place, tmp_path) if case.run else play(area, case, place, engine)
     if engine is not None:
         verdict.must(not (left := engine.containers()), f"left in the engine: {left}")
+    gc.collect()  # what a case left open is of this test, and not of the next
     limit = place.limit(case)
     if RECORD:
         line = {

@@ -82,11 +82,10 @@ class SecondEngine:
             time.sleep(0.1)
 
     def load(self, name: str) -> None:
-        """Have an image of the machine's own engine, unless it is there."""
-        with self._client() as mine:
-            if mine.images(name):
-                return
-            with contextlib.closing(docker.APIClient()) as theirs:
+        """Have an image of the machine's own engine, unless it is there by this name."""
+        with self._client() as mine, contextlib.closing(docker.APIClient()) as theirs:
+            wanted = theirs.inspect_image(name)["Id"]  # type: ignore[no-untyped-call]
+            if not any(row["Id"] == wanted for row in mine.images(name)):
                 mine.load_image(theirs.get_image(name))  # type: ignore[no-untyped-call]
 
     def send(self, number: signal.Signals) -> None:
