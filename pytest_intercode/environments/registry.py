@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
 from pytest_intercode.core.task import ENVIRONMENTS
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.environments.bash.paper import PaperBashEnvironment
-from pytest_intercode.environments.bash.strict import BashEnvironment
-from pytest_intercode.environments.ctf.paper import PaperCtfEnvironment
-from pytest_intercode.environments.ctf.strict import CtfEnvironment
 from pytest_intercode.environments.interpreter import InterpreterEnvironment
-from pytest_intercode.environments.python.paper import PaperPythonEnvironment
-from pytest_intercode.environments.python.strict import PythonEnvironment
-from pytest_intercode.environments.sql.paper import PaperSqlEnvironment
-from pytest_intercode.environments.sql.strict import SqlEnvironment
-from pytest_intercode.environments.swe.strict import SweEnvironment
 from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.suites.registered import (
     add_environment,
@@ -32,19 +24,18 @@ _Class = TypeVar("_Class", bound=type[Environment])
 
 PROFILES = ("strict", "paper")
 
-_CLASSES: dict[tuple[str, str], type[Environment]] = {
-    ("bash", "strict"): BashEnvironment,
-    ("bash", "paper"): PaperBashEnvironment,
-    ("ctf", "strict"): CtfEnvironment,
-    ("ctf", "paper"): PaperCtfEnvironment,
-    ("python", "strict"): PythonEnvironment,
-    ("python", "paper"): PaperPythonEnvironment,
-    ("sql", "strict"): SqlEnvironment,
-    ("sql", "paper"): PaperSqlEnvironment,
-    ("swe", "strict"): SweEnvironment,
+# Imported when they are asked for: a run has one or two of them.
+_CLASSES = {
+    ("bash", "strict"): "BashEnvironment",
+    ("bash", "paper"): "PaperBashEnvironment",
+    ("ctf", "strict"): "CtfEnvironment",
+    ("ctf", "paper"): "PaperCtfEnvironment",
+    ("python", "strict"): "PythonEnvironment",
+    ("python", "paper"): "PaperPythonEnvironment",
+    ("sql", "strict"): "SqlEnvironment",
+    ("sql", "paper"): "PaperSqlEnvironment",
+    ("swe", "strict"): "SweEnvironment",
 }
-
-
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -82,9 +73,10 @@ def environment_class(env: str, profile: str) -> type[Environment]:
     Raises:
         ConfigurationError: there is none.
     """
-    found = _CLASSES.get((env, profile))
-    if found is not None:
-        return found
+    if (env, profile) in _CLASSES:
+        module = import_module(f"pytest_intercode.environments.{env}.{profile}")
+        ours: type[Environment] = getattr(module, _CLASSES[env, profile])
+        return ours
     if env in ENVIRONMENTS:
         allowed = [name for name in PROFILES if (env, name) in _CLASSES]
         raise ConfigurationError(

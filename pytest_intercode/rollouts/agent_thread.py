@@ -8,14 +8,12 @@ waits in code that is not Python, and is left behind.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import ctypes
 import inspect
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.ledger import Ledger
@@ -24,6 +22,9 @@ from pytest_intercode.core.turn import Observation, StepResult
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import AgentError, BudgetExhausted, InfrastructureError, TaskError
 from pytest_intercode.rollouts.budgets import RunBudget
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["AgentRun"]
 
@@ -126,6 +127,8 @@ class AgentRun:
         """
         with self._gate:
             if not self.in_environment and not self._deaf:
+                import ctypes
+
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(
                     ctypes.c_ulong(self._thread_id), ctypes.py_object(_CalledOff)
                 )
@@ -173,6 +176,8 @@ class AgentRun:
         if not inspect.isawaitable(value):
             return value
         if self._loop is None:
+            import asyncio  # which takes long, and most agents need none
+
             self._loop = asyncio.new_event_loop()
         self._awaited = self._loop.create_task(_finish(value))
         try:
@@ -184,6 +189,8 @@ class AgentRun:
         loop, self._loop = self._loop, None
         if loop is None:
             return
+        import asyncio
+
         try:
             tasks = asyncio.all_tasks(loop)
             for task in tasks:
