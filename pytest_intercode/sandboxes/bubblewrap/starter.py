@@ -443,6 +443,7 @@ def main() -> None:
         allow_descriptors()
         starter = Starter(channel, own=sys.argv[2] == "own")
     except OSError as error:
+        channel.recv(1)  # the end of a channel with an unread request takes the answer with it
         send(channel, {"error": error.strerror or str(error)}, [])
         return
     gc.freeze()  # a garbage collection would copy the memory that forked processes share
