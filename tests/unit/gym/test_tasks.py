@@ -19,7 +19,6 @@ import pytest_intercode.gym
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import ENVIRONMENTS, Task
 from pytest_intercode.core.turn import Observation
-from pytest_intercode.environments import registry
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.task_order import TaskOrder
 from pytest_intercode.errors import (
@@ -76,7 +75,7 @@ class Pretend(Environment):
 
 @pytest.fixture
 def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry._CLASSES, ("bash", "strict"), Pretend)
+    monkeypatch.setattr("pytest_intercode.environments.bash.strict.BashEnvironment", Pretend)
 
 
 @pytest.fixture
