@@ -37,6 +37,7 @@ __all__ = ["Bubblewrap"]
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PREFORKED = 2  # processes that wait for a command: an episode takes two at once
+_AFTER_ITS_SANDBOXES = 0.1  # seconds after which a starter that is killed is seen to have ended
 _LEAST_DISK = 64 * 1024**2
 # The host's files in /proc that a sandbox's root could read or write, as old code of the kernel
 # takes it for the host's root. bubblewrap itself covers `bus` and `irq`.
@@ -140,19 +141,34 @@ class Bubblewrap:
         return self._starter.all_ids
 
     def launch(self, spec: SandboxSpec) -> BubblewrapSandbox:
-        """Start a sandbox.
+        """Start a sandbox; by another process, or another starter, where those are gone.
 
         Raises:
             SandboxError: it does not start, or the keeper did not answer.
         """
-        name = f"bwrap-{secrets.token_hex(4)}"
         self._tidy()
+        for left in reversed(range(_PREFORKED + 2)):
+            starter = self._starter
+            try:
+                return self._launch(spec)
+            except StarterLost as error:
+                if not left:
+                    raise SandboxError(
+                        f"{spec.image} does not start as a sandbox: {error}"
+                    ) from None
+                if not starter.answers():
+                    self._begin_again(starter)
+        raise AssertionError("a range was empty")
+
+    def _launch(self, spec: SandboxSpec) -> BubblewrapSandbox:
+        name = f"bwrap-{secrets.token_hex(4)}"
         streams = PipeStreams()
         group: ControlGroup | None = None
         descriptors: list[int] = []
+        starter: StarterProcess | None = None
         try:
             try:
-                pid, descriptors, group, starter = self._start_somehow(spec, name, streams)
+                pid, descriptors, group, starter = self._start(spec, name, streams)
             finally:
                 streams.close_inside()
             streams.send(b"exec %d<&-\n" % BLOCK_FD)
@@ -165,7 +181,7 @@ class Bubblewrap:
                 descriptors,
                 streams,
                 spec,
-                readable=self._starter.readable,
+                readable=starter.readable,
                 lowered=self._lowers_shells(spec),
                 group=group,
                 ended=self._forget,
@@ -180,9 +196,11 @@ class Bubblewrap:
             for descriptor in descriptors:
                 os.close(descriptor)
             self._leave(group)
-            if isinstance(error, SandboxError):
-                raise SandboxError(f"{spec.image} does not start as a sandbox: {why}") from None
-            raise
+            if not isinstance(error, SandboxError) or isinstance(error, StarterLost):
+                raise
+            if starter is not None and starter.ended(_AFTER_ITS_SANDBOXES):
+                raise StarterLost("bubblewrap's starter was ended") from None
+            raise SandboxError(f"{spec.image} does not start as a sandbox: {why}") from None
         with self._lock:
             self._sandboxes.add(sandbox)
         if spec.limits.hosts:
@@ -202,34 +220,20 @@ class Bubblewrap:
             box.close()
             raise
 
-    def _start_somehow(
-        self, spec: SandboxSpec, name: str, streams: PipeStreams
-    ) -> tuple[int, list[int], ControlGroup | None, StarterProcess]:
-        """Start a sandbox; by another process, or another starter, where those are gone."""
-        for left in reversed(range(_PREFORKED + 2)):
-            starter = self._starter
-            try:
-                return *self._start(spec, name, streams), starter
-            except StarterLost:
-                if not left:
-                    raise
-                if not starter.answers():
-                    self._begin_again(starter)
-        raise AssertionError("a range was empty")
-
     def _start(
         self, spec: SandboxSpec, name: str, streams: PipeStreams
-    ) -> tuple[int, list[int], ControlGroup | None]:
+    ) -> tuple[int, list[int], ControlGroup | None, StarterProcess]:
         request = {
             "do": "launch",
             "name": name,
-            "argv": [self._starter.program, *self._arguments(spec, name)],
             "size": disk_size(spec.limits),
             "shm": min(SHM_SIZE, spec.limits.memory // 4),
             "limits": self._rlimits(spec.limits),
             "prefork": 1,
         }
         with self._launching:
+            starter = self._starter
+            request["argv"] = [starter.program, *self._arguments(spec, name)]
             request["lowers"] = self._lowers(spec)
             group = self._next[0]
             try:
@@ -243,14 +247,14 @@ class Bubblewrap:
             self._next.append(following)
             self._next.popleft()
             try:
-                answer, descriptors = self._starter.ask(request, [*streams.inside, *procs])
+                answer, descriptors = starter.ask(request, [*streams.inside, *procs])
             except BaseException:
                 self._leave(group)
                 raise
             finally:
                 for each in procs:
                     os.close(each)
-        return int(answer["pid"]), descriptors, group
+        return int(answer["pid"]), descriptors, group, starter
 
     def _sockets(self, starter: StarterProcess, box: BubblewrapSandbox, plan: Plan) -> list[int]:
         """Open sockets in the network of a sandbox, which the starter may enter."""

@@ -232,9 +232,13 @@ class StarterProcess:
             raise (StarterLost if answer.get("lost") else SandboxError)(str(answer["error"]))
         return answer, received
 
-    def ended(self) -> bool:
-        """Whether it has ended."""
-        return self._process.poll() is not None
+    def ended(self, patience: float = 0.0) -> bool:
+        """Whether it has ended, or does so within so many seconds."""
+        if not patience:
+            return self._process.poll() is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience)
+        return self._process.returncode is not None
 
     def answers(self) -> bool:
         """Whether it goes on; one that ended, or left a request without an answer, does not."""

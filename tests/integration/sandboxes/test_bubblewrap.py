@@ -13,6 +13,7 @@ import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -243,6 +244,28 @@ def test_a_killed_starter_is_begun_again() -> None:
                 os.kill(int(spare), signal.SIGKILL)
         assert engine.launch(SandboxSpec(HOST)).run("true", SOON).status == 0
         assert box.run("true", SOON).status == 0  # the others go on
+    finally:
+        engine.close()
+
+
+def test_a_starter_killed_in_the_middle_of_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Bubblewrap()
+    starter = engine._starter._process
+    killed: list[int] = []
+
+    def attach(name: str, pid: int, *args: Any, **options: Any) -> BubblewrapSandbox:
+        if not killed:  # it has begun, its keeper has not answered, and it ends with its starter
+            starter.kill()
+            os.kill(pid, signal.SIGKILL)
+            killed.append(pid)
+        return BubblewrapSandbox(name, pid, *args, **options)
+
+    monkeypatch.setattr("pytest_intercode.sandboxes.bubblewrap.engine.BubblewrapSandbox", attach)
+    try:
+        box = engine.launch(SandboxSpec(HOST))
+        assert box.run("true", SOON).status == 0
+        assert box.pid not in killed
+        assert engine._starter._process is not starter
     finally:
         engine.close()
 
