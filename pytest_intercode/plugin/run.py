@@ -33,6 +33,7 @@ from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.workarounds import escape_live_log
 from pytest_intercode.plugin.xdist import SharedBudget, Workers
 from pytest_intercode.results.comparison import Baseline
+from pytest_intercode.rollouts.agent_thread import SharedLoop
 from pytest_intercode.rollouts.rollout import Services, default_environment
 from pytest_intercode.rollouts.spec import RolloutSpec, SandboxSettings
 from pytest_intercode.sandboxes.protocol import SandboxSpec
@@ -91,6 +92,7 @@ class Run:
         config.pluginmanager.register(self.workers, "intercode-workers")
         self.concurrent = False
         self.lines: deque[str] = deque()
+        self._shared_loop = SharedLoop()
         self._factory: AgentFactory | None = None
         self._provider: SandboxProvider | None = None
 
@@ -125,6 +127,7 @@ class Run:
             make_environment=lambda spec: self.environment(spec.task),
             run_budget=self.budget.budget,
             stage=self._stage,
+            shared_loop=self._shared_loop,
         )
 
     @property
@@ -282,6 +285,7 @@ class Run:
     def pytest_unconfigure(self) -> None:
         """End every sandbox and what the agent holds open, however the run ended."""
         try:
+            self._shared_loop.close()
             if self._factory is not None:
                 self._factory.close()
         finally:

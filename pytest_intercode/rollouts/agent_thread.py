@@ -2,7 +2,7 @@
 
 The turn loop (``turn_loop.py``) starts it and watches it from another thread. Python cannot end a
 thread, so an agent is asked in turn: its environment refuses, its own ``abort`` is called, its
-event loop is cancelled, an exception is raised in its thread. One that is deaf to all of that
+tasks are cancelled, an exception is raised in its thread. One that is deaf to all of that
 waits in code that is not Python, and is left behind.
 """
 
@@ -12,7 +12,7 @@ import contextlib
 import inspect
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment
@@ -24,9 +24,9 @@ from pytest_intercode.errors import AgentError, BudgetExhausted, InfrastructureE
 from pytest_intercode.rollouts.budgets import RunBudget
 
 if TYPE_CHECKING:
-    import asyncio
+    from pytest_intercode.rollouts.agent_loop import AgentLoop, AgentTasks
 
-__all__ = ["AgentRun"]
+__all__ = ["AgentRun", "SharedLoop"]
 
 _REFUSALS = 5
 _DEAF = 10_000  # times after which an agent that is sent off is not taken for one that goes
@@ -34,6 +34,29 @@ _DEAF = 10_000  # times after which an agent that is sent off is not taken for o
 
 class _CalledOff(BaseException):
     """Leaves an agent whose time is up, past its own ``except Exception``."""
+
+
+class SharedLoop:
+    """The event loop of the async agents of a run; there is none until one of them needs it."""
+
+    def __init__(self) -> None:
+        self._loop: AgentLoop | None = None
+        self._lock = threading.Lock()
+
+    def tasks(self, name: str) -> AgentTasks:
+        """Return the tasks of an agent, none so far; called on the agent's thread."""
+        with self._lock:
+            if self._loop is None:
+                # It imports asyncio, which takes long, and most agents need none.
+                from pytest_intercode.rollouts.agent_loop import AgentLoop
+
+                self._loop = AgentLoop()
+        return self._loop.tasks(name)
+
+    def close(self) -> None:
+        """End it; connections that clients keep open end with it."""
+        if self._loop is not None:
+            self._loop.close()
 
 
 class AgentRun:
@@ -54,6 +77,7 @@ class AgentRun:
         first: Observation,
         ledger: Ledger,
         run_budget: RunBudget,
+        shared_loop: SharedLoop,
     ) -> None:
         self.failure: BaseException | None = None
         self.spoiled: InfrastructureError | TaskError | None = None
@@ -72,8 +96,8 @@ class AgentRun:
         self._deaf = False
         self._refused = self._sent_off = 0
         self._since = time.monotonic()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._awaited: asyncio.Task[Any] | None = None
+        self._shared_loop = shared_loop
+        self._tasks: AgentTasks | None = None
 
     def __call__(self) -> None:
         """Play the episode, to its end or to the agent's."""
@@ -88,7 +112,8 @@ class AgentRun:
                 if not (ended_well or self._called_off):
                     self.failure = error
             finally:
-                self._close_loop()
+                if self._tasks is not None:
+                    self._tasks.end(wait=not self._called_off)
         except _CalledOff:  # it may come anywhere
             pass
         except BaseException as error:
@@ -96,6 +121,8 @@ class AgentRun:
                 self.failure = self.failure or error
         finally:
             self._deaf = True
+            if self._tasks is not None:
+                self._tasks.leave()
             self.done.set()
 
     # -- what the watching thread calls
@@ -106,10 +133,8 @@ class AgentRun:
         self._environment.call_off(reason)
         with contextlib.suppress(Exception):
             self._agent.abort()
-        loop, awaited = self._loop, self._awaited
-        if loop is not None and awaited is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has just been closed
-                loop.call_soon_threadsafe(awaited.cancel)
+        if self._tasks is not None:
+            self._tasks.cancel()
 
     def cancel(self, reason: str) -> None:
         """End it without waiting: the turn loop goes on although the agent may not react."""
@@ -132,7 +157,17 @@ class AgentRun:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(
                     ctypes.c_ulong(self._thread_id), ctypes.py_object(_CalledOff)
                 )
+        if self._tasks is not None:
+            self._tasks.abandon()
         return self.done.wait(patience)
+
+    def blocked(self) -> tuple[str, ...]:
+        """Say when it kept other async agents waiting, a line each."""
+        return tuple(self._tasks.blocked) if self._tasks is not None else ()
+
+    def delay(self) -> str:
+        """Say who blocked the event loop while it was to act, itself included, or nothing."""
+        return self._tasks.delay() if self._tasks is not None else ""
 
     def last_words(self) -> str:
         """Return what the agent said after its last action."""
@@ -172,36 +207,13 @@ class AgentRun:
             self._await(agent.close())
 
     def _await(self, value: Any) -> Any:
-        """Finish what an async agent returned, on one event loop for the whole episode."""
+        """Finish what an async agent returned, on the run's event loop."""
         if not inspect.isawaitable(value):
             return value
-        if self._loop is None:
-            import asyncio  # which takes long, and most agents need none
-
-            self._loop = asyncio.new_event_loop()
-        self._awaited = self._loop.create_task(_finish(value))
-        try:
-            return self._loop.run_until_complete(self._awaited)
-        finally:
-            self._awaited = None
-
-    def _close_loop(self) -> None:
-        loop, self._loop = self._loop, None
-        if loop is None:
-            return
-        import asyncio
-
-        try:
-            tasks = asyncio.all_tasks(loop)
-            for task in tasks:
-                task.cancel()
-            if tasks:  # gathering nothing would ask for a loop that this thread has not
-                loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-            loop.run_until_complete(loop.shutdown_asyncgens())
-            if not self._called_off:  # waits for what runs in its threads
-                loop.run_until_complete(loop.shutdown_default_executor())
-        finally:
-            loop.close()
+        if self._tasks is None:
+            task = self._environment.task
+            self._tasks = self._shared_loop.tasks(task.id if task is not None else "")
+        return self._tasks.finish(value)
 
     def _step(self, action: str) -> StepResult:
         if not isinstance(action, str):
@@ -220,6 +232,12 @@ class AgentRun:
         return self._counted(lambda: self._environment.pass_turn(action, observation))
 
     def _counted(self, act: Callable[[], StepResult]) -> StepResult:
+        if self._tasks is None:
+            return self._acted(act)
+        with self._tasks.meanwhile():
+            return self._acted(act)
+
+    def _acted(self, act: Callable[[], StepResult]) -> StepResult:
         with self._turnstile:
             with self._gate:
                 called_off = self._called_off
@@ -272,10 +290,6 @@ def _only_of_the_end(error: BaseException) -> bool:
     if isinstance(inner, tuple) and inner:  # an exception group, which Python 3.10 has not
         return all(map(_only_of_the_end, inner))
     return isinstance(error, (BudgetExhausted, _CalledOff))
-
-
-async def _finish(value: Awaitable[Any]) -> Any:
-    return await value
 
 
 def _named(value: object) -> str:

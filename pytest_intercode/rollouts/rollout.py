@@ -19,6 +19,7 @@ from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import IntercodeError, SandboxError, TaskError
+from pytest_intercode.rollouts.agent_thread import SharedLoop
 from pytest_intercode.rollouts.budgets import RunBudget
 from pytest_intercode.rollouts.isolation import isolated
 from pytest_intercode.rollouts.spec import RolloutSpec
@@ -54,6 +55,7 @@ class Services:
             thing that the agent left.
         stage: lends the terminal to an agent that talks to the user while it acts; gives a
             function that writes a line there.
+        shared_loop: the event loop of async agents; None for one of each episode's own.
     """
 
     sandboxes: SandboxProvider
@@ -64,6 +66,7 @@ class Services:
     stage: Callable[[Environment], contextlib.AbstractContextManager[Callable[[str], None]]] = (
         _no_stage
     )
+    shared_loop: SharedLoop | None = None
 
 
 class Rollout:
@@ -154,6 +157,7 @@ class Rollout:
                     budget=spec.budget,
                     run_budget=services.run_budget,
                     cancellation=self._cancellation,
+                    shared_loop=services.shared_loop,
                 )
                 show(record.headline)
             return record

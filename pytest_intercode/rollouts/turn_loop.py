@@ -22,7 +22,7 @@ from pytest_intercode.core.turn import Observation
 from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import AgentError, InfrastructureError, RolloutCancelled, TaskError
-from pytest_intercode.rollouts.agent_thread import AgentRun
+from pytest_intercode.rollouts.agent_thread import AgentRun, SharedLoop
 from pytest_intercode.rollouts.budgets import RunBudget
 from pytest_intercode.suites.digest import digest
 
@@ -96,6 +96,7 @@ def run_episode(
     budget: Budget | None = None,
     run_budget: RunBudget | None = None,
     cancellation: Cancellation | None = None,
+    shared_loop: SharedLoop | None = None,
 ) -> EpisodeRecord:
     """Let an agent act in an environment that was just reset, and grade what it leaves.
 
@@ -107,6 +108,7 @@ def run_episode(
         budget: tokens and money that it has, as far as it reports them.
         run_budget: what the whole run has left, if that is limited.
         cancellation: what ends it from another thread.
+        shared_loop: the event loop of async agents; None for one of the episode's own.
 
     Returns:
         The record, whatever the agent did.
@@ -122,7 +124,8 @@ def run_episode(
     cancellation = cancellation or Cancellation()
     of_run = run_budget or RunBudget(RunLimits())
     ledger = Ledger(budget, of_run.charge, environment.exhaust)
-    run = AgentRun(agent, environment, first, ledger, of_run)
+    loop = shared_loop or SharedLoop()
+    run = AgentRun(agent, environment, first, ledger, of_run, loop)
     context = copy_context()
     context.run(current_ledger().set, ledger)
     thread = threading.Thread(
@@ -138,7 +141,9 @@ def run_episode(
         except BaseException:
             run.call_off("interrupted")
             raise
+    delay = ""
     if timed_out:
+        delay = run.delay()
         run.call_off("timed out")
         until = time.monotonic() + _GRACE
         while run.in_environment and time.monotonic() < until and not run.done.wait(0.02):
@@ -153,10 +158,14 @@ def run_episode(
     gone = not timed_out or run.done.wait(_FAREWELL) or run.send_away(_FAREWELL)
     still_there = run.parked or not gone
     ledger.close()
+    if shared_loop is None:
+        loop.close()
     outcome, reason, detail = _judge(graded, environment, run.failure, timed_out)
     if outcome == "out-of-budget" or (outcome == "timed-out" and by_run):
         spent = ledger.exhausted or (of_run.charge() if outcome == "timed-out" else "")
         reason = "; ".join(part for part in (spent, reason) if part)
+    if delay and outcome == "timed-out":
+        reason = "; ".join(part for part in (delay, reason) if part)
     return EpisodeRecord(
         task=TaskRecord.of(task, digest(task)),
         outcome=outcome,
@@ -172,7 +181,10 @@ def run_episode(
         usage=ledger.usage,
         log=run.last_words(),
         refused_hosts=environment.refused_hosts(),
-        left_behind=("the agent's own thread, which still runs",) if still_there else (),
+        left_behind=(
+            *run.blocked(),
+            *(("the agent's own thread, which still runs",) if still_there else ()),
+        ),
     )
 
 
