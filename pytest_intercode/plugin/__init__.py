@@ -50,7 +50,13 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     if not hasattr(config, "workerinput"):  # a worker's reports go to its controller
         config.pluginmanager.register(_Listener(config), "intercode-listener")
-    asked = given(config) or any("intercode/" in arg or _is_suite(arg) for arg in config.args)
+    patterns = config.getini("intercode_suites")
+    if patterns:
+        from pytest_intercode.plugin.arguments import add_suite_files
+
+        add_suite_files(config, patterns)
+    named = [*config.args, *config.getini("testpaths")]
+    asked = given(config) or any("intercode/" in arg or _is_suite(arg) for arg in named)
     if not asked:
         return
     from pytest_intercode.core.text import harmless

@@ -14,7 +14,16 @@ from pytest_intercode.core.values import amount, choice, whole
 if TYPE_CHECKING:
     import pytest
 
-__all__ = ["OPTIONS", "FailUnder", "Option", "add_options", "folder_of", "given", "read_options"]
+__all__ = [
+    "OPTIONS",
+    "FailUnder",
+    "Option",
+    "add_options",
+    "folder_of",
+    "given",
+    "on_command_line",
+    "read_options",
+]
 
 
 class FailUnder(NamedTuple):
@@ -343,6 +352,11 @@ def folder_of(config: pytest.Config, name: str) -> Path:
     if _from_command_line(config, f"intercode_{name}"):
         return config.invocation_params.dir
     return config.inipath.parent if config.inipath else config.rootpath
+
+
+def on_command_line(config: pytest.Config, name: str) -> bool:
+    """Whether an option is given on the command line (or by ``addopts``), not by its ini value."""
+    return _from_command_line(config, f"intercode_{name}")
 
 
 def read_options(config: pytest.Config) -> dict[str, Any]:

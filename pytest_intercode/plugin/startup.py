@@ -6,7 +6,7 @@ concurrently, gating, reporting) is registered as plugins of its own.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from pytest_intercode.agents.protocol import AgentFactory
 from pytest_intercode.core.text import harmless, one_line
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.plugin.arguments import take_arguments
 from pytest_intercode.plugin.collection import BundledFirst, BundledSuites
 from pytest_intercode.plugin.concurrency import ConcurrentExecution
 from pytest_intercode.plugin.execution import set_execution
@@ -33,10 +34,6 @@ __all__ = ["Startup", "start"]
 
 _IN_ORDER = "bash episodes of the paper profile depend on those before them: they"
 
-_NODE = re.compile(
-    r"(?:\.\./)*intercode/(?P<env>[a-z][a-z0-9_]*)(?:::(?P<name>\w+)(?:\[(?P<id>.+)\])?)?$"
-)
-
 
 def start(config: pytest.Config) -> None:
     """Prepare a run that the command line or the ini file asks for.
@@ -45,27 +42,11 @@ def start(config: pytest.Config) -> None:
         ConfigurationError: an option is wrong.
     """
     run = run_of(config)
-    _take_arguments(run)
+    notes = take_arguments(config, run.tasks)
     register = config.pluginmanager.register
-    register(Startup(run), "intercode-startup")
+    register(Startup(run, notes), "intercode-startup")
     register(BundledSuites(run), "intercode-bundled")
     register(BundledFirst(), "intercode-bundled-first")
-
-
-def _take_arguments(run: Run) -> None:
-    """Take ``intercode/...`` out of pytest's arguments; keep it from collecting the folder."""
-    config = run.config
-    given = config.args_source is pytest.Config.ArgsSource.ARGS
-    remaining: list[str] = []
-    for argument in config.args:
-        found = _NODE.match(argument) if given else None
-        if found is None or (config.invocation_params.dir / argument.split("::")[0]).exists():
-            remaining.append(argument)
-            continue
-        run.tasks.paste(found["env"], found["id"])
-    if run.tasks.any:
-        config.args[:] = remaining if given else []
-        config.args_source = pytest.Config.ArgsSource.ARGS
 
 
 class Startup:
@@ -73,10 +54,12 @@ class Startup:
 
     Args:
         run: the run.
+        notes: further lines of the header.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, notes: Sequence[str] = ()) -> None:
         self._run = run
+        self._notes = notes
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
@@ -113,6 +96,7 @@ class Startup:
         if resumed is not None:
             words.append(f"resuming {resumed.count} episodes of {settings.results}")
         lines = [one_line(f"intercode: {', '.join(words)}, sandbox {run.provider.choice}")]
+        lines += [one_line(f"intercode: {note}") for note in self._notes]
         dist = getattr(run.config.option, "dist", "no")
         if dist != "no" and self._suites_in_order():
             where = "run in one worker, in order"

@@ -59,18 +59,24 @@ class Selection:
     Args:
         settings: the options.
         modify: edits a list of tasks in place (``pytest_intercode_modify_tasks``).
+
+    Attributes:
+        whole_suites: the suites and datasets that the settings name are run; else only the tasks of
+            them that were asked for by their ids.
     """
 
     def __init__(self, settings: SelectionSettings, modify: Callable[[list[Task]], None]) -> None:
         self.settings = settings
         self._modify = modify
+        self.whole_suites = True
         self._pasted: dict[str, set[str] | None] = {}
         self._suites: dict[str, list[Task]] | None = None
 
     @property
     def any(self) -> bool:
         """Whether bundled suites or datasets are asked for at all."""
-        return bool(self._pasted or self.settings.environments or self.settings.datasets)
+        named = self.settings.environments or self.settings.datasets
+        return bool(self._pasted or (self.whole_suites and named))
 
     def paste(self, env: str, task_id: str | None) -> None:
         """Ask for one task by its id, or for the whole suite of an environment."""
@@ -90,6 +96,8 @@ class Selection:
         return self._suites
 
     def _select(self) -> dict[str, list[Task]]:
+        if not self.any:
+            return {}
         chosen: dict[str, list[Task]] = {}
         settings = self.settings
         asked = f"--intercode-dataset={','.join(settings.datasets)}"
@@ -110,11 +118,14 @@ class Selection:
             environments = ",".join(settings.environments)
             raise ConfigurationError(f"{asked} has no task of --intercode-env={environments}")
         everything = set(settings.environments) == set(ENVIRONMENTS)
-        for env in settings.environments if not settings.datasets else ():
+        named = settings.environments if self.whole_suites and not settings.datasets else ()
+        for env in named:
             if not everything or suite_file(env).is_file():  # `all` means every suite that exists
                 chosen[env] = self.suite(env)
         for env, ids in self._pasted.items():
             chosen[env] = self._pasted_tasks(env, ids, chosen.get(env, []))
+        if not self.whole_suites:
+            return {env: tasks for env, tasks in chosen.items() if env in self._pasted}
         return chosen
 
     def _pasted_tasks(self, env: str, ids: set[str] | None, chosen: list[Task]) -> list[Task]:

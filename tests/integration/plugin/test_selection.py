@@ -12,7 +12,7 @@ import pytest
 from pytest_intercode.core.task import Task
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.suites.loader import bundled_folder, load_suite
-from tests.conftest import SUITE
+from tests.conftest import PRETEND, SUITE
 
 ROWS = [{"query": f"Print {n}.", "gold": f"echo {n}"} for n in ("one", "two", "three")]
 
@@ -393,6 +393,98 @@ def test_paths_in_the_ini_file_start_at_its_folder(
     monkeypatch.chdir(pytester.mkdir("sub"))
     assert len(collected(pytester.runpytest("--co", "-q"))) == 3
     assert Settings.of(pytester.parseconfig()).results == pytester.path / "r.jsonl"
+
+
+# -- what the ini file names, beside the project's own tests
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, small_suite: Path) -> pytest.Pytester:
+    """A project with tests of its own and two suites, one of them outside of its tests."""
+    folder = pytester.mkdir("tests")
+    (folder / "test_unit.py").write_text("def test_x(): pass\ndef test_y(): pass\n")
+    small_suite.rename(folder / "inside.yaml")
+    (pytester.mkdir("evals") / "outside.yaml").write_text(SUITE)
+    return pytester
+
+
+def ini(pytester: pytest.Pytester, *lines: str) -> None:
+    pytester.makeini("\n".join(["[pytest]", "intercode_limit = 1", *lines]))
+
+
+def short(result: pytest.RunResult) -> str:
+    """Return the files that a quiet collection names, and whether all of our suite is there."""
+    return " ".join(dict.fromkeys(line.split("::")[0] for line in collected(result)))
+
+
+BASH, UNIT = "intercode/bash", "tests/test_unit.py"
+BOTH = f"{UNIT} {BASH}"
+LEFT_OUT = "intercode: intercode_env = bash (ini) is left out, as {}: --intercode-env=bash runs it"
+PATHS, TESTPATHS = LEFT_OUT.format("paths are given"), LEFT_OUT.format("testpaths are set")
+BESIDE = "intercode: intercode_env = bash (ini) runs beside the project's own tests"
+REPLACED = "intercode: testpaths are left out, as no path is given: what the options name is run"
+
+
+@pytest.mark.parametrize(
+    ("testpaths", "arguments", "found", "note"),
+    [
+        ("", "", BOTH, BESIDE),
+        ("", "tests", UNIT, PATHS),
+        ("", "tests/test_unit.py::test_x", UNIT, PATHS),
+        ("", "tests/test_unit.py::test_x --intercode-env=bash", BOTH, ""),
+        ("", "--intercode-env=bash", BASH, ""),
+        ("", f"{BASH}::test_solves[IDENTIFIER]", BASH, PATHS),
+        ("", f"{BASH} tests/test_unit.py", BOTH, PATHS),
+        ("tests", "", UNIT, TESTPATHS),
+        ("tests", "--intercode-env=bash", BASH, REPLACED),
+        ("tests intercode/bash", "", BOTH, TESTPATHS),
+        ("tests", "evals/outside.yaml", "evals/outside.yaml", PATHS),
+    ],
+)
+def test_the_ini_file_adds_where_nothing_else_is_named(
+    project: pytest.Pytester,
+    bundled: list[Task],
+    testpaths: str,
+    arguments: str,
+    found: str,
+    note: str,
+) -> None:
+    ini(project, "intercode_env = bash", f"testpaths = {testpaths}" if testpaths else "")
+    words = arguments.replace("IDENTIFIER", bundled[0].id).split()
+    result = project.runpytest(*words, "--co", "-q", "-v", "-p", "no:cacheprovider")
+    names = ["evals/outside.yaml"] * ("evals" in found)
+    text = result.stdout.str()
+    names += [UNIT] * ("<Module test_unit.py>" in text) + [BASH] * (f"<Suite {BASH}>" in text)
+    assert " ".join(names) == found
+    notes = [line for line in result.outlines if line.startswith("intercode: ")][1:]
+    assert notes == ([note] if note else [])
+
+
+def test_suite_patterns_outside_of_testpaths(project: pytest.Pytester) -> None:
+    ini(project, "testpaths = tests", "intercode_suites = evals/*.yaml tests/*.yaml")
+    inside, outside = "tests/inside.yaml", "evals/outside.yaml"
+    assert short(project.runpytest("--co", "-q")) == f"{inside} {UNIT} {outside}"
+    assert short(project.runpytest("tests", "--co", "-q")) == f"{inside} {UNIT}"
+    assert short(project.runpytest(f"{UNIT}::test_x", "--co", "-q")) == UNIT
+    assert short(project.runpytest("--co", "-q", "-k", "prints")) == f"{inside} {outside}"
+
+
+def test_the_ini_file_with_last_failed(project: pytest.Pytester) -> None:
+    (project.path / "conftest.py").write_text(PRETEND)
+    ini(project, "intercode_env = bash", "intercode_agent = agents:Idle")
+    (project.path / "agents.py").write_text("class Idle:\n    def act(self, o): return 'submit'\n")
+    project.runpytest().assert_outcomes(passed=2, failed=1)
+    result = project.runpytest("--lf")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f"FAILED {BASH}::*"])
+
+
+@pytest.mark.slow
+def test_the_ini_file_under_xdist(project: pytest.Pytester) -> None:
+    (project.path / "conftest.py").write_text(PRETEND)
+    ini(project, "intercode_env = bash", "intercode_agent = oracle")
+    result = project.run(sys.executable, "-m", "pytest", "-n2")
+    result.assert_outcomes(passed=3)
 
 
 # -- the plugin when it is not asked for

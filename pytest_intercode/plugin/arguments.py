@@ -1,0 +1,101 @@
+"""What pytest is to collect: suites of ours among its arguments, and beside them.
+
+A suite that the command line names runs. One that only the ini file names runs where nothing else
+is named, beside the project's own tests, and the header says what was left out. Nothing large is
+imported here.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_intercode.plugin.options import on_command_line
+
+if TYPE_CHECKING:
+    from pytest_intercode.suites.selection import Selection
+
+__all__ = ["add_suite_files", "take_arguments"]
+
+_SELECTING = ("env", "dataset")
+_NODE = re.compile(
+    r"(?:\.\./)*intercode/(?P<env>[a-z][a-z0-9_]*)(?:::(?P<name>\w+)(?:\[(?P<id>.+)\])?)?$"
+)
+_Source = pytest.Config.ArgsSource
+
+
+def add_suite_files(config: pytest.Config, patterns: list[str]) -> None:
+    """Add the files of ``intercode_suites`` that lie outside of ``testpaths`` to what is collected.
+
+    Only where the command line names no path; it would add what was not asked for.
+
+    Args:
+        config: pytest's.
+        patterns: glob patterns, below the project's folder.
+    """
+    if config.args_source is not _Source.TESTPATHS:
+        return
+    folders = [(config.rootpath / argument).resolve() for argument in config.args]
+    found = sorted({path for pattern in patterns for path in _found(config.rootpath, pattern)})
+    config.args += [
+        str(path)
+        for path in found
+        if not any(path.resolve().is_relative_to(folder) for folder in folders)
+    ]
+
+
+def _found(folder: Path, pattern: str) -> list[Path]:
+    try:
+        return [path for path in folder.glob(pattern) if path.suffix in (".yaml", ".yml")]
+    except (NotImplementedError, ValueError):  # an absolute pattern, or an empty one
+        return []
+
+
+def take_arguments(config: pytest.Config, tasks: Selection) -> list[str]:
+    """Take ``intercode/...`` out of pytest's arguments, and decide which whole suites run.
+
+    Returns:
+        Lines for the header: what is collected beside what was named, and what is not.
+    """
+    given = config.args_source is _Source.ARGS
+    testpaths: list[str] = [] if given else config.getini("testpaths")
+    at_root = config.invocation_params.dir == config.rootpath
+    named = config.args if given else testpaths if at_root else []
+    pasted = [argument for argument in named if _paste(argument, config, tasks)]
+    others = [argument for argument in named if argument not in pasted]
+    asked = [name for name in _SELECTING if config.getini(f"intercode_{name}")]
+    by_option = any(on_command_line(config, name) for name in _SELECTING)
+    tasks.whole_suites = by_option or not named
+    if pasted and given:
+        config.args[:] = others
+    elif pasted and not others:
+        config.args[:] = []
+    if by_option and not given:
+        config.args[:] = []
+        config.args_source = _Source.ARGS  # else pytest's header says that testpaths are used
+        if others:
+            return ["testpaths are left out, as no path is given: what the options name is run"]
+    if not asked or by_option:
+        return []
+    values = " and ".join(f"intercode_{name} = {_shown(config, name)}" for name in asked)
+    if tasks.whole_suites:
+        return [f"{values} (ini) runs beside the project's own tests"]
+    options = " ".join(f"--intercode-{name}={_shown(config, name, ',')}" for name in asked)
+    why = "paths are given" if given else "testpaths are set"
+    return [f"{values} (ini) is left out, as {why}: {options} runs it"]
+
+
+def _paste(argument: str, config: pytest.Config, tasks: Selection) -> bool:
+    """Ask for what an argument names of ours; return whether it does."""
+    found = _NODE.match(argument)
+    if found is None or (config.invocation_params.dir / argument.split("::")[0]).exists():
+        return False
+    tasks.paste(found["env"], found["id"])
+    return True
+
+
+def _shown(config: pytest.Config, name: str, between: str = " ") -> str:
+    return between.join(config.getini(f"intercode_{name}"))
