@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pytest_intercode.rescoring.function import RewardFunction
     from pytest_intercode.rescoring.rescored import Change, Rescored, rescore
     from pytest_intercode.results.files import read_records, read_results
+    from pytest_intercode.rollouts.agent_thread import SharedLoop
     from pytest_intercode.rollouts.turn_loop import run_episode
     from pytest_intercode.sandboxes.protocol import Changes, Entry, Execution, Sandbox, SandboxSpec
     from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -85,6 +86,7 @@ __all__ = [
     "Sandbox",
     "SandboxProvider",
     "SandboxSpec",
+    "SharedLoop",
     "ShellEnvironment",
     "Step",
     "StepAgent",
@@ -149,6 +151,7 @@ _HOMES = {
     "Sandbox": "sandboxes.protocol",
     "SandboxProvider": "sandboxes.provider",
     "SandboxSpec": "sandboxes.protocol",
+    "SharedLoop": "rollouts.agent_thread",
     "ShellEnvironment": "environments.shell",
     "Step": "core.task",
     "StepAgent": "agents.protocol",

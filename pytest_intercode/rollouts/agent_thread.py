@@ -37,13 +37,16 @@ class _CalledOff(BaseException):
 
 
 class SharedLoop:
-    """The event loop of the async agents of a run; there is none until one of them needs it."""
+    """The event loop of the async agents of a run; there is none until one of them needs it.
+
+    :func:`run_episode` takes one, so that clients which live longer than an episode can be used.
+    """
 
     def __init__(self) -> None:
         self._loop: AgentLoop | None = None
         self._lock = threading.Lock()
 
-    def tasks(self, name: str) -> AgentTasks:
+    def _tasks_of(self, name: str) -> AgentTasks:
         """Return the tasks of an agent, none so far; called on the agent's thread."""
         with self._lock:
             if self._loop is None:
@@ -212,7 +215,7 @@ class AgentRun:
             return value
         if self._tasks is None:
             task = self._environment.task
-            self._tasks = self._shared_loop.tasks(task.id if task is not None else "")
+            self._tasks = self._shared_loop._tasks_of(task.id if task is not None else "")
         return self._tasks.finish(value)
 
     def _step(self, action: str) -> StepResult:
