@@ -29,7 +29,7 @@ LAYERS = (
     ("sandboxes",),
     ("results",),
     ("suites",),
-    ("statistics",),
+    ("gateway", "statistics"),
     ("core",),
     ("errors",),
 )
@@ -95,7 +95,7 @@ _COLOUR_OF = {  # faces; rollouts and who acts; engines; records and tasks; data
     **dict.fromkeys(("plugin", "cli", "page", "auditing", "rescoring", "gym"), 0),
     **dict.fromkeys(("rollouts", "agents", "environments", "rewards"), 1),
     **dict.fromkeys(("databases", "sandboxes"), 2),
-    **dict.fromkeys(("results", "suites", "statistics"), 3),
+    **dict.fromkeys(("results", "suites", "gateway", "statistics"), 3),
 }
 
 

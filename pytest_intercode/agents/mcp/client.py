@@ -7,7 +7,6 @@ placeholders of the command line, and environment variables.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from pytest_intercode.agents.mcp import stdio, texts
 from pytest_intercode.agents.program.process import find_program
+from pytest_intercode.core.proxies import without_proxy
 from pytest_intercode.core.task import TaskView
 from pytest_intercode.errors import AgentError, AgentLoadError, suggestion
 
@@ -40,7 +40,6 @@ _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _LONGEST = 128 * 1024 - 1  # bytes; the kernel takes no longer word
 _OF_TASK = ("query", "prompt", "task_id", "env")
 _OF_SERVER = ("config", "config_http", "stdio", "url", "token")
-_PROXIES = ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY")
 
 
 class CommandLine:
@@ -165,7 +164,7 @@ class ClientConfiguration:
             **{f"INTERCODE_{name.upper()}": self.values[name] for name in _OF_TASK},
             **{f"INTERCODE_MCP_{name.upper()}": self.values[name] for name in _OF_SERVER},
             "PWD": str(self.folder),  # pytest's own would name another folder
-            **_no_proxy(),
+            **without_proxy(),
         }
 
     def remove(self) -> None:
@@ -194,13 +193,3 @@ def check_value(name: str, value: str) -> str:
     if size > _LONGEST - len("INTERCODE_PROMPT="):
         raise AgentError(f"the task's {name} has {size} bytes; a program's word may have 128 KiB")
     return value
-
-
-def _no_proxy() -> dict[str, str]:
-    """Return the variables with which a client reaches this machine past a proxy, if one is set."""
-    hosts = (os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "").split(",")
-    if not any(map(os.environ.get, _PROXIES)) or "*" in map(str.strip, hosts):
-        return {}
-    kept = filter(None, map(str.strip, hosts))
-    direct = ",".join(dict.fromkeys([*kept, "127.0.0.1", "localhost"]))
-    return {"no_proxy": direct, "NO_PROXY": direct}

@@ -1,0 +1,140 @@
+"""What of a request is the same whenever the same is asked: for recordings that are replayed.
+
+Pure. Two runs of a program never send equal bytes: sessions and requests have ids, prompts name the
+day, outputs of commands say how long they took. Such things are taken out or masked here, and
+nothing else: a request with another observation is another request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["canonical", "digest", "first_difference"]
+
+# Fields beside the conversation that name the session, the user or the request.
+_TOP = frozenset(
+    {
+        *("metadata", "client_metadata", "user", "safety_identifier", "prompt_cache_key"),
+        *("previous_response_id", "stream_options"),
+    }
+)
+# Fields of messages and items: ids, which clients may make anew, and marks of the server's.
+_INNER = frozenset(
+    {
+        *("id", "call_id", "tool_call_id", "tool_use_id", "encrypted_content", "signature"),
+        *("cache_control", "internal_chat_message_metadata_passthrough"),
+    }
+)
+_AS_THEY_ARE = frozenset({"parameters", "input_schema", "schema"})
+
+_MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
+_DAY = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*"
+_TIME = r"\d\d:\d\d(?::\d\d(?:\.\d+)?)?"
+_ZONE = r"(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))"
+_MASKS = tuple(
+    (re.compile(pattern), mask)
+    for pattern, mask in (
+        (r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b", "<uuid>"),
+        (rf"\b\d{{4}}-\d\d-\d\d(?:[T ]{_TIME}{_ZONE}?)?", "<time>"),
+        (rf"\b(?:{_DAY},? )?{_MONTH} \d{{1,2}},? (?:{_TIME}(?: [A-Z]+)? )?\d{{4}}", "<time>"),
+        (rf"\b(?:{_DAY},? )?\d{{1,2}} {_MONTH} \d{{4}}", "<time>"),
+        (rf"\b{_DAY} {_MONTH} +\d+ [\d:]{{8}} (?:[A-Z]+ )?\d{{4}}", "<time>"),
+        (r"\b\d{1,2}/\d{1,2}/\d{4}\b", "<time>"),
+        (r"\b\d\d:\d\d:\d\d(?:\.\d+)?\b", "<time>"),
+        (r"\b\d+(?:\.\d+)? ?(?:ms|s|sec|secs|seconds)\b", "<duration>"),
+        (r"(?<![\w.])\d{10,19}(?![\w.])", "<number>"),
+        (r"\b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{6,64}\b", "<hex>"),
+        (r"(?:/private)?/(?:var/)?tmp/[\w.+-]+", "<temporary>"),
+        (r"\b127\.0\.0\.1:\d+", "127.0.0.1:<port>"),
+    )
+)
+
+
+def canonical(body: Mapping[str, Any], secrets: tuple[str, ...] = ()) -> Any:
+    """Return a request's body without what differs from run to run.
+
+    Args:
+        body: the parsed body.
+        secrets: texts of this run alone, such as the token of a session.
+    """
+    kept = {key: value for key, value in body.items() if key not in _TOP}
+    return {key: _canonical(value, secrets, key in _AS_THEY_ARE) for key, value in kept.items()}
+
+
+def _canonical(value: Any, secrets: tuple[str, ...], as_it_is: bool) -> Any:
+    if isinstance(value, str):
+        return value if as_it_is else _masked(value, secrets)
+    if isinstance(value, list):
+        return [_canonical(each, secrets, as_it_is) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if as_it_is:
+        return value
+    return {
+        # What a model gives a tool are no ids, whatever it is called.
+        key: _canonical(inner, secrets, key in _AS_THEY_ARE or _is_argument(value, key))
+        for key, inner in value.items()
+        if key not in _INNER
+    }
+
+
+def _is_argument(block: Mapping[str, Any], key: str) -> bool:
+    return key == "input" and block.get("type") == "tool_use"
+
+
+def _masked(text: str, secrets: tuple[str, ...]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "<token>")
+    for pattern, mask in _MASKS:
+        text = pattern.sub(mask, text)
+    return text
+
+
+def digest(method: str, path: str, content: Any) -> str:
+    """Return a short digest of a canonical request."""
+    text = json.dumps([method, path, content], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
+
+
+def first_difference(recorded: Any, now: Any, path: str = "") -> str:
+    """Say where two canonical requests differ first; empty where they do not."""
+    if isinstance(recorded, dict) and isinstance(now, dict):
+        for key in [*recorded, *(key for key in now if key not in recorded)]:
+            inner = f"{path}.{key}" if path else str(key)
+            if key not in now:
+                return f"{inner}: recorded, and not there now"
+            if key not in recorded:
+                return f"{inner}: not recorded"
+            if found := first_difference(recorded[key], now[key], inner):
+                return found
+        return ""
+    if isinstance(recorded, list) and isinstance(now, list):
+        for number, (before, after) in enumerate(zip(recorded, now, strict=False)):
+            if found := first_difference(before, after, f"{path}[{number}]"):
+                return found
+        if len(recorded) != len(now):
+            return f"{path}: {len(recorded)} entries recorded, {len(now)} now"
+        return ""
+    if recorded == now and type(recorded) is type(now):
+        return ""
+    return f"{path}: {_around(recorded, now)}"
+
+
+def _around(recorded: Any, now: Any) -> str:
+    """Show two values from a little before where they differ."""
+    if isinstance(recorded, str) and isinstance(now, str):
+        at = next(
+            (n for n, pair in enumerate(zip(recorded, now, strict=False)) if pair[0] != pair[1]),
+            min(len(recorded), len(now)),
+        )
+        start = max(0, at - 20)
+        lead = "..." if start else ""
+        recorded, now = (
+            f"{lead}{text[start : start + 80]}{'...' if len(text) > start + 80 else ''}"
+            for text in (recorded, now)
+        )
+    return f"recorded {recorded!r:.120}, now {now!r:.120}"

@@ -1,0 +1,184 @@
+"""The gateway of one pytest process: a thread with an event loop that serves its sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pytest_intercode.core.forks import MakingProcess
+from pytest_intercode.core.text import one_line
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.gateway.recording import Recorder, Replayer
+from pytest_intercode.gateway.session import Session
+from pytest_intercode.gateway.settings import GatewaySettings
+
+if TYPE_CHECKING:
+    from pytest_intercode.gateway.server import Server
+
+__all__ = ["Gateway"]
+
+Result = TypeVar("Result")
+
+_THREAD = "intercode-gateway"  # threads with this name are not reported as left behind
+_PATIENCE = 10.0  # seconds for what runs to end
+_MOST_REFUSALS = 100
+
+
+def _never() -> str:
+    return ""
+
+
+class Gateway:
+    """Serves the sessions of one process; it listens from the first :meth:`open` to :meth:`close`.
+
+    Args:
+        settings: where requests go, and what is allowed.
+        socket: the path of a Unix socket to listen on, too, for all sessions; every account may
+            connect to it, as sandboxes have accounts of their own.
+
+    Raises:
+        ConfigurationError: the extra ``gateway`` is not installed, or the folder to replay is not
+            there.
+    """
+
+    def __init__(self, settings: GatewaySettings, socket: Path | None = None) -> None:
+        if importlib.util.find_spec("aiohttp") is None:
+            raise ConfigurationError(
+                "the gateway needs aiohttp: pip install 'pytest-intercode[gateway]'"
+            )
+        if settings.replay is not None and not settings.replay.is_dir():
+            raise ConfigurationError(
+                f"--intercode-gateway-replay={settings.replay}: there is no such folder; "
+                "--intercode-gateway-record makes one"
+            )
+        self.settings = settings
+        self._socket = socket
+        self._process = MakingProcess("this gateway belongs")
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._server: Server | None = None
+        self._port = 0
+        self._closed = False
+        self._refusals: list[str] = []
+
+    def open(
+        self,
+        key: str,
+        *,
+        spend: Callable[..., None],
+        refused: Callable[[], str] = _never,
+        socket: Path | None = None,
+    ) -> Session:
+        """Begin a session, for one episode.
+
+        Args:
+            key: names the episode, the task and the try, in recordings.
+            spend: is called on a thread of the gateway's with ``input_tokens``, ``output_tokens``,
+                ``cost`` and ``requests`` of each exchange; once it raises
+                :class:`~pytest_intercode.errors.BudgetExhausted`, further requests are refused.
+            refused: says why no more requests are served, or nothing; called for each request on
+                the gateway's thread, so it may not block.
+            socket: the path of a Unix socket for this session alone. What comes through it without
+                a token is noted in this session's refusals, other sessions' tokens are refused
+                there, and its connections are not counted with others'.
+
+        Raises:
+            ConfigurationError: it cannot listen, or the recording cannot be read or written.
+        """
+        self._process.check()
+        settings = self.settings
+        secrets = tuple(settings.keys.values())
+        recorder = Recorder(settings.record, key, secrets) if settings.record else None
+        replayer = Replayer(settings.replay, key) if settings.replay else None
+        with self._lock:
+            server = self._start()
+            session = Session(
+                key,
+                self._port,
+                spend=spend,
+                refused=refused,
+                recorder=recorder,
+                replayer=replayer,
+                close=self._end,
+                masked=secrets,
+            )
+            try:
+                self._call(server.add(session, socket))
+            except OSError as error:
+                raise ConfigurationError(
+                    f"the gateway cannot listen on {socket}: {error.strerror or error}"
+                ) from None
+        return session
+
+    @property
+    def refusals(self) -> list[str]:
+        """What was refused and belongs to no session: requests without a token; the first 100."""
+        return list(self._refusals)
+
+    def close(self) -> None:
+        """End all sessions, and stop listening; may be called twice."""
+        if not self._process.is_this:
+            return
+        with self._lock:
+            self._closed = True
+            loop, self._loop = self._loop, None
+            thread, server = self._thread, self._server
+        if loop is None or thread is None or server is None:
+            return
+        with contextlib.suppress(Exception):
+            asyncio.run_coroutine_threadsafe(server.stop(), loop).result(_PATIENCE)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(_PATIENCE)
+
+    def _end(self, session: Session) -> None:
+        """End a session; does nothing after the gateway's own end."""
+        session.end("the episode is over")
+        loop, server = self._loop, self._server
+        if loop is None or server is None or not self._process.is_this:
+            return
+        with contextlib.suppress(Exception):
+            asyncio.run_coroutine_threadsafe(server.remove(session), loop).result(_PATIENCE)
+
+    def _start(self) -> Server:
+        """Return the server, which is started if it is not."""
+        if self._closed:
+            raise ConfigurationError("the run is over: the gateway is closed")
+        if self._server is not None:
+            return self._server
+        from pytest_intercode.gateway.server import Server
+
+        loop = self._loop = asyncio.new_event_loop()
+
+        def serve() -> None:
+            try:
+                loop.run_forever()
+            finally:
+                loop.close()
+
+        self._thread = threading.Thread(target=serve, name=_THREAD, daemon=True)
+        self._thread.start()
+        server = Server(self.settings, self._note)
+        try:
+            self._port = self._call(server.start(self._socket))
+        except OSError as error:
+            self._loop = None
+            loop.call_soon_threadsafe(loop.stop)
+            raise ConfigurationError(
+                f"the gateway cannot listen: {error.strerror or error}"
+            ) from None
+        self._server = server
+        return server
+
+    def _call(self, work: Coroutine[Any, Any, Result]) -> Result:
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _note(self, line: str) -> None:
+        if len(self._refusals) < _MOST_REFUSALS:
+            self._refusals.append(one_line(line))

@@ -1,0 +1,208 @@
+"""Exchanges on disk: written as they end, and answered from without any server.
+
+``DIR/EPISODE/NNN.json`` holds one exchange; the number is that of its request in the episode. No
+header is written, so no key is either; a key that is in a text is masked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.gateway.canonical import canonical, digest, first_difference
+
+__all__ = ["NotRecorded", "Recorded", "Recorder", "Replayer"]
+
+_VERSION = 1
+_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
+_LONGEST = 80  # characters of a folder's name
+_FILES = "*[0-9].json"
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """An answer as it was.
+
+    Attributes:
+        status: the HTTP status.
+        content_type: its media type.
+        pieces: the body; of a stream, its events one by one.
+        complete: False if it broke off.
+    """
+
+    status: int
+    content_type: str
+    pieces: tuple[str, ...]
+    complete: bool = True
+
+
+class NotRecorded(Exception):
+    """The recording has no answer to a request; the message says in one line how it differs."""
+
+
+def folder_of(root: Path, key: str) -> Path:
+    """Return the folder of an episode, whatever its name is made of."""
+    name = _NAME.sub("-", key).strip("-.")[:_LONGEST]
+    if name != key:
+        name = (
+            f"{name or 'episode'}-{hashlib.sha256(key.encode('utf-8', 'replace')).hexdigest()[:8]}"
+        )
+    return root / name
+
+
+class Recorder:
+    """Writes the exchanges of one episode; those of an earlier run of it are removed.
+
+    Args:
+        root: the folder of the run's recordings.
+        key: names the episode.
+        secrets: texts that are masked: keys.
+
+    Raises:
+        ConfigurationError: the folder cannot be written to.
+    """
+
+    def __init__(self, root: Path, key: str, secrets: tuple[str, ...]) -> None:
+        self._folder = folder_of(root, key)
+        self._secrets = tuple(secret for secret in secrets if secret)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for old in self._folder.glob(_FILES):
+                old.unlink()
+        except OSError as error:
+            raise ConfigurationError(
+                f"exchanges cannot be recorded in {root}: {error.strerror}"
+            ) from None
+
+    def write(
+        self,
+        number: int,
+        *,
+        method: str,
+        path: str,
+        request: Mapping[str, Any],
+        token: str,
+        answer: Mapping[str, Any] | None,
+        recorded: Recorded,
+    ) -> None:
+        """Write one exchange.
+
+        Args:
+            number: of the request in the episode, from 1.
+            method: the HTTP method.
+            path: the route.
+            request: the parsed body.
+            token: of the session; it is masked.
+            answer: the parsed answer, put together if it was streamed; None if it is none.
+            recorded: the answer as it was.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        content = canonical(request, (token,))
+        row = {
+            "version": _VERSION,
+            "method": method,
+            "path": path,
+            "model": request.get("model"),
+            "digest": digest(method, path, content),
+            "request": request,
+            "status": recorded.status,
+            "content_type": recorded.content_type,
+            "complete": recorded.complete,
+            "answer": answer,
+            "pieces": recorded.pieces,
+        }
+        text = json.dumps(row, indent=1, ensure_ascii=True)
+        for secret in self._secrets:
+            text = text.replace(json.dumps(secret)[1:-1], "***")
+        text = text.replace(token, "<token>")
+        path_of = self._folder / f"{number:03}.json"
+        written = path_of.with_suffix(".part")
+        written.write_text(text, encoding="ascii")
+        written.replace(path_of)
+
+
+@dataclass
+class _Entry:
+    method: str
+    path: str
+    digest: str
+    content: Any
+    recorded: Recorded
+    used: bool = False
+
+
+class Replayer:
+    """Answers the requests of one episode from its recording.
+
+    Args:
+        root: the folder of the run's recordings.
+        key: names the episode.
+
+    Raises:
+        ConfigurationError: a file is no recording.
+    """
+
+    def __init__(self, root: Path, key: str) -> None:
+        self._folder = folder_of(root, key)
+        self._key = key
+        files = sorted(self._folder.glob(_FILES), key=lambda path: (len(path.name), path.name))
+        self._entries = [_read(path) for path in files]
+
+    def answer(self, method: str, path: str, request: Mapping[str, Any], token: str) -> Recorded:
+        """Return the answer to a request: the first that is not used up of those to its like.
+
+        Raises:
+            NotRecorded: there is none.
+        """
+        content = canonical(request, (token,))
+        # The recording masks the token, too.
+        wanted = digest(method, path, content)
+        alike = [entry for entry in self._entries if entry.digest == wanted]
+        for entry in alike:
+            if not entry.used:
+                entry.used = True
+                return entry.recorded
+        what = f"{method} {path}, model {request.get('model')!s:.60}, digest {wanted}"
+        raise NotRecorded(f"{what}: {self._why(method, path, content, len(alike))}")
+
+    def _why(self, method: str, path: str, content: Any, alike: int) -> str:
+        if not self._entries:
+            return f"nothing is recorded for the episode {self._key!r:.80} ({self._folder})"
+        if alike:
+            return f"recorded {alike} times, and asked once more"
+        left = [
+            entry
+            for entry in self._entries
+            if not entry.used and (entry.method, entry.path) == (method, path)
+        ]
+        if not left:
+            return "the recording has no further request of this route"
+        return f"not recorded; {first_difference(left[0].content, content)}"
+
+
+def _read(path: Path) -> _Entry:
+    try:
+        row = json.loads(path.read_text(encoding="utf-8"))
+        if row["version"] != _VERSION:
+            raise ValueError("of another version")
+        method, route = str(row["method"]), str(row["path"])
+        content = canonical(row["request"])
+        recorded = Recorded(
+            int(row["status"]),
+            str(row["content_type"]),
+            tuple(map(str, row["pieces"])),
+            bool(row["complete"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigurationError(
+            f"{path} is no recording of the gateway: {type(error).__name__}: {error!s:.100}"
+        ) from None
+    return _Entry(method, route, digest(method, route, content), content, recorded)

@@ -1,0 +1,233 @@
+"""A session: what one episode may do through the gateway, and what it did."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pytest_intercode.core.proxies import without_proxy
+from pytest_intercode.core.text import one_line
+from pytest_intercode.errors import AgentError, BudgetExhausted
+from pytest_intercode.gateway.exchange import NOTHING, Exchange
+from pytest_intercode.gateway.recording import Recorder, Replayer
+from pytest_intercode.gateway.trajectory import TurnCounter
+
+__all__ = ["HIDDEN", "Session"]
+
+HIDDEN = (
+    *("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "CLAUDE_CODE_OAUTH_TOKEN"),
+    *("OPENAI_ORG_ID", "OPENAI_ORGANIZATION", "OPENAI_PROJECT_ID", "CODEX_API_KEY"),
+)
+"""Variables by which a client would reach a model past the gateway, or with other keys."""
+
+_MOST_REFUSALS = 100
+_LONGEST_REFUSAL = 300  # characters
+_KEPT = 64 * 1024 * 1024  # bytes of different messages that a session keeps
+_LISTS = ("messages", "input", "tools", "system")
+
+
+class Session:
+    """One episode's way to the models; made by :meth:`Gateway.open`, and safe to use from threads.
+
+    Attributes:
+        token: what the client sends in place of a key; it chooses the session.
+        failure: why the episode cannot be metered: the fault of its settings, in one line; empty.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        port: int,
+        *,
+        spend: Callable[..., None],
+        refused: Callable[[], str],
+        recorder: Recorder | None,
+        replayer: Replayer | None,
+        close: Callable[[Session], None],
+        masked: tuple[str, ...] = (),
+    ) -> None:
+        self.key = key
+        self.token = f"sk-intercode-{secrets.token_urlsafe(32)}"
+        self.failure = ""
+        self.recorder = recorder
+        self.replayer = replayer
+        self._port = port
+        self._spend = spend
+        self._refused = refused
+        self._close = close
+        self._masked = tuple(filter(None, masked))
+        self._lock = threading.Lock()
+        self._begun = 0
+        self._exchanges: dict[int, Exchange] = {}
+        self._counter = TurnCounter()
+        self._refusals: list[str] = []
+        self._more_refusals = 0
+        self._over = ""
+        self._known: dict[bytes, Any] = {}
+        self._size = 0
+
+    def __repr__(self) -> str:
+        return f"Session({self.key!r})"
+
+    # -- for whoever starts the agent
+
+    def url(self, api: str) -> str:
+        """Return the base URL for clients on this machine.
+
+        Args:
+            api: ``openai``, whose URL ends in ``/v1``, or ``anthropic``, whose does not.
+        """
+        base = f"http://127.0.0.1:{self._port}"
+        return f"{base}/v1" if api == "openai" else base
+
+    def variables(self, base: str | None = None) -> dict[str, str]:
+        """Return the environment variables that lead clients here.
+
+        Args:
+            base: the gateway's address as a sandbox sees it, ``http://127.0.0.1:PORT``; None for
+                a program on this machine, which is also led past a proxy of the machine's.
+        """
+        root = (base or self.url("anthropic")).rstrip("/")
+        return {
+            "OPENAI_BASE_URL": f"{root}/v1",
+            "OPENAI_API_BASE": f"{root}/v1",
+            "OPENAI_API_KEY": self.token,
+            "ANTHROPIC_BASE_URL": root,
+            "ANTHROPIC_API_KEY": self.token,
+            **({} if base else without_proxy()),
+        }
+
+    def hidden(self, environment: Mapping[str, str]) -> dict[str, None]:
+        """Return the variables that a program on this machine is not to inherit.
+
+        Args:
+            environment: what it would inherit. Whatever holds a real key is among the result.
+        """
+        holding = (
+            name
+            for name, value in environment.items()
+            if any(key in value for key in self._masked if len(key) >= 8)
+        )
+        names = [*HIDDEN, *holding]
+        return dict.fromkeys(name for name in names if name not in self.variables())
+
+    @property
+    def exchanges(self) -> list[Exchange]:
+        """The finished exchanges, in the order of their requests."""
+        with self._lock:
+            return [exchange for _, exchange in sorted(self._exchanges.items())]
+
+    @property
+    def turns(self) -> int:
+        """Calls of tools in the answers so far."""
+        with self._lock:
+            return self._counter.turns
+
+    @property
+    def refusals(self) -> list[str]:
+        """What was refused and what failed, each in one line; the first hundred."""
+        with self._lock:
+            more = self._more_refusals
+            return [*self._refusals, *([f"... and {more} more"] if more else [])]
+
+    def close(self) -> None:
+        """End the session: requests that run are cancelled and metered, others are refused."""
+        self._close(self)
+
+    # -- for the server
+
+    def begin(self) -> int:
+        """Count a request, and return its number."""
+        with self._lock:
+            self._begun += 1
+            return self._begun
+
+    def over(self) -> str:
+        """Return why no more requests are served; empty while they are."""
+        if not self._over:
+            try:
+                return self._refused()
+            except Exception as error:  # of whoever opened the session; none is served then
+                return f"the episode cannot go on: {type(error).__name__}"
+        return self._over
+
+    def end(self, reason: str) -> None:
+        """Serve no more requests; the first reason stays."""
+        self._over = self._over or reason
+
+    def note(self, line: str) -> None:
+        """Keep a line on what was refused or failed."""
+        for secret in (*self._masked, self.token):
+            line = line.replace(secret, "***")
+        line = one_line(line)
+        if len(line) > _LONGEST_REFUSAL:
+            line = f"{line[:_LONGEST_REFUSAL]}..."
+        with self._lock:
+            if line in self._refusals:
+                return
+            if len(self._refusals) < _MOST_REFUSALS:
+                self._refusals.append(line)
+            else:
+                self._more_refusals += 1
+
+    def charge(self, exchange: Exchange) -> None:
+        """Write an exchange's tokens into the ledger; when a budget is used up, end the session.
+
+        Blocks, as the ledger may be a file that processes share.
+        """
+        usage = exchange.usage
+        if usage == NOTHING:
+            return
+        try:
+            self._spend(
+                input_tokens=usage.input,
+                output_tokens=usage.output,
+                cost=exchange.cost,
+                requests=1,
+            )
+        except BudgetExhausted as error:
+            self.end(str(error))
+        except AgentError as error:
+            self.failure = self.failure or f"the model {exchange.model!r:.60}: {error}"
+            self.end(self.failure)
+            self.note(self.failure)
+
+    def add(self, number: int, exchange: Exchange) -> None:
+        """Keep a finished exchange."""
+        with self._lock:
+            self._exchanges[number] = exchange
+            self._counter.add(exchange)
+
+    def kept(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a request's body for keeping: what it has in common with others is kept once.
+
+        Each request of an agent repeats the whole conversation.
+        """
+        found: dict[str, Any] = {}
+        for key, value in request.items():
+            if key in _LISTS and isinstance(value, list):
+                parts = [self._once(part) for part in value]
+                if any(part is None for part in parts):
+                    found["not_kept"] = True
+                    continue
+                found[key] = parts
+            else:
+                found[key] = self._once(value)
+        return found
+
+    def _once(self, part: Any) -> Any:
+        if part is None or isinstance(part, (bool, int, float)):
+            return part
+        data = json.dumps(part).encode("ascii")
+        key = hashlib.blake2b(data, digest_size=16).digest()
+        with self._lock:
+            if key in self._known:
+                return self._known[key]
+            if self._size + len(data) > _KEPT:
+                return None
+            self._size += len(data)
+            return self._known.setdefault(key, part)

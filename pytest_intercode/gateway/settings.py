@@ -1,0 +1,139 @@
+"""What a gateway is set up with: plain data, whose keys no text shows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.gateway.exchange import Price
+
+__all__ = ["VENDORS", "GatewaySettings", "parse_price"]
+
+VENDORS: Mapping[str, tuple[str, str, str]] = {
+    "openai": ("OPENAI_BASE_URL", "OPENAI_API_KEY", "https://api.openai.com/v1"),
+    "anthropic": ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "https://api.anthropic.com"),
+}
+"""By vendor: the variables of the address and of the key, and the vendor's own address."""
+
+
+@dataclass(frozen=True)
+class GatewaySettings:
+    """How a gateway works.
+
+    Attributes:
+        upstreams: the address of each vendor's API: OpenAI's with ``/v1``, Anthropic's without.
+        keys: the real key of each vendor; no text shows them. Empty for a server that needs none.
+        models: the models that may be asked; empty for any.
+        prices: what models cost, by name; ``*`` is for all others.
+        hosted_tools: whether requests may use tools that run at the provider.
+        record: the folder that exchanges are written to.
+        replay: the folder of exchanges that are answered from, without any server.
+        programs: whether agents outside of sandboxes (``command:``, ``mcp:``) go through it, too.
+        silence: seconds that a server may send nothing before it is given up.
+
+    Raises:
+        ConfigurationError: an address is none, or two settings do not go together.
+    """
+
+    upstreams: Mapping[str, str] = field(default_factory=dict)
+    keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    models: tuple[str, ...] = ()
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    hosted_tools: bool = False
+    record: Path | None = None
+    replay: Path | None = None
+    programs: bool = False
+    silence: float = 600.0
+
+    def __post_init__(self) -> None:
+        for vendor, address in self.upstreams.items():
+            if vendor not in VENDORS:
+                raise ConfigurationError(
+                    f"the gateway knows the APIs of {' and '.join(VENDORS)}, not of {vendor!r:.40}"
+                )
+            _check_address(vendor, address)
+        if self.record is not None and self.replay is not None:
+            raise ConfigurationError("the gateway cannot record and replay in one run")
+
+    @classmethod
+    def of_environment(
+        cls, environment: Mapping[str, str] = os.environ, **more: Any
+    ) -> GatewaySettings:
+        """Return settings with the addresses and keys of environment variables.
+
+        Args:
+            environment: where ``OPENAI_BASE_URL``, ``OPENAI_API_KEY``, ``ANTHROPIC_BASE_URL`` and
+                ``ANTHROPIC_API_KEY`` are looked for.
+            more: further fields; entries of ``upstreams`` win over the environment's.
+
+        Raises:
+            ConfigurationError: an address is none, or two settings do not go together.
+        """
+        given = more.pop("upstreams", {})
+        found = {
+            vendor: environment.get(address, "").strip() or default
+            for vendor, (address, _, default) in VENDORS.items()
+        }
+        keys = {
+            vendor: key
+            for vendor, (_, name, _) in VENDORS.items()
+            if (key := environment.get(name, "").strip())
+        }
+        return cls(upstreams={**found, **given}, keys=keys, **more)
+
+    def upstream(self, vendor: str) -> str:
+        """Return the address of a vendor's API."""
+        return self.upstreams.get(vendor) or VENDORS[vendor][2]
+
+    def address(self, vendor: str, path: str) -> str:
+        """Return where a route is served.
+
+        Args:
+            vendor: whose API it is.
+            path: the route, with ``/v1``.
+        """
+        base = self.upstream(vendor).rstrip("/")
+        if vendor == "openai":  # the address has its version, which need not be /v1
+            return f"{base}{path.removeprefix('/v1')}"
+        return f"{base.removesuffix('/v1')}{path}"
+
+
+def parse_price(text: str) -> Price:
+    """Read a price: ``INPUT/OUTPUT``, ``INPUT/OUTPUT/CACHED`` or ``.../CACHE_WRITE``.
+
+    Raises:
+        ValueError: it is not written like that; the message says what is needed.
+    """
+    try:
+        numbers = [float(part) for part in text.split("/")]
+        if not 2 <= len(numbers) <= 4:
+            raise ValueError
+        return Price(*numbers)
+    except ValueError:
+        raise ValueError(
+            "prices per million tokens are needed, INPUT/OUTPUT or INPUT/OUTPUT/CACHED, such as "
+            f"3/15/0.3; found {text!r:.60}"
+        ) from None
+
+
+def _check_address(vendor: str, address: str) -> None:
+    try:
+        parts = urlsplit(address)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        good = False
+    if not good:
+        raise ConfigurationError(
+            f"{VENDORS[vendor][0]}: the gateway needs an address such as {VENDORS[vendor][2]}, "
+            "with http or https"
+        )
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise ConfigurationError(
+            f"{VENDORS[vendor][0]}: the gateway takes an address without a name, a password, ? or "
+            "#; the key stands in its own variable"
+        )

@@ -1,0 +1,319 @@
+"""Streamed answers: server-sent events as bytes, and the answer that they make when put together.
+
+Pure. Assemblers take whatever a server sends: what is not as the API says is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from pytest_intercode.gateway.exchange import Api
+
+__all__ = ["Assembler", "Event", "Splitter", "StreamTooLong", "assembler"]
+
+_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_LINES = re.compile(rb"\r\n|\n|\r")
+_LONGEST = 64 * 1024 * 1024  # bytes of one event
+_MOST = 32 * 1024 * 1024  # characters of an answer that are put together
+_PARTS = 10_000  # calls, blocks or choices of an answer
+
+
+class StreamTooLong(ValueError):
+    """An event has no end."""
+
+
+class Event:
+    """One event as it came.
+
+    Attributes:
+        raw: its bytes, with the empty line at its end.
+        data: its parsed data; None if it has none, or none that is a JSON object.
+        done: it is OpenAI's ``[DONE]``.
+    """
+
+    __slots__ = ("data", "done", "raw")
+
+    def __init__(self, raw: bytes) -> None:
+        self.raw = raw
+        text = b"\n".join(
+            line[5:].removeprefix(b" ") for line in _LINES.split(raw) if line.startswith(b"data:")
+        )
+        self.done = text.strip() == b"[DONE]"
+        self.data: dict[str, Any] | None = None
+        if text and not self.done:
+            try:
+                data = json.loads(text)
+            except (ValueError, RecursionError):
+                return
+            self.data = data if isinstance(data, dict) else None
+
+
+class Splitter:
+    """Splits a stream of bytes into events."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._looked = 0
+
+    def feed(self, piece: bytes) -> list[Event]:
+        """Return the events that are whole by now.
+
+        Raises:
+            StreamTooLong: an event has more than 64 MiB.
+        """
+        self._rest += piece
+        events = []
+        while found := _END.search(self._rest, max(0, self._looked - 3)):
+            events.append(Event(bytes(self._rest[: found.end()])))
+            del self._rest[: found.end()]
+            self._looked = 0
+        self._looked = len(self._rest)
+        if self._looked > _LONGEST:
+            raise StreamTooLong("an event of its stream has no end")
+        return events
+
+    def rest(self) -> bytes:
+        """Return what follows the last whole event."""
+        return bytes(self._rest)
+
+
+class Assembler(Protocol):
+    """Puts the answer of a stream together.
+
+    Attributes:
+        usage: the last usage that was in it, as the API has it.
+        ended: the event that ends the answer was there.
+    """
+
+    usage: Mapping[str, Any] | None
+    ended: bool
+
+    def feed(self, event: Event) -> None:
+        """Take the next event."""
+
+    def answer(self) -> dict[str, Any]:
+        """Return the answer as far as it came, in the form of one that is not streamed."""
+
+
+def assembler(api: Api) -> Assembler:
+    """Return a new assembler for an API's streams."""
+    if api == "chat":
+        return _Chat()
+    return _Responses() if api == "responses" else _Messages()
+
+
+class _Room:
+    """How much of an answer is still put together; a hostile server sends without end."""
+
+    def __init__(self) -> None:
+        self._left = _MOST
+
+    def take(self, text: Any) -> str:
+        if not isinstance(text, str):
+            return ""
+        taken = text[: max(0, self._left)]
+        self._left -= len(taken)
+        return taken
+
+
+class _Chat:
+    _TEXTS = ("content", "refusal", "reasoning_content", "reasoning")
+
+    def __init__(self) -> None:
+        self.usage: Mapping[str, Any] | None = None
+        self.ended = False
+        self._head: dict[str, Any] = {}
+        self._choices: dict[int, dict[str, Any]] = {}
+        self._room = _Room()
+
+    def feed(self, event: Event) -> None:
+        self.ended = self.ended or event.done
+        data = event.data
+        if data is None:
+            return
+        if isinstance(data.get("error"), dict):
+            self._head.setdefault("error", data["error"])
+            self.ended = True
+        for key in ("id", "created", "model", "system_fingerprint", "service_tier"):
+            if data.get(key) is not None:
+                self._head.setdefault(key, data[key])
+        if isinstance(data.get("usage"), dict):
+            self.usage = data["usage"]
+        for choice in _dicts(data.get("choices")):
+            self._add(choice)
+
+    def _add(self, choice: dict[str, Any]) -> None:
+        index = _number(choice.get("index"))
+        if index not in self._choices and len(self._choices) >= _PARTS:
+            return
+        kept = self._choices.setdefault(index, {"texts": {}, "calls": {}, "finish": None})
+        kept["finish"] = choice.get("finish_reason") or kept["finish"]
+        delta = choice.get("delta")
+        if not isinstance(delta, dict):
+            return
+        for key in self._TEXTS:
+            if isinstance(delta.get(key), str):
+                kept["texts"].setdefault(key, []).append(self._room.take(delta[key]))
+        for call in _dicts(delta.get("tool_calls")):
+            # Some servers leave the index out, and send a call in one piece.
+            at = call.get("index")
+            calls = kept["calls"]
+            number = at if isinstance(at, int) else len(calls)
+            if number not in calls and len(calls) >= _PARTS:
+                continue
+            whole = calls.setdefault(number, {"id": "", "name": [], "arguments": []})
+            whole["id"] = whole["id"] or self._room.take(call.get("id"))
+            function = call.get("function")
+            if isinstance(function, dict):
+                for key in ("name", "arguments"):
+                    whole[key].append(self._room.take(function.get(key)))
+
+    def answer(self) -> dict[str, Any]:
+        choices = []
+        for index, kept in sorted(self._choices.items()):
+            texts = {key: "".join(pieces) for key, pieces in kept["texts"].items()}
+            message: dict[str, Any] = {"role": "assistant", "content": None, **texts}
+            if kept["calls"]:
+                message["tool_calls"] = [_call(call) for _, call in sorted(kept["calls"].items())]
+            choices.append({"index": index, "message": message, "finish_reason": kept["finish"]})
+        made = {"object": "chat.completion", **self._head, "choices": choices}
+        return {**made, "usage": self.usage} if self.usage is not None else made
+
+
+def _call(pieces: Mapping[str, Any]) -> dict[str, Any]:
+    function = {key: "".join(pieces[key]) for key in ("name", "arguments")}
+    return {"id": pieces["id"], "type": "function", "function": function}
+
+
+class _Responses:
+    _LAST = ("response.completed", "response.incomplete", "response.failed")
+
+    def __init__(self) -> None:
+        self.usage: Mapping[str, Any] | None = None
+        self.ended = False
+        self._response: dict[str, Any] = {"object": "response", "status": "incomplete"}
+        self._items: dict[int, dict[str, Any]] = {}
+        self._texts: dict[int, list[str]] = {}
+        self._room = _Room()
+
+    def feed(self, event: Event) -> None:
+        data = event.data
+        if data is None:
+            return
+        kind = str(data.get("type", ""))
+        response = data.get("response")
+        if isinstance(response, dict):
+            self._response = response
+            if isinstance(response.get("usage"), dict):
+                self.usage = response["usage"]
+        self.ended = self.ended or kind in (*self._LAST, "error")
+        if kind == "error":
+            self._response = {**self._response, "status": "failed", "error": data}
+        index = _number(data.get("output_index"))
+        if kind == "response.output_item.done" and isinstance(data.get("item"), dict):
+            if len(self._items) < _PARTS:
+                self._items[index] = data["item"]
+        elif kind == "response.output_text.delta" and len(self._texts) < _PARTS:
+            self._texts.setdefault(index, []).append(self._room.take(data.get("delta")))
+
+    def answer(self) -> dict[str, Any]:
+        if self._response.get("output"):
+            return self._response
+        unfinished = {
+            index: {
+                "type": "message",
+                "role": "assistant",
+                "status": "incomplete",
+                "content": [{"type": "output_text", "text": "".join(pieces), "annotations": []}],
+            }
+            for index, pieces in self._texts.items()
+        }
+        items = {**unfinished, **self._items}
+        return {**self._response, "output": [item for _, item in sorted(items.items())]}
+
+
+# Where the text of each kind of delta belongs.
+_DELTAS = {
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "signature",
+    "input_json_delta": "partial_json",
+}
+
+
+class _Messages:
+    def __init__(self) -> None:
+        self.usage: Mapping[str, Any] | None = None
+        self.ended = False
+        self._message: dict[str, Any] = {"type": "message", "role": "assistant"}
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._pieces: dict[int, dict[str, list[str]]] = {}
+        self._room = _Room()
+
+    def feed(self, event: Event) -> None:
+        data = event.data
+        if data is None:
+            return
+        kind = data.get("type")
+        index = _number(data.get("index"))
+        if kind == "message_start" and isinstance(data.get("message"), dict):
+            self._message = {**data["message"]}
+            self._use(self._message.get("usage"))
+        elif kind == "content_block_start" and isinstance(data.get("content_block"), dict):
+            if len(self._blocks) < _PARTS:
+                self._blocks[index] = {**data["content_block"]}
+        elif kind == "content_block_delta" and isinstance(data.get("delta"), dict):
+            self._add(index, data["delta"])
+        elif kind == "message_delta":
+            delta = data.get("delta")
+            if isinstance(delta, dict):
+                self._message.update(
+                    {key: delta[key] for key in ("stop_reason", "stop_sequence") if key in delta}
+                )
+            self._use(data.get("usage"))
+        elif kind in ("message_stop", "error"):
+            self.ended = True
+            if kind == "error":
+                self._message["error"] = data.get("error")
+
+    def _use(self, usage: Any) -> None:
+        """Overwrite what was said before: the counts are those of the whole answer so far."""
+        if isinstance(usage, dict):
+            said = {key: value for key, value in usage.items() if value is not None}
+            self.usage = {**(self.usage or {}), **said}
+
+    def _add(self, index: int, delta: dict[str, Any]) -> None:
+        key = _DELTAS.get(str(delta.get("type")))
+        if key is not None and index in self._blocks:
+            pieces = self._pieces.setdefault(index, {}).setdefault(key, [])
+            pieces.append(self._room.take(delta.get(key)))
+
+    def answer(self) -> dict[str, Any]:
+        content = [self._block(index) for index in sorted(self._blocks)]
+        made = {**self._message, "content": content}
+        return {**made, "usage": self.usage} if self.usage is not None else made
+
+    def _block(self, index: int) -> dict[str, Any]:
+        block = {**self._blocks[index]}
+        for key, pieces in self._pieces.get(index, {}).items():
+            text = "".join(pieces)
+            if key != "partial_json":
+                before = block.get(key)
+                block[key] = (before if isinstance(before, str) else "") + text
+            elif text:
+                try:
+                    block["input"] = json.loads(text)
+                except (ValueError, RecursionError):
+                    block["input"] = {"unreadable": text}
+        return block
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0

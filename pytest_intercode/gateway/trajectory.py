@@ -1,0 +1,312 @@
+"""What an agent did, read from its exchanges with a model. Pure.
+
+A call of a tool in an answer is a turn; what the tool returned is in the request that follows. So
+calls for a title or a summary, which have no tools, make no turn, and neither does a history that
+is sent again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytest_intercode.gateway.exchange import Exchange, TokenUsage
+
+__all__ = ["GatewayTurn", "TurnCounter", "count_calls", "final_message", "turns"]
+
+_SHELL = re.compile(r"bash|shell|exec|terminal|command|cmd|run|powershell", re.I)
+_COMMANDS = ("command", "cmd", "commands", "script")
+_FILES = ("path", "file_path", "filename")  # an editor has commands of its own
+_WRAPPED = re.compile(r"(?:/\S*/)?(?:ba|z|da)?sh")
+
+
+@dataclass(frozen=True)
+class GatewayTurn:
+    """One call of a tool.
+
+    Attributes:
+        action: the command of a shell; of another tool its name and arguments, ``NAME({...})``.
+        observation: what the tool returned; empty if the agent ended before it said so.
+        thought: the text beside the call; with the first call of an answer.
+        tool: the name of the tool.
+        usage: the tokens of the exchange; with the first call of an answer, else None.
+        cost: what the exchange cost; with the first call of an answer.
+        exchange: the index of the exchange.
+        answered: whether the tool returned something.
+    """
+
+    action: str
+    observation: str
+    thought: str = ""
+    tool: str = ""
+    usage: TokenUsage | None = None
+    cost: float | None = None
+    exchange: int = 0
+    answered: bool = True
+
+
+@dataclass(frozen=True)
+class _Call:
+    id: str
+    name: str
+    arguments: Any
+
+
+def turns(exchanges: Sequence[Exchange]) -> list[GatewayTurn]:
+    """Return what the agent did, in order.
+
+    A call whose result never came back, though the conversation went on, was not made: the agent
+    asked the same once more after a failed answer.
+
+    Args:
+        exchanges: all of a session's.
+    """
+    results = [_results(each) for each in exchanges]
+    last = max((n for n, each in enumerate(exchanges) if _has_tools(each)), default=-1)
+    found: list[GatewayTurn] = []
+    for number, exchange in enumerate(exchanges):
+        calls = _calls(exchange)
+        thought = _thought(exchange) if calls else ""
+        usage: TokenUsage | None = exchange.usage
+        cost = exchange.cost
+        of_exchange: dict[str, int] = {}
+        for call in calls:
+            # An id may come back: small servers count from 1 in each answer.
+            before = len(results[number].get(call.id, ())) + of_exchange.get(call.id, 0)
+            of_exchange[call.id] = of_exchange.get(call.id, 0) + 1
+            result = _result(results[number + 1 :], call.id, before)
+            if result is None and number < last:
+                continue
+            found.append(
+                GatewayTurn(
+                    action=_action(call),
+                    observation=result or "",
+                    thought=thought,
+                    tool=call.name,
+                    usage=usage,
+                    cost=cost,
+                    exchange=number,
+                    answered=result is not None,
+                )
+            )
+            thought, usage, cost = "", None, None
+    return found
+
+
+def final_message(exchanges: Sequence[Exchange]) -> str:
+    """Return the text of the last answer without a call; empty if the agent was not done.
+
+    Args:
+        exchanges: all of a session's; those without tools count only where none has any.
+    """
+    good = [each for each in exchanges if each.status == 200]
+    with_tools = [each for each in good if _has_tools(each)]
+    for exchange in reversed(with_tools or good):
+        return "" if _calls(exchange) else _text(exchange)
+    return ""
+
+
+def count_calls(exchange: Exchange) -> int:
+    """Return how many calls of tools an answer holds."""
+    return len(_calls(exchange))
+
+
+class TurnCounter:
+    """Counts turns as exchanges come; each is looked at once."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+
+    def add(self, exchange: Exchange) -> int:
+        """Count the calls of a further exchange, and return the sum."""
+        self.turns += count_calls(exchange)
+        return self.turns
+
+
+# -- answers
+
+
+def _has_tools(exchange: Exchange) -> bool:
+    return bool(exchange.request.get("tools")) or bool(_calls(exchange))
+
+
+def _calls(exchange: Exchange) -> list[_Call]:
+    """Return the calls in an answer; one that broke off holds none that anybody could make."""
+    if exchange.status != 200 or not exchange.complete:
+        return []
+    answer = exchange.answer
+    if exchange.api == "chat":
+        return list(_chat_calls(_message(answer)))
+    if exchange.api == "messages":
+        return [
+            _Call(str(block.get("id", "")), str(block.get("name", "")), block.get("input"))
+            for block in _dicts(answer.get("content"))
+            if block.get("type") == "tool_use"
+        ]
+    return [_responses_call(item) for item in _dicts(answer.get("output")) if _is_call(item)]
+
+
+def _message(answer: Mapping[str, Any]) -> Mapping[str, Any]:
+    choices = _dicts(answer.get("choices"))
+    message = choices[0].get("message") if choices else None
+    return message if isinstance(message, dict) else {}
+
+
+def _chat_calls(message: Mapping[str, Any]) -> Iterator[_Call]:
+    for call in _dicts(message.get("tool_calls")):
+        of = call.get("function") or call.get("custom")
+        if isinstance(of, dict):
+            given = of.get("arguments", of.get("input"))
+            yield _Call(str(call.get("id", "")), str(of.get("name", "")), _parsed(given))
+
+
+def _is_call(item: Mapping[str, Any]) -> bool:
+    kind = str(item.get("type"))
+    return kind.endswith("_call") and isinstance(item.get("call_id"), str)
+
+
+def _responses_call(item: Mapping[str, Any]) -> _Call:
+    kind = str(item.get("type"))
+    if kind == "function_call":
+        given = _parsed(item.get("arguments"))
+    elif kind == "custom_tool_call":
+        given = item.get("input")
+    else:  # local_shell_call, shell_call, apply_patch_call
+        given = item.get("action", item.get("operation", {}))
+    name = item.get("name") or kind.removesuffix("_call")
+    return _Call(str(item.get("call_id")), str(name), given)
+
+
+def _parsed(arguments: Any) -> Any:
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        return json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def _action(call: _Call) -> str:
+    given = call.arguments
+    if isinstance(given, dict) and _SHELL.search(call.name) and not set(_FILES) & set(given):
+        for key in _COMMANDS:
+            value = given.get(key)
+            if isinstance(value, str):
+                return value
+            if isinstance(value, list) and value and all(isinstance(w, str) for w in value):
+                return _joined(value, key)
+    return f"{call.name}({json.dumps(given, ensure_ascii=False)})"
+
+
+def _joined(words: list[str], key: str) -> str:
+    """Return the command of a list: what a shell is given, or its words."""
+    if key == "commands":
+        return "\n".join(words)
+    if len(words) == 3 and _WRAPPED.fullmatch(words[0]) and words[1] in ("-c", "-lc", "-ec"):
+        return words[2]
+    return shlex.join(words)
+
+
+def _thought(exchange: Exchange) -> str:
+    """Return the text beside the calls, or what the model thought, where there is no text."""
+    answer = exchange.answer
+    text = _text(exchange)
+    if text:
+        return text
+    if exchange.api == "chat":
+        message = _message(answer)
+        thoughts = (message.get(key) for key in ("reasoning_content", "reasoning"))
+        return next((each for each in thoughts if isinstance(each, str)), "")
+    if exchange.api == "messages":
+        return _joined_texts(answer.get("content"), "thinking", "thinking")
+    reasoning = (i for i in _dicts(answer.get("output")) if i.get("type") == "reasoning")
+    return "\n".join(
+        filter(None, (_joined_texts(item.get("summary"), "summary_text") for item in reasoning))
+    )
+
+
+def _text(exchange: Exchange) -> str:
+    """Return the text of an answer."""
+    answer = exchange.answer
+    if exchange.api == "chat":
+        return _content(_message(answer).get("content"))
+    if exchange.api == "messages":
+        return _joined_texts(answer.get("content"), "text")
+    messages = (i for i in _dicts(answer.get("output")) if i.get("type") == "message")
+    return "\n".join(
+        filter(None, (_joined_texts(item.get("content"), "output_text") for item in messages))
+    )
+
+
+def _joined_texts(parts: Any, kind: str, key: str = "text") -> str:
+    found = (part.get(key) for part in _dicts(parts) if part.get("type") == kind)
+    return "\n".join(each for each in found if isinstance(each, str) and each)
+
+
+# -- results in requests
+
+
+def _results(exchange: Exchange) -> dict[str, list[str]]:
+    """Return the results of tools that a request carries, in order, by the ids of their calls."""
+    found: dict[str, list[str]] = {}
+    request = exchange.request
+    if exchange.api == "responses":
+        for item in _dicts(request.get("input")):
+            if str(item.get("type")).endswith("_output") and "call_id" in item:
+                output = item.get("output")
+                found.setdefault(str(item["call_id"]), []).append(_output(output))
+        return found
+    for message in _dicts(request.get("messages")):
+        if exchange.api == "chat" and message.get("role") == "tool":
+            identity = str(message.get("tool_call_id", ""))
+            found.setdefault(identity, []).append(_content(message.get("content")))
+        elif exchange.api == "messages":
+            for block in _dicts(message.get("content")):
+                if block.get("type") == "tool_result":
+                    identity = str(block.get("tool_use_id", ""))
+                    found.setdefault(identity, []).append(_content(block.get("content")))
+    return found
+
+
+def _result(later: Sequence[Mapping[str, list[str]]], identity: str, before: int) -> str | None:
+    """Return the first result of a call in later requests, beyond those that were there before."""
+    for results in later:
+        of_call = results.get(identity, ())
+        if len(of_call) > before:
+            return of_call[before]
+    return None
+
+
+def _output(output: Any) -> str:
+    """Return an output of the responses API, of which some clients make an object in a string."""
+    if isinstance(output, str) and output.startswith("{"):
+        parsed = _parsed(output)
+        if isinstance(parsed, dict) and isinstance(parsed.get("output"), str):
+            return str(parsed["output"])
+    return _content(output)
+
+
+def _content(content: Any) -> str:
+    """Return the text of a content, which may be in parts."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return json.dumps(content, ensure_ascii=False)
+    texts = []
+    for part in content:
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(part, dict):
+            text = part.get("text")
+            texts.append(text if isinstance(text, str) else f"[{part.get('type', 'part')}]")
+    return "\n".join(texts)
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

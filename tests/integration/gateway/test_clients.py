@@ -1,0 +1,180 @@
+"""The real SDKs through the gateway to a server that speaks their APIs, and what is metered."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from pytest_intercode.agents.ledger import Ledger
+from pytest_intercode.core.usage import Budget
+from pytest_intercode.gateway import Gateway, GatewaySettings, Price, Session, TokenUsage
+from pytest_intercode.gateway.trajectory import final_message, turns
+from tests.support.model_server import Command, ModelServer, Step
+
+KEY = "sk-the-real-key-of-this-test"
+SCRIPT: list[str | Command | Step] = [
+    Command("echo hi > out.txt", thought="First a file."),
+    "It is done.",
+]
+BASH = {
+    "type": "object",
+    "properties": {"command": {"type": "string"}},
+    "required": ["command"],
+}
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with ModelServer(SCRIPT) as running:
+        yield running
+
+
+@pytest.fixture
+def gateways() -> Iterator[Callable[..., Gateway]]:
+    """Makes gateways to a server; they are closed when the test is over."""
+    made: list[Gateway] = []
+
+    def make(server: ModelServer | str, **more: Any) -> Gateway:
+        url = server if isinstance(server, str) else server.url
+        settings = GatewaySettings(
+            **{
+                "upstreams": {"openai": f"{url}/v1", "anthropic": url},
+                "keys": {"openai": KEY, "anthropic": KEY},
+                **more,
+            }
+        )
+        made.append(Gateway(settings))
+        return made[-1]
+
+    yield make
+    for gateway in made:
+        gateway.close()
+    names = {thread.name.partition("_")[0] for thread in threading.enumerate()}
+    assert "intercode-gateway" not in names
+
+
+def open_(gateway: Gateway, budget: Budget | None = None, **more: Any) -> tuple[Session, Ledger]:
+    ledger = Ledger(budget)
+    return gateway.open("task-1", spend=ledger.spend, **more), ledger
+
+
+# -- one small agent for each API; each returns the texts that it printed
+
+
+def chat(session: Session, stream: bool, **more: Any) -> str:
+    client = openai.OpenAI(base_url=session.url("openai"), api_key=session.token, max_retries=0)
+    tool = {"type": "function", "function": {"name": "bash", "parameters": BASH}}
+    messages: list[Any] = [{"role": "user", "content": "Make the file."}]
+    ask: Any = client.chat.completions.create
+    with client:
+        while True:
+            answer = ask(model="m", messages=messages, tools=[tool], stream=stream, **more)
+            if stream:
+                text, calls = _collect_chat(answer)
+            else:
+                message = answer.choices[0].message
+                text = message.content or ""
+                calls = [c.model_dump() for c in message.tool_calls or ()]
+            if not calls:
+                return text
+            messages.append({"role": "assistant", "content": text, "tool_calls": calls})
+            messages += [
+                {"role": "tool", "tool_call_id": call["id"], "content": "made"} for call in calls
+            ]
+
+
+def _collect_chat(chunks: Any) -> tuple[str, list[Any]]:
+    text, calls = "", {}
+    for chunk in chunks:
+        assert chunk.choices, "the chunk of the usage, which was not asked for"
+        delta = chunk.choices[0].delta
+        text += delta.content or ""
+        for call in delta.tool_calls or ():
+            if call.index not in calls:
+                calls[call.index] = {"id": call.id, "type": "function", "function": {}}
+                calls[call.index]["function"] = {"name": call.function.name, "arguments": ""}
+            calls[call.index]["function"]["arguments"] += call.function.arguments
+    return text, list(calls.values())
+
+
+def responses(session: Session, stream: bool, **more: Any) -> str:
+    client = openai.OpenAI(base_url=session.url("openai"), api_key=session.token, max_retries=0)
+    tool = {"type": "function", "name": "bash", "parameters": BASH, "strict": False}
+    items: list[Any] = [{"role": "user", "content": "Make the file."}]
+    ask: Any = client.responses.create
+    with client:
+        while True:
+            answer = ask(model="m", input=items, tools=[tool], stream=stream, **more)
+            if stream:
+                answer = next(e for e in answer if e.type == "response.completed").response
+            calls = [item for item in answer.output if item.type == "function_call"]
+            if not calls:
+                return str(answer.output_text)
+            items += [item.model_dump(exclude_none=True) for item in answer.output]
+            items += [
+                {"type": "function_call_output", "call_id": call.call_id, "output": "made"}
+                for call in calls
+            ]
+
+
+def messages(session: Session, stream: bool, **more: Any) -> str:
+    client = anthropic.Anthropic(
+        base_url=session.url("anthropic"), api_key=session.token, max_retries=0
+    )
+    tool = {"name": "bash", "input_schema": BASH}
+    history: list[Any] = [{"role": "user", "content": "Make the file."}]
+    asked: dict[str, Any] = {"model": "m", "max_tokens": 100, "tools": [tool], **more}
+    with client:
+        while True:
+            if stream:
+                with client.messages.stream(messages=history, **asked) as events:
+                    answer: Any = events.get_final_message()
+            else:
+                answer = client.messages.create(messages=history, **asked)
+            calls = [block for block in answer.content if block.type == "tool_use"]
+            if not calls:
+                return str(answer.content[0].text)
+            history.append(
+                {"role": "assistant", "content": [b.model_dump() for b in answer.content]}
+            )
+            results = [
+                {"type": "tool_result", "tool_use_id": call.id, "content": "made"} for call in calls
+            ]
+            history.append({"role": "user", "content": results})
+
+
+AGENTS = {"chat": chat, "responses": responses, "messages": messages}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
+@pytest.mark.parametrize("api", AGENTS)
+def test_the_sdks_get_what_the_server_says_and_the_ledger_what_it_reports(
+    api: str, stream: bool, server: ModelServer, gateways: Callable[..., Gateway]
+) -> None:
+    prices = {"*": Price(input=10.0, output=100.0, cached=1.0)}
+    session, ledger = open_(gateways(server, prices=prices))
+    assert AGENTS[api](session, stream) == "It is done."
+    session.close()
+    assert (ledger.usage.input_tokens, ledger.usage.output_tokens) == (200, 14)
+    assert (server.spent.input, server.spent.output) == (200, 14)
+    assert ledger.usage.requests == 2
+    assert ledger.usage.cost == pytest.approx(2 * (60 * 10 + 40 * 1 + 7 * 100) / 1e6)
+    first, _second = session.exchanges
+    assert [first.api, first.model, first.status, first.complete] == [api, "m", 200, True]
+    assert first.usage == TokenUsage(input=100, output=7, cached=40)
+    [turn] = turns(session.exchanges)
+    assert (turn.thought, turn.action) == ("First a file.", "echo hi > out.txt")
+    assert (turn.observation, turn.usage) == ("made", first.usage)
+    assert final_message(session.exchanges) == "It is done."
+    assert (session.turns, session.refusals) == (1, [])
+    for request in server.requests:
+        assert KEY in f"{request.headers}"
+        assert session.token not in f"{request}"
+        assert request.headers["accept-encoding"] == "identity"
+    if api == "chat" and stream:
+        assert all(r.body["stream_options"]["include_usage"] for r in server.requests)
