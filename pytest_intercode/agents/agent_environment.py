@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from pytest_intercode.agents.ledger import Ledger
 from pytest_intercode.core.task import TaskView
@@ -20,7 +20,7 @@ class AgentEnvironment:
         task: what the agent may know of its task.
     """
 
-    __slots__ = ("_ledger", "_pass_turn", "_step", "_submit", "task")
+    __slots__ = ("_is_over", "_ledger", "_pass_turn", "_step", "_submit", "task")
 
     task: TaskView
 
@@ -31,12 +31,55 @@ class AgentEnvironment:
         submit: Callable[[str], StepResult],
         pass_turn: Callable[[str, str], StepResult],
         ledger: Ledger,
+        is_over: Callable[[], bool],
     ) -> None:
         self.task = task
         self._step = step
         self._submit = submit
         self._pass_turn = pass_turn
         self._ledger = ledger
+        self._is_over = is_over
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode is over: every action would be refused."""
+        return self._is_over()
+
+    @property
+    def prompt(self) -> str:
+        """The task as a first message for a model with the tools of :meth:`tools`.
+
+        It has the query, and says what an action is, what is graded and how many turns there are.
+        """
+        from pytest_intercode.agents.texts import describe_task
+
+        return describe_task(
+            self.task, "Solve the task below in its sandbox, with the tools execute and submit."
+        )
+
+    def tools(self) -> tuple[Callable[..., str], Callable[..., str]]:
+        """Return two functions for an agent framework to make tools from.
+
+        ``execute(code)`` takes a turn, ``submit(answer="")`` ends the episode. They have
+        annotations and a docstring for this task, return the observation and a note on how the
+        action ended, and may be called from any thread.
+
+        Both raise :class:`BudgetExhausted` as soon as the episode is over, by whatever, so that the
+        framework ends without asking its model again.
+        """
+        from pytest_intercode.agents.tools import make_tools
+
+        return make_tools(self.task, self.step, self.submit)
+
+    def async_tools(self) -> tuple[Callable[..., Awaitable[str]], Callable[..., Awaitable[str]]]:
+        """Return the functions of :meth:`tools` as coroutine functions.
+
+        Actions run on another thread, so that other episodes of the event loop go on, and one at a
+        time, in the order of the calls.
+        """
+        from pytest_intercode.agents.tools import make_async_tools
+
+        return make_async_tools(self.task, self.step, self.submit)
 
     def step(self, action: str) -> StepResult:
         """Run one action.

@@ -191,7 +191,12 @@ class AgentRun:
                     agent.run(
                         view,
                         AgentEnvironment(
-                            view, self._step, self._submit, self._pass_turn, self._ledger
+                            view,
+                            self._step,
+                            self._submit,
+                            self._pass_turn,
+                            self._ledger,
+                            lambda: self._called_off or bool(environment.over),
                         ),
                     )
                 )
@@ -287,12 +292,18 @@ class AgentRun:
                 self._ledger.exhaust(spent)
 
 
-def _only_of_the_end(error: BaseException) -> bool:
-    """Whether an agent raised nothing but that its episode is over, be it from several tasks."""
+def _only_of_the_end(error: BaseException, depth: int = 10) -> bool:
+    """Whether an agent raised nothing but that its episode is over.
+
+    It may come from several tasks at once, and in exceptions that a framework raised from it.
+    """
+    if isinstance(error, (BudgetExhausted, _CalledOff)):
+        return True
     inner = getattr(error, "exceptions", None)
     if isinstance(inner, tuple) and inner:  # an exception group, which Python 3.10 has not
-        return all(map(_only_of_the_end, inner))
-    return isinstance(error, (BudgetExhausted, _CalledOff))
+        return all(_only_of_the_end(each, depth) for each in inner)
+    cause = error.__cause__  # causes may go in a circle
+    return cause is not None and depth > 0 and _only_of_the_end(cause, depth - 1)
 
 
 def _named(value: object) -> str:

@@ -34,6 +34,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pytest_intercode.agents.mcp import texts
 from pytest_intercode.agents.mcp.calls import Calls, Reply
+from pytest_intercode.agents.texts import (
+    describe_answer,
+    describe_code,
+    describe_execute,
+    describe_submit,
+)
 from pytest_intercode.core.task import TaskView
 
 __all__ = ["Endpoint", "McpServer"]
@@ -248,12 +254,12 @@ def _list_tools(task: TaskView, turns_left: int) -> list[types.Tool]:
     hints = types.ToolAnnotations(
         read_only_hint=False, destructive_hint=False, open_world_hint=False
     )
-    code = {"type": "string", "description": texts.describe_code(task)}
-    answer = {"type": "string", "description": texts.describe_answer(task), "default": ""}
+    code = {"type": "string", "description": describe_code(task)}
+    answer = {"type": "string", "description": describe_answer(task), "default": ""}
     return [
         types.Tool(
             name="execute",
-            description=texts.describe_execute(task, turns_left),
+            description=describe_execute(task, turns_left),
             input_schema={
                 "type": "object",
                 "properties": {"code": code},
@@ -264,7 +270,7 @@ def _list_tools(task: TaskView, turns_left: int) -> list[types.Tool]:
         ),
         types.Tool(
             name="submit",
-            description=texts.describe_submit(task),
+            description=describe_submit(task),
             input_schema={
                 "type": "object",
                 "properties": {"answer": answer},

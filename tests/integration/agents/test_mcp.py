@@ -489,7 +489,8 @@ def test_an_episode_may_be_aborted_before_it_begins_and_closed_twice(tmp_path: P
 
     agent.abort()
     agent.abort()
-    agent.run(task.view(), AgentEnvironment(task.view(), refuse, refuse, refuse, Ledger()))
+    env = AgentEnvironment(task.view(), refuse, refuse, refuse, Ledger(), lambda: True)
+    agent.run(task.view(), env)
     agent.close()
     agent.close()
     factory.close()

@@ -277,6 +277,41 @@ def test_the_end_of_a_budget_in_a_task_group() -> None:
     assert (episode.outcome, episode.detail) == ("out-of-budget", "")
 
 
+class Wrapped(Exception):
+    """What a framework makes of an exception of a tool."""
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_the_end_of_a_budget_in_a_frameworks_own_exception(depth: int) -> None:
+    def agent(task: TaskView, env: Any) -> None:
+        try:
+            steps("1", "1", "1", "1", "1")(task, env)
+        except BudgetExhausted as error:
+            wrapped: Exception = error
+            for _ in range(depth):
+                above = Wrapped("the tool failed")
+                above.__cause__ = wrapped
+                wrapped = above
+            raise wrapped from wrapped.__cause__
+
+    episode = play(agent)
+    assert (episode.outcome, episode.detail) == ("out-of-budget", "")
+
+
+def test_what_goes_wrong_after_the_end_is_told() -> None:
+    def agent(task: TaskView, env: Any) -> None:
+        try:
+            steps("1", "1", "1", "1", "1")(task, env)
+        except BudgetExhausted:
+            circle = Wrapped("not because of it")
+            circle.__cause__ = Wrapped("around")
+            circle.__cause__.__cause__ = circle
+            raise circle  # noqa: B904 - it has a cause
+
+    episode = play(agent)
+    assert (episode.outcome, episode.reason) == ("agent-error", "Wrapped: not because of it")
+
+
 def test_agent_that_lets_the_end_of_its_budget_through() -> None:
     episode = play(steps("1", "1", "1", "1", "1"))
     assert (episode.outcome, episode.detail) == ("out-of-budget", "")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.agents.mcp import texts
+from pytest_intercode.agents.texts import describe_submit
 from pytest_intercode.core.task import TaskView
 from pytest_intercode.core.turn import Observation
 from tests.unit.agents.mcp.tasks import view
@@ -27,7 +28,7 @@ def test_an_agent_is_told_the_language_and_the_task(task: TaskView, said: str) -
         assert said in text
         assert text.endswith("\nSay hello.")
         assert "7 turns" in text
-    assert not any("  " in text for text in (texts.describe_submit(task), texts.prompt(task)))
+    assert not any("  " in text for text in (describe_submit(task), texts.prompt(task)))
 
 
 @pytest.mark.parametrize(
