@@ -21,6 +21,7 @@ _COMMANDS = {
     "audit": "pytest_intercode.cli.audit",
     "compare": "pytest_intercode.cli.compare",
     "convert": "pytest_intercode.cli.convert",
+    "export": "pytest_intercode.cli.export",
     "fetch": "pytest_intercode.cli.fetch",
     "grade": "pytest_intercode.cli.grade",
     "kit": "pytest_intercode.cli.kit",

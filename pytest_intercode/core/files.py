@@ -7,11 +7,13 @@ import fcntl
 import gzip
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from pytest_intercode.errors import ConfigurationError
 
-__all__ = ["cache_folder", "locked", "read_bounded", "write_file"]
+__all__ = ["cache_folder", "locked", "read_bounded", "write_file", "writing"]
 
 _CHUNK = 16 * 1024**2
 
@@ -44,16 +46,36 @@ def write_file(path: Path, content: str | bytes, *, option: str = "") -> None:
     Raises:
         ConfigurationError: it cannot be written, or a run writes its results to it.
     """
-    named = f"{option}={path}" if option else f"{path}"
     data = content.encode("utf-8") if isinstance(content, str) else content
+    with writing(path, option=option) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def writing(path: Path, *, option: str = "") -> Iterator[BinaryIO]:
+    """Open a file at a path that the user named, as :func:`write_file` does, to write it in parts.
+
+    It has its place when the context ends, and never if that is by an exception. What reads in the
+    context has to say itself what is wrong with what it reads: an OSError counts as the file's.
+
+    Args:
+        path: the file.
+        option: the option that named it, for the message.
+
+    Raises:
+        ConfigurationError: it cannot be written, or a run writes its results to it.
+    """
+    named = f"{option}={path}" if option else f"{path}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not path.is_file():
-            path.write_bytes(data)  # a folder says so itself
+            with path.open("wb") as file:  # a folder says so itself
+                yield file
             return
         if _is_in_use(path):
             raise ConfigurationError(f"{named}: a run writes to this file; name another one")
-        _replace(Path(os.path.realpath(path)), data)
+        with _replacing(Path(os.path.realpath(path))) as file:
+            yield file
     except OSError as error:
         raise ConfigurationError(f"{named}: cannot be written: {error.strerror}") from None
 
@@ -107,13 +129,14 @@ def _is_in_use(path: Path) -> bool:
     return False  # there is no such file, or it may not be read
 
 
-def _replace(path: Path, data: bytes) -> None:
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
     begun = path.with_name(f".intercode-{secrets.token_hex(8)}")
     try:
         with begun.open("xb") as file:
             if path.exists():
                 begun.chmod(path.stat().st_mode & 0o7777)
-            file.write(data)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         begun.replace(path)

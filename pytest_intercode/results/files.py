@@ -6,23 +6,25 @@ gzip. Whatever its shape, episodes are read as :class:`EpisodeRecord`.
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import gzip
 import json
 import os
 import re
 import secrets
 import stat
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from pytest_intercode.core.files import locked, read_bounded
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.format import from_row, to_line
 
-__all__ = ["ResultsFile", "read_records", "read_results", "to_text"]
+__all__ = ["ResultsFile", "iterate_records", "read_records", "read_results", "to_text"]
 
 _BEGINNING = b'{"environment": '  # of each of our lines
 _LARGEST = 2 * 1024**3  # bytes, unpacked
@@ -41,6 +43,52 @@ def read_records(path: Path, warn: Callable[[str], None] | None = None) -> list[
         ConfigurationError: it cannot be read, or is no results file.
     """
     return [from_row(row, f"{path}, row {at}") for at, row in enumerate(_rows(path, warn))]
+
+
+def iterate_records(
+    path: Path, warn: Callable[[str], None] | None = None
+) -> Iterator[EpisodeRecord]:
+    """Read a results file record by record; a file of ours is never in memory as a whole.
+
+    Args:
+        path: the file, as :func:`read_records` takes it.
+        warn: as there.
+
+    Raises:
+        ConfigurationError: it cannot be read, or is no results file; while it is iterated over.
+    """
+    with _reading(path), _opened(path) as file:
+        ours = path.is_file() and file.read(len(_BEGINNING)) == _BEGINNING
+    if not ours:  # InterCode's are one value of JSON
+        yield from read_records(path, warn)
+        return
+    size = rows = 0
+    with contextlib.ExitStack() as stack:
+        with _reading(path):
+            file = stack.enter_context(_opened(path))
+        number = 0
+        while True:
+            number += 1
+            with _reading(path):
+                line = file.readline(_LARGEST - size + 1)
+                size += len(line)
+                if size > _LARGEST:
+                    raise _too_large(path)
+                text = line.decode("utf-8")
+            if not line:
+                return
+            if not text.strip():
+                continue
+            try:
+                row = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                whole = line.endswith(b"\n")
+                if not whole and warn is not None:
+                    warn(_truncated(path, number))
+                    return
+                raise _no_json(path, number, error, truncated=not whole and number > 1) from None
+            yield from_row(row, f"{path}, row {rows}")
+            rows += 1
 
 
 def read_results(path: Path, warn: Callable[[str], None] | None = None) -> list[dict[str, Any]]:
@@ -64,12 +112,11 @@ def to_text(records: list[EpisodeRecord]) -> str:
     return "".join(f"{to_line(record)}\n" for record in records)
 
 
-def _rows(path: Path, warn: Callable[[str], None] | None) -> list[Any]:
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Say in one line why a file cannot be read."""
     try:
-        data = _content(path)
-        if warn is not None:
-            data = _whole_lines(path, data, warn)
-        text = data.decode("utf-8")
+        yield
     except FileNotFoundError:
         raise ConfigurationError(f"{path}: there is no such results file") from None
     except IsADirectoryError:
@@ -78,6 +125,19 @@ def _rows(path: Path, warn: Callable[[str], None] | None) -> list[Any]:
         ) from None
     except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
         raise ConfigurationError(f"{path}: cannot be read: {error}") from None
+
+
+def _opened(path: Path) -> BinaryIO:
+    packed = path.suffix.lower() == ".gz"
+    return cast("BinaryIO", gzip.open(path)) if packed else path.open("rb")
+
+
+def _rows(path: Path, warn: Callable[[str], None] | None) -> list[Any]:
+    with _reading(path):
+        data = _content(path)
+        if warn is not None:
+            data = _whole_lines(path, data, warn)
+        text = data.decode("utf-8")
     try:
         whole = json.loads(text)
     except json.JSONDecodeError:
@@ -93,10 +153,14 @@ def _content(path: Path) -> bytes:
     """Return the bytes of a file, unpacked, if they are not too many."""
     data = read_bounded(path, _LARGEST)
     if data is None:
-        raise ConfigurationError(
-            f"{path}: holds more than {_LARGEST // 1024**3} GiB, which is more than is read"
-        )
+        raise _too_large(path)
     return data
+
+
+def _too_large(path: Path) -> ConfigurationError:
+    return ConfigurationError(
+        f"{path}: holds more than {_LARGEST // 1024**3} GiB, which is more than is read"
+    )
 
 
 def _whole_lines(path: Path, data: bytes, warn: Callable[[str], None]) -> bytes:
@@ -107,9 +171,13 @@ def _whole_lines(path: Path, data: bytes, warn: Callable[[str], None]) -> bytes:
     if not last.strip() or not lines or _is_json(last):
         return data
     line = whole.count(b"\n") + 1 + bool(end)
-    why = "its run was killed, or is writing it"
-    warn(f"{path}:{line}: the last line is truncated: {why}; it is left out")
+    warn(_truncated(path, line))
     return whole + end
+
+
+def _truncated(path: Path, line: int) -> str:
+    why = "its run was killed, or is writing it"
+    return f"{path}:{line}: the last line is truncated: {why}; it is left out"
 
 
 def _is_json(line: bytes) -> bool:
@@ -130,12 +198,15 @@ def _parse_lines(path: Path, text: str) -> list[Any]:
             rows.append(json.loads(line))
         except (ValueError, RecursionError) as error:
             # Each line is written with its end, so a last one without it is truncated.
-            truncated = number == len(lines) > 1
-            hint = " (the last line is truncated: its run was killed; delete it)"
-            raise ConfigurationError(
-                f"{path}:{number}: not JSON: {_reason(error)}{hint if truncated else ''}"
-            ) from None
+            raise _no_json(path, number, error, truncated=number == len(lines) > 1) from None
     return rows
+
+
+def _no_json(
+    path: Path, number: int, error: ValueError | RecursionError, *, truncated: bool
+) -> ConfigurationError:
+    hint = " (the last line is truncated: its run was killed; delete it)" if truncated else ""
+    return ConfigurationError(f"{path}:{number}: not JSON: {_reason(error)}{hint}")
 
 
 def _reason(error: ValueError | RecursionError) -> str:

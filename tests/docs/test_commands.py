@@ -18,8 +18,11 @@ import pytest
 from tests.conftest import ADDOPTS
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", *(f"docs/{name}.md" for name in ("results", "comparing", "page")))
-PAGES += tuple(f"docs/{name}.md" for name in ("auditing", "rescoring", "concurrency"))
+PAGES = (
+    "README.md",
+    *(f"docs/{name}.md" for name in ("results", "comparing", "page", "exporting")),
+)
+PAGES += tuple(f"docs/{name}.md" for name in ("auditing", "rescoring", "concurrency", "exporting"))
 # What needs data from elsewhere, or stands for what the reader has; and what has its own test.
 ELSEWHERE = re.compile(
     r"pip install|scripts/|\bfetch\b|=(nl2bash|spider)|record-mode|=tools|SUITE\.\.\."

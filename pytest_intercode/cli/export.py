@@ -1,0 +1,74 @@
+"""``pytest-intercode export``: a results file in another tool's format."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from pytest_intercode.cli.printing import say, warn
+from pytest_intercode.core.text import counted
+from pytest_intercode.errors import ConfigurationError
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "write a results file as ATIF, as inspect_ai's log, or as chat messages"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument(
+        "results", metavar="RESULTS", type=Path, help="a results file, ours or InterCode's"
+    )
+    parser.add_argument(
+        "--format",
+        metavar="atif|inspect|jsonl",
+        required=True,
+        help="atif: a folder of trajectories (ATIF 1.7); inspect: inspect_ai's log, .eval or "
+        ".json; jsonl: chat messages and the reward, a line an episode",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="PATH",
+        type=Path,
+        help="where it goes (default: beside the results file)",
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="replace what is there, file by file in a folder"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the export and say where it is.
+
+    Raises:
+        ConfigurationError: the format is not known, the file is no results file, or the output is
+            the results file, is there already or cannot be written.
+    """
+    from pytest_intercode.results.export import export, format_of
+
+    wanted = format_of(options.format)
+    results: Path = options.results.expanduser()
+    output: Path | None = options.output and options.output.expanduser()
+    if output is None:
+        stem = results.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".json")
+        output = results.with_name(f"{stem or results.name}{wanted.suffix}")
+    _check(results, output, folder=wanted.folder, force=options.force)
+    written = export(results, wanted.name, output, warn)
+    say(f"{output}: {counted(written, 'episode')}, as {wanted.name}")
+    return 0
+
+
+def _check(results: Path, output: Path, *, folder: bool, force: bool) -> None:
+    """Refuse an output that cannot be, before anything is read."""
+    if not output.exists():
+        return
+    if results.exists() and output.samefile(results):
+        raise ConfigurationError(f"--output={output}: this is the run itself; name another path")
+    if folder and not output.is_dir():
+        raise ConfigurationError(f"--output={output}: a folder is needed, and this is a file")
+    if not folder and output.is_dir():
+        raise ConfigurationError(f"--output={output}: a file is needed, and this is a folder")
+    there = any(output.iterdir()) if folder else output.is_file()
+    if there and not force:
+        raise ConfigurationError(f"--output={output}: is there already; --force replaces it")

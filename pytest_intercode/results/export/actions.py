@@ -1,0 +1,135 @@
+"""What the formats have in common: actions as calls of tools, facts, texts as JSON has them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.turn import Turn
+
+__all__ = ["Call", "answer_of", "call_of", "clean", "facts_of", "filled", "tools_of"]
+
+_TOOLS: Mapping[str, tuple[str, str, str]] = {
+    "bash": ("bash", "command", "Run a command in the task's shell."),
+    "ctf": ("bash", "command", "Run a command in the task's shell."),
+    "swe": ("bash", "command", "Run a command in the task's shell."),
+    "sql": ("sql", "statement", "Run statements in the task's database."),
+    "python": ("python", "code", "Run source in the task's interpreter."),
+}
+_OTHER = ("execute", "action", "Take an action in the task's environment.")
+
+
+class Call(NamedTuple):
+    """A call of a tool."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+def call_of(env: str, turn: Turn) -> Call | None:
+    """Return what a turn called; None where the agent sent nothing that could be run."""
+    if turn.passed:
+        return None
+    words = turn.action.strip().split(None, 1)
+    if words[:1] == ["submit"]:
+        answer = turn.answer if turn.answer is not None else "".join(words[1:])
+        return Call("submit", {"answer": answer} if answer else {})
+    name, argument, _ = _TOOLS.get(env, _OTHER)
+    return Call(name, {argument: turn.action})
+
+
+def answer_of(record: EpisodeRecord) -> str:
+    """Return what the agent submitted in words, or else what it saw last."""
+    for turn in reversed(record.turns):
+        call = call_of(record.task.env, turn)
+        if call is not None and call.arguments.get("answer"):
+            return str(call.arguments["answer"])
+        if turn.observation:
+            return turn.observation
+    return ""
+
+
+def tools_of(env: str) -> list[dict[str, Any]]:
+    """Return the tools of an environment, as functions in OpenAI's form."""
+    name, argument, description = _TOOLS.get(env, _OTHER)
+    submit = "End the episode, with an answer in words or without one."
+    return [
+        _function(name, argument, description, required=True),
+        _function("submit", "answer", submit, required=False),
+    ]
+
+
+def _function(name: str, argument: str, description: str, *, required: bool) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": description,
+            "parameters": {
+                "type": "object",
+                "properties": {argument: {"type": "string"}},
+                "required": [argument] if required else [],
+            },
+        },
+    }
+
+
+def facts_of(record: EpisodeRecord) -> dict[str, Any]:
+    """Return what a record says besides its trajectory, without gold and end states."""
+    task = record.task
+    found = clean(
+        {
+            "reward": record.reward,
+            "outcome": record.outcome,
+            **filled(
+                {
+                    "reward_parts": dict(record.parts),
+                    "reason": record.reason,
+                    "detail": record.detail,
+                    "task": task.id,
+                    "env": task.env,
+                    "suite": task.suite,
+                    "dataset": task.dataset,
+                    "hardness": task.hardness,
+                    "tags": list(task.tags),
+                    "repeat": task.repeat,
+                    "profile": record.profile,
+                    "reward_function": record.reward_function,
+                    "max_turns": record.max_turns,
+                    "seconds": record.seconds,
+                    "sandbox": record.sandbox,
+                    "image": record.image,
+                    "node_id": record.node_id,
+                    "log": record.log,
+                    "attempts": list(record.attempts),
+                    "left_behind": list(record.left_behind),
+                    "refused_hosts": list(record.refused_hosts),
+                    "task_digest": task.digest,
+                }
+            ),
+        }
+    )
+    return dict(found)
+
+
+def filled(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values without those that say nothing."""
+    return {name: value for name, value in values.items() if value not in (None, "", [], {}, 0)}
+
+
+def clean(value: Any) -> Any:
+    """Return builtins as strict readers of JSON take them.
+
+    Numbers that are not finite become None, and halves of surrogate pairs escapes.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {clean(name): clean(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [clean(each) for each in value]
+    return value

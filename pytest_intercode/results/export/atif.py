@@ -1,0 +1,141 @@
+"""Episodes as trajectories in ATIF 1.7, a file for each, in a folder.
+
+One turn is one step of the agent: its call, and what it saw as that call's result. What ATIF has no
+place for (the reward, its parts, the outcome, times) is in ``extra``.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from pathlib import Path
+from typing import Any
+
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.turn import Turn
+from pytest_intercode.core.usage import Usage
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.results.export.actions import call_of, clean, facts_of, filled, tools_of
+from pytest_intercode.results.export.atif_schema import (
+    Agent,
+    FinalMetrics,
+    Metrics,
+    Observation,
+    ObservationResult,
+    Step,
+    ToolCall,
+    Trajectory,
+)
+from pytest_intercode.results.export.source import Source
+
+__all__ = ["trajectory", "write"]
+
+_UNKNOWN = "unknown"
+
+
+def write(source: Source, folder: Path) -> None:
+    """Write a file for every try into a folder: ``TASK.json``, and ``TASK~2.json`` of a second try.
+
+    Files of the folder that have other names stay.
+
+    Raises:
+        ConfigurationError: the folder cannot be written to.
+    """
+    begun = folder.with_name(f".intercode-{secrets.token_hex(8)}")
+    try:
+        begun.mkdir(parents=True)
+        for brief, record in source:
+            name = brief.name if brief.repeat == 1 else f"{brief.name}~{brief.repeat}"
+            text = trajectory(record).model_dump_json(exclude_none=True, indent=1)
+            (begun / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
+        folder.mkdir(exist_ok=True)
+        for path in begun.iterdir():
+            path.replace(folder / path.name)
+    except OSError as error:
+        raise ConfigurationError(
+            f"--output={folder}: cannot be written: {error.strerror}"
+        ) from None
+    finally:
+        shutil.rmtree(begun, ignore_errors=True)
+
+
+def trajectory(record: EpisodeRecord) -> Trajectory:
+    """Return a record as ATIF has it."""
+    task = record.task
+    name = "/".join(filter(None, (task.suite or task.dataset, task.id)))
+    first = Step(step_id=1, source="user", message=clean(task.query))
+    steps = [first, *(_step(record, at, turn) for at, turn in enumerate(record.turns, 2))]
+    arguments = dict(record.agent_arguments)
+    usage = record.usage
+    return Trajectory(
+        schema_version="ATIF-v1.7",
+        session_id=clean(f"{name}.{task.repeat}"),
+        agent=Agent(
+            name=clean(record.agent) or _UNKNOWN,
+            version=clean(arguments.get("version", "")) or _UNKNOWN,
+            model_name=clean(arguments.get("model")),
+            tool_definitions=tools_of(task.env),
+            extra={"arguments": clean(arguments)} if arguments else None,
+        ),
+        steps=steps,
+        final_metrics=FinalMetrics(
+            total_prompt_tokens=usage.input_tokens if usage else None,
+            total_completion_tokens=usage.output_tokens if usage else None,
+            total_cost_usd=clean(usage.cost),
+            total_steps=len(steps),
+        ),
+        extra=facts_of(record),
+    )
+
+
+def _step(record: EpisodeRecord, number: int, turn: Turn) -> Step:
+    call = call_of(record.task.env, turn)
+    name = f"call_{number - 1}"
+    seen = clean(turn.observation)
+    results = []
+    if call is None:
+        results = [ObservationResult(content=seen)] if seen else []
+    elif seen or call.name != "submit":
+        results = [ObservationResult(source_call_id=name, content=seen)]
+    thought = clean(turn.thought) or None
+    metrics = _metrics(turn.usage)
+    # Nothing of a model is in gold's turns. Of others, what does not report is not known.
+    scripted = record.agent == "oracle" and not thought and not metrics
+    return Step(
+        step_id=number,
+        source="agent",
+        message=clean(turn.action) if call is None else "",
+        model_name=clean(record.agent_arguments.get("model")),
+        reasoning_content=thought,
+        tool_calls=call
+        and [ToolCall(tool_call_id=name, function_name=call.name, arguments=clean(call.arguments))],
+        observation=Observation(results=results) if results else None,
+        metrics=metrics,
+        llm_call_count=0 if scripted else turn.usage.requests or None,
+        extra=_extra(turn) or None,
+    )
+
+
+def _metrics(usage: Usage) -> Metrics | None:
+    if not usage:
+        return None
+    return Metrics(
+        prompt_tokens=usage.input_tokens,
+        completion_tokens=usage.output_tokens,
+        cost_usd=clean(usage.cost),
+    )
+
+
+def _extra(turn: Turn) -> dict[str, Any]:
+    found = filled(
+        {
+            "reward": turn.reward,
+            "reward_parts": dict(turn.parts),
+            "seconds": turn.seconds,
+            "agent_seconds": turn.agent_seconds,
+            "log": turn.log,
+        }
+    )
+    if turn.executed is not None:
+        found["executed"] = turn.executed
+    return dict(clean(found))

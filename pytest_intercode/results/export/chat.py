@@ -1,0 +1,58 @@
+"""Episodes as chat messages with their reward, a line of JSON for each: what trainers read.
+
+The form is that of TRL's conversational datasets and of OpenAI's fine-tuning files: ``messages``
+with ``role`` and ``content``. The task's text and what the agent saw are the user's, what it sent
+is the assistant's, so that roles take turns as chat templates ask. Other keys are columns beside.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pytest_intercode.core.files import writing
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.results.export.actions import clean
+from pytest_intercode.results.export.source import Source
+
+__all__ = ["write"]
+
+
+def write(source: Source, output: Path) -> None:
+    """Write every try of a results file, one after the other.
+
+    Raises:
+        ConfigurationError: the output cannot be written.
+    """
+    with writing(output, option="--output") as file:
+        for _, record in source:
+            line = json.dumps(clean(_example(record)), ensure_ascii=True, allow_nan=False)
+            file.write(line.encode("ascii") + b"\n")
+
+
+def _example(record: EpisodeRecord) -> dict[str, Any]:
+    task = record.task
+    return {
+        "messages": _messages(record),
+        "reward": record.reward,
+        "outcome": record.outcome,
+        "task": task.id,
+        "env": task.env,
+        "suite": task.suite or task.dataset,
+        "repeat": task.repeat,
+        "agent": record.agent,
+        "model": record.agent_arguments.get("model", ""),
+    }
+
+
+def _messages(record: EpisodeRecord) -> list[dict[str, str]]:
+    found = [{"role": "user", "content": record.task.query}]
+    for number, turn in enumerate(record.turns, 1):
+        said = {"role": "assistant", "content": turn.action}
+        if turn.thought:
+            said["reasoning_content"] = turn.thought
+        found.append(said)
+        if turn.observation or number < len(record.turns):
+            found.append({"role": "user", "content": turn.observation})
+    return found

@@ -1,0 +1,273 @@
+"""Episodes as a log of inspect_ai: an ``.eval`` archive, or one object of JSON.
+
+Which of the two it is goes by the output's name, as in inspect_ai itself. All tries of a results
+file are one log: a task is a sample, a try is an epoch. There are two scores, ``reward`` and
+``solved``; what a fault of the task or of the infrastructure spoiled is an error without a score.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pytest_intercode.core.files import writing
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.turn import Turn
+from pytest_intercode.core.usage import UNSPENT, Usage
+from pytest_intercode.results.export.actions import answer_of, call_of, clean, facts_of
+from pytest_intercode.results.export.source import Brief, Source
+
+__all__ = ["write"]
+
+_VERSION = 2  # of the log's format
+_NO_MODEL = "none/none"  # as inspect_ai calls it
+_THIN = 1000  # characters of a text in a summary
+_EARLIEST = (1980, 1, 1, 0, 0, 0)  # that an archive can hold: the same episodes, the same bytes
+
+
+def write(source: Source, output: Path) -> None:
+    """Write every try of a results file into one log.
+
+    Raises:
+        ConfigurationError: the output cannot be written.
+    """
+    write_as = _write_json if output.suffix.lower() == ".json" else _write_archive
+    with writing(output, option="--output") as file:
+        write_as(source, file)
+
+
+def _write_archive(source: Source, file: BinaryIO) -> None:
+    head = _head(source)
+    start = {name: head[name] for name in ("version", "eval", "plan")}
+    summaries = []
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        _add(archive, "_journal/start.json", _json(start))
+        for brief, record in source:
+            sample = _sample(brief, record)
+            summaries.append(_json(_summary(sample)))
+            _add(archive, f"samples/{brief.name}_epoch_{brief.repeat}.json", _json(sample))
+        _add(archive, "summaries.json", f"[{','.join(summaries)}]")
+        _add(archive, "header.json", _json(head))
+
+
+def _add(archive: zipfile.ZipFile, name: str, text: str) -> None:
+    member = zipfile.ZipInfo(name, _EARLIEST)
+    member.compress_type = zipfile.ZIP_DEFLATED
+    member.external_attr = 0o644 << 16
+    archive.writestr(member, text)
+
+
+def _write_json(source: Source, file: BinaryIO) -> None:
+    head = _json(_head(source))
+    file.write(f'{head[:-1]},"samples":['.encode())
+    for number, (brief, record) in enumerate(source):
+        file.write(f"{',' if number else ''}\n{_json(_sample(brief, record))}".encode())
+    file.write(b"\n]}\n")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(clean(value), ensure_ascii=True, allow_nan=False)
+
+
+# -- the log
+
+
+def _head(source: Source) -> dict[str, Any]:
+    """Return the log without its samples."""
+    briefs = source.briefs
+    names = list(dict.fromkeys(each.name for each in briefs))
+    suites = list(dict.fromkeys(each.suite for each in briefs))
+    agent = _most(each.agent for each in briefs)
+    model = _most(each.model for each in briefs) or _NO_MODEL
+    created = source.modified.isoformat(timespec="seconds")
+    identity = source.digest
+    graded = [each for each in briefs if each.reward is not None]
+    usage: dict[str, Any] = {}
+    for name in dict.fromkeys(each.model or _NO_MODEL for each in briefs):
+        spent = sum((b.usage for b in briefs if (b.model or _NO_MODEL) == name), UNSPENT)
+        usage |= {name: _usage(spent)} if spent else {}
+    return {
+        "version": _VERSION,
+        "status": "success",
+        "eval": {
+            "eval_id": identity[:22],
+            "run_id": identity[:22],
+            "created": created,
+            "task": ", ".join(suites[:3]) + (", ..." if len(suites) > 3 else ""),
+            "task_id": identity[22:],
+            "task_version": 0,
+            "solver": agent,
+            "dataset": {
+                "name": ", ".join(suites),
+                "location": source.path.name,
+                "samples": len(names),
+                "sample_ids": names,
+                "shuffled": False,
+            },
+            "model": model,
+            "config": {"epochs": max(each.repeat for each in briefs)},
+            "packages": {"pytest-intercode": version("pytest-intercode")},
+        },
+        "plan": {"name": "plan", "steps": [{"solver": agent or "unknown"}]},
+        "results": {
+            "total_samples": len(briefs),
+            "completed_samples": len(graded),
+            "scores": [
+                _score("reward", "mean", [each.reward or 0.0 for each in graded], len(briefs)),
+                _score("solved", "accuracy", [float(each.solved) for each in graded], len(briefs)),
+            ],
+        },
+        "stats": {"model_usage": usage},
+    }
+
+
+def _most(values: Iterable[str]) -> str:
+    """Return the most frequent of the values that say something."""
+    counts = Counter(filter(None, values))
+    return counts.most_common(1)[0][0] if counts else ""
+
+
+def _score(name: str, metric: str, values: Sequence[float], tries: int) -> dict[str, Any]:
+    mean = sum(values) / len(values) if values else None
+    return {
+        "name": name,
+        "scorer": name,
+        "scored_samples": len(values),
+        "unscored_samples": tries - len(values),
+        "metrics": {} if mean is None else {metric: {"name": metric, "value": mean}},
+    }
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "total_tokens": usage.tokens,
+        "total_cost": usage.cost,
+    }
+
+
+# -- a sample
+
+
+def _sample(brief: Brief, record: EpisodeRecord) -> dict[str, Any]:
+    model = brief.model or _NO_MODEL
+    messages = _messages(record, brief.model)
+    facts = facts_of(record)
+    answer = answer_of(record)
+    sample: dict[str, Any] = {
+        "id": brief.name,
+        "epoch": brief.repeat,
+        "input": record.task.query,
+        "target": "",  # gold is not in records
+        "messages": messages,
+        "output": {
+            "model": model,
+            "choices": [
+                {
+                    "message": {"role": "assistant", "content": answer, "source": "generate"},
+                    "stop_reason": "stop",
+                }
+            ],
+            "completion": answer,
+        },
+        "metadata": facts,
+        "model_usage": {model: _usage(record.usage)} if record.usage else {},
+        "turn_count": len(record.turns),
+        "total_time": record.seconds,
+        "uuid": record.node_id or None,
+    }
+    if brief.reward is not None:
+        said = {"answer": answer, "explanation": record.reason or record.headline}
+        metadata = {"outcome": record.outcome, "parts": dict(record.parts)}
+        sample["scores"] = {
+            "reward": {"value": brief.reward, **said, "metadata": metadata},
+            "solved": {"value": "C" if record.solved else "I", **said, "metadata": metadata},
+        }
+    if record.outcome.endswith("-error"):
+        why = f"{record.outcome}: {record.reason}"
+        trace = record.detail or why
+        sample["error"] = {"message": why, "traceback": trace, "traceback_ansi": trace}
+    if record.outcome in ("out-of-budget", "timed-out"):
+        sample["limit"] = _limit(record)
+    return dict(clean({name: value for name, value in sample.items() if value is not None}))
+
+
+def _limit(record: EpisodeRecord) -> dict[str, Any]:
+    if record.outcome == "timed-out":
+        kind, limit = "time", record.seconds
+    elif record.max_turns and len(record.turns) >= record.max_turns:
+        kind, limit = "turn", float(record.max_turns)
+    else:
+        kind, limit = "custom", float(record.usage.tokens)
+    return {"type": kind, "limit": limit, "reason": record.reason or None}
+
+
+def _messages(record: EpisodeRecord, model: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
+        {"id": "m0", "role": "user", "content": record.task.query, "source": "input"}
+    ]
+    for number, turn in enumerate(record.turns, 1):
+        call = call_of(record.task.env, turn)
+        said: dict[str, Any] = {
+            "id": f"m{number}a",
+            "role": "assistant",
+            "content": _content(turn, "" if call is not None else turn.action),
+            "source": "generate",
+        }
+        if model:
+            said["model"] = model
+        found.append(said)
+        if call is None:
+            found.append({"id": f"m{number}b", "role": "user", "content": turn.observation})
+            continue
+        name = f"call_{number}"
+        said["tool_calls"] = [
+            {"id": name, "function": call.name, "arguments": call.arguments, "type": "function"}
+        ]
+        if turn.observation or call.name != "submit":
+            found.append(
+                {
+                    "id": f"m{number}b",
+                    "role": "tool",
+                    "content": turn.observation,
+                    "tool_call_id": name,
+                    "function": call.name,
+                }
+            )
+    return found
+
+
+def _content(turn: Turn, text: str) -> str | list[dict[str, str]]:
+    if not turn.thought:
+        return text
+    return [{"type": "reasoning", "reasoning": turn.thought}, {"type": "text", "text": text}]
+
+
+def _summary(sample: dict[str, Any]) -> dict[str, Any]:
+    """Return what inspect_ai's list of samples shows; long texts are cut, as it cuts them."""
+    kept = ("id", "epoch", "target", "model_usage", "total_time", "uuid", "turn_count")
+    found = {name: sample[name] for name in kept if name in sample}
+    scores = {
+        name: {**score, **{key: score[key][:_THIN] for key in ("answer", "explanation")}}
+        for name, score in sample.get("scores", {}).items()
+    }
+    metadata = {
+        name: value[:_THIN] if isinstance(value, str) else value
+        for name, value in sample["metadata"].items()
+    }
+    return {
+        **found,
+        "input": sample["input"][:_THIN],
+        "metadata": metadata,
+        "message_count": len(sample["messages"]),
+        "completed": True,
+        **({"scores": scores} if scores else {}),
+        **({"error": sample["error"]["message"][:_THIN]} if "error" in sample else {}),
+        **({"limit": sample["limit"]["type"]} if "limit" in sample else {}),
+    }

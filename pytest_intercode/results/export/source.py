@@ -1,0 +1,142 @@
+"""The episodes of a results file that count, read one by one and more than once.
+
+The file is read twice, so that no more than one trajectory is in memory at a time: at first for
+which records count, and what names them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from itertools import chain, count
+from pathlib import Path
+from typing import NamedTuple
+
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.usage import UNSPENT, Usage
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.results.files import iterate_records
+from pytest_intercode.results.tries import TaskKey, key_of
+
+__all__ = ["Brief", "Source"]
+
+_UNUSUAL = re.compile(r"[^\w.()=,:@+ -]+")
+_LONGEST = 120  # characters of a name; file systems take 255 bytes
+
+
+class Brief(NamedTuple):
+    """What is known of a try before it is written.
+
+    Attributes:
+        name: the task's name, unique in the file among tasks, and fit for a file's name.
+        repeat: the number of the try.
+        suite: the suite's name, or what stands for it.
+        model: the model, as far as the agent's arguments say it.
+        agent: the agent as it was named.
+        reward: the reward, a finite number; None where nothing was graded.
+        solved: whether it was solved.
+        usage: what the agent used up.
+    """
+
+    name: str
+    repeat: int
+    suite: str
+    model: str
+    agent: str
+    reward: float | None
+    solved: bool
+    usage: Usage
+
+
+class Source:
+    """The tries of a results file that count, in the file's order.
+
+    Args:
+        path: the results file.
+        warn: called with one line if the file's last line is truncated; it is left out, then.
+
+    Attributes:
+        path: the file.
+        briefs: what is known of each try.
+        modified: when the file was last written to, in UTC.
+        digest: changes with the tries; 40 hexadecimal digits.
+
+    Raises:
+        ConfigurationError: the file is no results file, or holds no episode.
+    """
+
+    def __init__(self, path: Path, warn: Callable[[str], None] | None = None) -> None:
+        self.path = path
+        counting: dict[tuple[TaskKey, int], tuple[int, Brief]] = {}
+        names = _Names()
+        warned: list[str] = []
+        for place, record in enumerate(iterate_records(path, warn and warned.append)):
+            key = key_of(record), record.task.repeat
+            counting.pop(key, None)
+            counting[key] = place, _brief(record, names)
+        if not counting:
+            raise ConfigurationError(f"{path}: holds no recorded episode")
+        if warn is not None:
+            for line in warned:
+                warn(line)
+        self._lenient = warn is not None
+        self._places = dict(counting.values())
+        self._length = 1 + max(self._places)
+        self.briefs = tuple(self._places.values())
+        self.modified = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
+        self.digest = hashlib.sha1(repr(self.briefs).encode("utf-8", "replace")).hexdigest()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[tuple[Brief, EpisodeRecord]]:
+        """Read the tries again, one by one."""
+        records = iterate_records(self.path, (lambda line: None) if self._lenient else None)
+        for place, record in zip(range(self._length), records, strict=False):
+            if place in self._places:
+                yield self._places[place], record
+
+    @property
+    def usage(self) -> Usage:
+        """What all tries used up together."""
+        return sum((each.usage for each in self.briefs), UNSPENT)
+
+
+def _brief(record: EpisodeRecord, names: _Names) -> Brief:
+    key = key_of(record)
+    return Brief(
+        name=names.name(key),
+        repeat=record.task.repeat,
+        suite=key.suite or key.env,
+        model=record.agent_arguments.get("model", ""),
+        agent=record.agent,
+        reward=(record.reward if math.isfinite(record.reward) else 0.0) if record.graded else None,
+        solved=record.solved,
+        usage=record.usage,
+    )
+
+
+class _Names:
+    """Gives each task a name that no other one has, also where upper and lower case are one."""
+
+    def __init__(self) -> None:
+        self._names: dict[TaskKey, str] = {}
+        self._taken: set[str] = set()
+
+    def name(self, key: TaskKey) -> str:
+        if key not in self._names:
+            task, whole = (_usual(each) for each in (key.task, f"{key.suite}:{key.task}"))
+            others = (f"{whole}:{number}" for number in count(2))
+            name = next(n for n in chain((task, whole), others) if n.casefold() not in self._taken)
+            self._taken.add(name.casefold())
+            self._names[key] = name
+        return self._names[key]
+
+
+def _usual(text: str) -> str:
+    """Return a text without what a path or a terminal would take for something else."""
+    found = _UNUSUAL.sub("_", text.encode("ascii", "replace").decode("ascii"))[:_LONGEST]
+    return found.strip(".- ") or "_"

@@ -1,0 +1,403 @@
+"""Exports: valid whatever was recorded, complete, without gold, one line for each mistake."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import tracemalloc
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_intercode.cli import main
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.results.export import FORMATS, export
+from pytest_intercode.results.export.atif import trajectory
+from pytest_intercode.results.export.atif_schema import problems
+from pytest_intercode.results.files import iterate_records, read_records
+from pytest_intercode.results.format import from_row
+from tests.support import page_rows
+
+OLD = {
+    "environment": "ic_bash",
+    "dataset": "nl2bash_fs_1.json",
+    "task_id": 3,
+    "query": "How many lines?",
+    "turn_history": {
+        "actions": ["wc -l a", "submit"],
+        "observations": ["3", None],
+        "rewards": [0.3, 1.0],
+        "valid_action": [True, True],
+    },
+    "summary": {"max_reward": 1.0, "turns_taken": 2, "turns_max": 10},
+}
+BINARY = "".join(map(chr, range(256))) + "\ud800 \u202e \U0001f600"
+
+
+def row(number: int = 0, **more: Any) -> dict[str, Any]:
+    return {**page_rows.run(8)[number], **more}
+
+
+def spent(requests: int, cost: float | None) -> dict[str, Any]:
+    used = {"requests": requests, "input_tokens": 90, "output_tokens": 7, "cost": cost}
+    made = row(usage=used)
+    made["turn_usage"] = [used] * len(made["turn_history"]["actions"])
+    return made
+
+
+def with_turns(**columns: Any) -> dict[str, Any]:
+    made = row()
+    count = len(made["turn_history"]["actions"])
+    made["turn_history"] |= {name: [value] * count for name, value in columns.items()}
+    return made
+
+
+KINDS = {
+    **{made["environment"]: made for made in page_rows.run(4)},
+    "swe": row(environment="ic_swe", end_state={"patch": "+x", "left_out": []}),
+    "own environment": row(environment="ic_lua"),
+    "no turns": row() | {"turn_history": {"actions": []}, "turn_parts": []},
+    "thoughts": with_turns(thoughts="I think"),
+    "usage and cost": spent(2, 0.25),
+    "usage without cost": spent(2, None),
+    "tokens without requests": spent(0, None),
+    "an oracle that reports": spent(1, 0.1) | {"agent": "oracle"},
+    "oracle": row(agent="oracle", usage={}),
+    "oracle with thoughts": with_turns(thoughts="hm") | {"agent": "oracle", "usage": {}},
+    "InterCode's": OLD,
+    "agent error": row(outcome="agent-error", reason="ValueError: x", detail="Traceback ..."),
+    "task error": row(outcome="task-error", reason="gold"),
+    "infrastructure error": row(outcome="infrastructure-error", reason="no sandbox"),
+    "out of budget": row(outcome="out-of-budget"),
+    "timed out": row(outcome="timed-out"),
+    "binary": with_turns(actions=BINARY, observations=BINARY, thoughts=BINARY)
+    | {"query": BINARY, "reason": BINARY, "agent": BINARY, "tags": [BINARY]},
+    "100 kB": with_turns(observations="x" * 100_000),
+    "no number": row(reward=float("nan"), reward_parts={"output": float("inf")}),
+    "passed turns": row() | {"turn_passed": [True] * 4},
+    "answers": row() | {"turn_answers": ["  exact "] * 4},
+    "scored again": row(rescored_from={"profile": "paper", "reward": 0.1, "outcome": "failed"}),
+}
+
+
+def write(path: Path, *rows: dict[str, Any]) -> Path:
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in rows))
+    return path
+
+
+def read(path: Path) -> Any:
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)  # NaN is no JSON
+
+    return json.loads(path.read_text(), parse_constant=refuse)
+
+
+# -- ATIF
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_record_is_valid_atif(kind: str, tmp_path: Path) -> None:
+    """The very bytes that are written, by the validator whose verdicts are Harbor's."""
+    results = write(tmp_path / "r.jsonl", KINDS[kind])
+    assert export(results, "atif", tmp_path / "out") == 1
+    (path,) = (tmp_path / "out").iterdir()
+    document = read(path)
+    assert problems(document) == []
+    (record,) = read_records(results)
+    assert len(document["steps"]) == 1 + len(record.turns)
+    assert document["extra"]["outcome"] == record.outcome
+    assert "end_state" not in path.read_text()
+    ids = [
+        call["tool_call_id"] for step in document["steps"] for call in step.get("tool_calls", ())
+    ]
+    assert len(ids) == len(set(ids))
+
+
+def test_a_turn_is_a_step_with_its_call_and_result() -> None:
+    made = KINDS["usage and cost"]
+    made["turn_history"]["actions"][0] = "wc -l 'a b'"
+    made["turn_history"]["observations"][0] = "3\n"
+    found = trajectory(from_row(made)).model_dump(exclude_none=True)
+    first, second, *_, last = found["steps"]
+    assert (first["source"], first["message"]) == ("user", made["query"])
+    (call,) = second["tool_calls"]
+    assert (call["function_name"], call["arguments"]) == ("bash", {"command": "wc -l 'a b'"})
+    (result,) = second["observation"]["results"]
+    assert result == {"source_call_id": call["tool_call_id"], "content": "3\n"}
+    assert second["metrics"] == {"prompt_tokens": 90, "completion_tokens": 7, "cost_usd": 0.25}
+    assert second["llm_call_count"] == 2
+    assert last["tool_calls"][0]["function_name"] == "submit"
+    assert last["extra"]["reward"] == made["reward"]
+    assert found["final_metrics"]["total_cost_usd"] == 0.25
+    assert found["final_metrics"]["total_steps"] == len(found["steps"])
+    assert found["extra"]["reward_parts"] == made["reward_parts"]
+    assert found["agent"]["model_name"] == "small"
+
+
+def test_what_was_not_run_is_no_call() -> None:
+    made = KINDS["passed turns"]
+    for step in trajectory(from_row(made)).steps[1:]:
+        assert step.tool_calls is None
+        assert step.message
+        assert step.observation is not None
+        assert step.observation.results[0].source_call_id is None
+
+
+def test_files_are_named_by_tasks_and_leave_the_folder_never(tmp_path: Path) -> None:
+    ids = ["a", "A", "../../up", ".hidden", "-rf", "x" * 500, "a:2", "\x1b[0m", "", "a"]
+    rows = [row(task_id=each, suite=f"s{at}", repeat=at % 2 + 1) for at, each in enumerate(ids)]
+    export(write(tmp_path / "r.jsonl", *rows), "atif", tmp_path / "out" / "deep")
+    names = [path.name for path in (tmp_path / "out" / "deep").iterdir()]
+    assert len({name.casefold() for name in names}) == len(ids)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "r.jsonl"]
+    assert all(name[0].isalnum() or name[0] in "_[" for name in names)
+
+
+# -- chat messages
+
+
+def test_chat_messages_take_turns(tmp_path: Path) -> None:
+    made = KINDS["thoughts"]
+    made["turn_history"]["observations"][-1] = ""
+    results = write(tmp_path / "r.jsonl", made, OLD)
+    export(results, "jsonl", tmp_path / "out.jsonl")
+    one, old = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
+    history = made["turn_history"]
+    roles = [message["role"] for message in one["messages"]]
+    assert roles == ["user", "assistant"] * (len(roles) // 2)
+    assert one["messages"][0]["content"] == made["query"]
+    assert [each["content"] for each in one["messages"][1::2]] == history["actions"]
+    assert [each["content"] for each in one["messages"][2::2]] == history["observations"][:-1]
+    assert {each["reasoning_content"] for each in one["messages"][1::2]} == {"I think"}
+    assert (one["reward"], one["outcome"]) == (made["reward"], made["outcome"])
+    assert old["messages"][-1] == {"role": "assistant", "content": "submit"}
+    assert old["reward"] == 1.0
+
+
+def test_records_are_not_held_in_memory(tmp_path: Path) -> None:
+    made = row()
+    count = len(made["turn_history"]["actions"])
+    made["turn_history"]["observations"] = ["x" * 500_000] * count
+    results = write(tmp_path / "r.jsonl", *({**made, "task_id": f"t{at}"} for at in range(40)))
+    size = results.stat().st_size
+    tracemalloc.start()
+    try:
+        export(results, "jsonl", tmp_path / "out.jsonl")
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size > 40_000_000
+    assert most < size / 4
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 40
+
+
+# -- inspect_ai
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["run.eval", "run.json"])
+def test_inspect_ai_reads_its_log(name: str, tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its own dependencies
+        log = pytest.importorskip("inspect_ai.log", reason="inspect-ai is not installed")
+    rows = [{**made, "suite": "s", "task_id": kind} for kind, made in KINDS.items()]
+    rows.append({**rows[0], "repeat": 2})
+    results = write(tmp_path / "r.jsonl", *rows)
+    path = tmp_path / name
+    assert export(results, "inspect", path) == len(rows)
+    found = log.read_eval_log(str(path))
+    assert found.status == "success"
+    assert len(found.samples) == len(rows)
+    records = {str(each.task.id): each for each in read_records(results)[:-1]}
+    for sample in found.samples:
+        record = records[sample.metadata["task"]]
+        assert ("reward" in (sample.scores or {})) == record.graded
+        if record.graded and record.reward == record.reward:
+            assert sample.scores["reward"].value == record.reward
+            assert (sample.scores["solved"].value == "C") == record.solved
+        assert (sample.error is not None) == record.outcome.endswith("-error")
+        assert sample.turn_count == len(record.turns)
+        roles = [message.role for message in sample.messages]
+        assert roles.count("assistant") == len(record.turns)
+        calls = [call.id for m in sample.messages for call in getattr(m, "tool_calls", None) or ()]
+        answered = [m.tool_call_id for m in sample.messages if m.role == "tool"]
+        assert set(answered) <= set(calls)
+    graded = [each for each in found.samples if each.scores]
+    mean = sum(each.scores["reward"].value for each in graded) / len(graded)
+    assert found.results.scores[0].metrics["mean"].value == pytest.approx(mean)
+    head = log.read_eval_log(str(path), header_only=True)
+    assert head.results.total_samples == len(rows)
+    assert len(log.read_eval_log_sample_summaries(str(path))) == len(rows)
+    again = log.read_eval_log_sample(str(path), id=found.samples[0].id, epoch=1)
+    assert again.input == found.samples[0].input
+    # It can be written again by the package, and read again.
+    log.write_eval_log(found, str(tmp_path / f"again-{name}"))
+    assert len(log.read_eval_log(str(tmp_path / f"again-{name}")).samples) == len(rows)
+
+
+def test_an_eval_archive_is_the_same_each_time(tmp_path: Path) -> None:
+    results = write(tmp_path / "r.jsonl", *KINDS.values())
+    for name in ("a.eval", "b.eval"):
+        export(results, "inspect", tmp_path / name)
+    assert (tmp_path / "a.eval").read_bytes() == (tmp_path / "b.eval").read_bytes()
+    with zipfile.ZipFile(tmp_path / "a.eval") as archive:
+        assert archive.testzip() is None
+        assert {"header.json", "summaries.json", "_journal/start.json"} <= {*archive.namelist()}
+
+
+# -- what counts, and where it goes
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_no_gold_and_the_last_record_of_a_try(name: str, tmp_path: Path) -> None:
+    first = row(outcome="infrastructure-error", superseded=True, query="THE FIRST")
+    results = write(tmp_path / "r.jsonl", first, row(query="THE LAST"), row(1))
+    output = tmp_path / "out.json"
+    assert export(results, name, output) == 2
+    files = output.iterdir() if output.is_dir() else [output]
+    text = "".join(path.read_text() for path in files)
+    assert "THE LAST" in text
+    assert "THE FIRST" not in text
+    assert "cdcdcdcd" not in text  # what the page's rows have for gold's files
+    assert "abababab" not in text
+
+
+def test_defaults_lie_beside_the_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packed = tmp_path / "r.jsonl.gz"
+    packed.write_bytes(gzip.compress(json.dumps(row()).encode() + b"\n"))
+    for name, made in (("atif", "r.atif"), ("inspect", "r.eval"), ("jsonl", "r.chat.jsonl")):
+        assert main(["export", str(packed), f"--format={name}"]) == 0
+        assert (tmp_path / made).exists()
+        said = capsys.readouterr()
+        assert (said.out, said.err) == (f"{tmp_path / made}: 1 episode, as {name}\n", "")
+
+
+def _nothing(folder: Path) -> None:
+    (folder / "r.jsonl").unlink()
+
+
+def _no_json(folder: Path) -> None:
+    (folder / "r.jsonl").write_text("not JSON\nat all\n")
+
+
+def _other_json(folder: Path) -> None:
+    (folder / "r.jsonl").write_text('{"environment": "ic_bash", "no": "episode"}\n')
+
+
+def _empty(folder: Path) -> None:
+    (folder / "r.jsonl").write_text("")
+
+
+def _folder(folder: Path) -> None:
+    (folder / "r.jsonl").unlink()
+    (folder / "r.jsonl").mkdir()
+
+
+def _file_there(folder: Path) -> None:
+    (folder / "out").write_text("precious")
+
+
+def _folder_there(folder: Path) -> None:
+    (folder / "out").mkdir()
+    (folder / "out" / "precious").touch()
+
+
+def _not_ours(folder: Path) -> None:
+    (folder / "out").symlink_to("/proc/no/such")
+
+
+def _same(folder: Path) -> None:
+    (folder / "out").symlink_to(folder / "r.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "name", "said"),
+    [
+        (None, "ispect", "--format=ispect: there is no such format; .* Did you mean 'inspect'"),
+        (_nothing, "jsonl", "r.jsonl: there is no such results file"),
+        (_no_json, "jsonl", "r.jsonl:1: not JSON"),
+        (_other_json, "atif", "r.jsonl, row 0: not a recorded episode: it has no task_id"),
+        (_empty, "inspect", "r.jsonl: holds no recorded episode"),
+        (_folder, "inspect", "cannot be read: it is a folder"),
+        (_file_there, "jsonl", "out: is there already; --force replaces it"),
+        (_file_there, "atif", "out: a folder is needed, and this is a file"),
+        (_folder_there, "atif", "out: is there already; --force"),
+        (_folder_there, "inspect", "out: a file is needed, and this is a folder"),
+        (_not_ours, "jsonl", "out: cannot be written: No such file"),
+        (_not_ours, "atif", "out: cannot be written: "),
+        (_same, "jsonl", "this is the run itself"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    prepare: Callable[[Path], None] | None,
+    name: str,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    results = write(tmp_path / "r.jsonl", row())
+    if prepare is not None:
+        prepare(tmp_path)
+    before = {path.name for path in tmp_path.iterdir()}
+    arguments = ["export", str(results), f"--format={name}", f"--output={tmp_path / 'out'}"]
+    assert main(arguments) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert re.search(said, err)
+    assert {path.name for path in tmp_path.iterdir()} == before
+    if prepare is _file_there:
+        assert (tmp_path / "out").read_text() == "precious"
+
+
+def test_force_replaces(tmp_path: Path) -> None:
+    results = write(tmp_path / "r.jsonl", row())
+    _folder_there(tmp_path)
+    arguments = ["export", str(results), f"--output={tmp_path / 'out'}", "--force"]
+    assert main([*arguments, "--format=atif"]) == 0
+    assert {each.name for each in (tmp_path / "out").iterdir()} == {"precious", "bash-00000.json"}
+    (tmp_path / "file").write_text("old")
+    arguments[2] = f"--output={tmp_path / 'file'}"
+    assert main([*arguments, "--format=jsonl"]) == 0
+    assert json.loads((tmp_path / "file").read_text())["task"] == "bash-00000"
+
+
+def test_a_bad_row_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
+    results = write(tmp_path / "r.jsonl", row(), row(1))
+    results.write_text(results.read_text() + '{"environment": "x"}\n')
+    for name in FORMATS:
+        with pytest.raises(ConfigurationError, match="row 2: not a recorded episode"):
+            export(results, name, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["r.jsonl"]
+
+
+def test_a_truncated_last_line_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    results = write(tmp_path / "r.jsonl", row(), row(1))
+    results.write_text(results.read_text()[:-20])
+    said: list[str] = []
+    assert export(results, "jsonl", tmp_path / "out.jsonl", said.append) == 1
+    assert said == [
+        f"{results}:2: the last line is truncated: its run was killed, or is writing it; "
+        "it is left out"
+    ]
+    with pytest.raises(ConfigurationError, match="the last line is truncated"):
+        export(results, "jsonl", tmp_path / "out.jsonl")
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_records_one_by_one_are_those_of_the_whole_file(whole: bool, tmp_path: Path) -> None:
+    rows = [KINDS[kind] for kind in ("oracle", "100 kB", "thoughts")]
+    path = tmp_path / "r.json.gz"
+    text = json.dumps({str(at): each for at, each in enumerate([OLD, OLD])}, indent=1)
+    lines = "\n".join(["", *map(json.dumps, rows)])[1:]
+    path.write_bytes(gzip.compress((text if whole else f"{lines}\n\n").encode()))
+    found = list(iterate_records(path))
+    assert found == read_records(path)
+    assert len(found) == (2 if whole else 3)
