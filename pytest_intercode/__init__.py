@@ -29,7 +29,15 @@ if TYPE_CHECKING:
         Test,
         Verification,
     )
-    from pytest_intercode.core.turn import Feedback, Observation, Profile, StepResult, Turn
+    from pytest_intercode.core.turn import (
+        CommandResult,
+        Feedback,
+        Observation,
+        Profile,
+        SandboxInfo,
+        StepResult,
+        Turn,
+    )
     from pytest_intercode.core.usage import Budget, Usage
     from pytest_intercode.environments.base import Environment
     from pytest_intercode.environments.interpreter import InterpreterEnvironment
@@ -57,6 +65,7 @@ __all__ = [
     "BudgetExhausted",
     "Change",
     "Changes",
+    "CommandResult",
     "Database",
     "Entry",
     "Environment",
@@ -84,6 +93,7 @@ __all__ = [
     "RewardFunction",
     "RewardOptions",
     "Sandbox",
+    "SandboxInfo",
     "SandboxProvider",
     "SandboxSpec",
     "SharedLoop",
@@ -122,6 +132,7 @@ _HOMES = {
     "BudgetExhausted": "errors",
     "Change": "rescoring.rescored",
     "Changes": "sandboxes.protocol",
+    "CommandResult": "core.turn",
     "Database": "core.task",
     "Entry": "sandboxes.protocol",
     "Environment": "environments.base",
@@ -149,6 +160,7 @@ _HOMES = {
     "RewardFunction": "rescoring.function",
     "RewardOptions": "core.task",
     "Sandbox": "sandboxes.protocol",
+    "SandboxInfo": "core.turn",
     "SandboxProvider": "sandboxes.provider",
     "SandboxSpec": "sandboxes.protocol",
     "SharedLoop": "rollouts.agent_thread",

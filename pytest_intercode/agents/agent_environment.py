@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Protocol
 
 from pytest_intercode.agents.ledger import Ledger
 from pytest_intercode.core.task import TaskView
-from pytest_intercode.core.turn import StepResult
+from pytest_intercode.core.turn import CommandResult, SandboxInfo, StepResult
 
 __all__ = ["AgentEnvironment"]
+
+
+class _Episode(Protocol):
+    """The episode behind an :class:`AgentEnvironment`, which passes calls of these names on."""
+
+    def over(self) -> bool: ...
+
+    def step(self, action: str) -> StepResult: ...
+
+    def submit(self, answer: str) -> StepResult: ...
+
+    def pass_turn(self, action: str, observation: str) -> StepResult: ...
+
+    def exec(
+        self, command: str, *, cwd: str, timeout: float | None, user: str, counts_as_turn: bool
+    ) -> CommandResult: ...
+
+    def upload(self, path: Path, at: str) -> None: ...
+
+    def download(self, path: str, to: Path | None) -> bytes: ...
+
+    def sandbox(self) -> SandboxInfo: ...
 
 
 class AgentEnvironment:
@@ -20,30 +44,19 @@ class AgentEnvironment:
         task: what the agent may know of its task.
     """
 
-    __slots__ = ("_is_over", "_ledger", "_pass_turn", "_step", "_submit", "task")
+    __slots__ = ("_episode", "_ledger", "task")
 
     task: TaskView
 
-    def __init__(
-        self,
-        task: TaskView,
-        step: Callable[[str], StepResult],
-        submit: Callable[[str], StepResult],
-        pass_turn: Callable[[str, str], StepResult],
-        ledger: Ledger,
-        is_over: Callable[[], bool],
-    ) -> None:
+    def __init__(self, task: TaskView, episode: _Episode, ledger: Ledger) -> None:
         self.task = task
-        self._step = step
-        self._submit = submit
-        self._pass_turn = pass_turn
+        self._episode = episode
         self._ledger = ledger
-        self._is_over = is_over
 
     @property
     def over(self) -> bool:
         """Whether the episode is over: every action would be refused."""
-        return self._is_over()
+        return self._episode.over()
 
     @property
     def prompt(self) -> str:
@@ -91,7 +104,7 @@ class AgentEnvironment:
         Raises:
             BudgetExhausted: the episode is over.
         """
-        return self._step(action)
+        return self._episode.step(action)
 
     def submit(self, answer: str = "") -> StepResult:
         """End the episode; an ``answer`` is graded in place of the last output.
@@ -99,7 +112,7 @@ class AgentEnvironment:
         Raises:
             BudgetExhausted: the episode is over.
         """
-        return self._submit(answer)
+        return self._episode.submit(answer)
 
     def pass_turn(self, action: str, observation: str) -> StepResult:
         """Take a turn that runs nothing, for an answer of a model that holds no action.
@@ -111,7 +124,76 @@ class AgentEnvironment:
         Raises:
             BudgetExhausted: the episode is over.
         """
-        return self._pass_turn(action, observation)
+        return self._episode.pass_turn(action, observation)
+
+    @property
+    def sandbox(self) -> SandboxInfo:
+        """Where the sandbox is: its backend and its name, for a tool that reaches it by itself.
+
+        Raises:
+            AgentError: the environment has no shell.
+        """
+        return self._episode.sandbox()
+
+    def exec(
+        self,
+        command: str,
+        *,
+        cwd: str = "",
+        timeout: float | None = None,
+        user: str = "",
+        counts_as_turn: bool = False,
+    ) -> CommandResult:
+        """Run a command in the sandbox, for an agent with a shell of its own.
+
+        It runs in a bash of its own and takes no turn: the agent's shell, its directory and the
+        output that is graded stay as they are. The trajectory has it beside the next action.
+
+        Args:
+            command: the command.
+            cwd: where; by default, and for a relative one, the task's directory.
+            timeout: seconds after which it is killed; by default those of an action.
+            user: by whom; by default the user of the task's actions, whom only root may change.
+            counts_as_turn: take a turn for it, and grade its output, as if it were an action.
+
+        Raises:
+            BudgetExhausted: the episode is over.
+            AgentError: the environment has no shell, or the user may not be changed.
+        """
+        return self._episode.exec(
+            command, cwd=cwd, timeout=timeout, user=user, counts_as_turn=counts_as_turn
+        )
+
+    def upload(self, path: str | Path, at: str) -> None:
+        """Copy a file or a folder of this machine into the sandbox, as the task's user.
+
+        Args:
+            path: the file or folder; at most 256 MiB.
+            at: its path there; a relative one starts in the task's directory.
+
+        Raises:
+            BudgetExhausted: the episode is over.
+            AgentError: the environment has no shell, or it cannot be read or written.
+        """
+        self._episode.upload(Path(path), at)
+
+    def download(self, path: str, to: str | Path | None = None) -> bytes:
+        """Copy a file or a folder out of the sandbox, as far as the task's user may read it.
+
+        Args:
+            path: its path there; a relative one starts in the task's directory.
+            to: where it is written on this machine; a folder's content goes into ``to``. Links that
+                would lead out of it are left out.
+
+        Returns:
+            The bytes of a file, if ``to`` is not given; else nothing.
+
+        Raises:
+            BudgetExhausted: the episode is over.
+            AgentError: the environment has no shell; it is not there, larger than 256 MiB, or a
+                folder and ``to`` is not given.
+        """
+        return self._episode.download(path, None if to is None else Path(to))
 
     def spend(
         self,

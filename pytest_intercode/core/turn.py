@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pytest_intercode.core.usage import UNSPENT, Usage
 
-__all__ = ["Feedback", "Observation", "Profile", "StepResult", "Turn"]
+__all__ = [
+    "CommandResult",
+    "Feedback",
+    "Observation",
+    "Profile",
+    "SandboxInfo",
+    "StepResult",
+    "Turn",
+]
 
 Profile: TypeAlias = Literal["strict", "paper"]
 Feedback: TypeAlias = Literal["observation", "reward"]
@@ -45,6 +53,31 @@ class Observation(str):
         made.executed, made.status = executed, status
         made.reward, made.turns_left = reward, turns_left
         return made
+
+
+class CommandResult(NamedTuple):
+    """What became of a command of an agent's own shell.
+
+    Attributes:
+        status: its exit status; None when it had none, as it timed out or was stopped.
+        output: stdout and stderr as one text, in true order, cut to the output limit.
+    """
+
+    status: int | None
+    output: str
+
+
+class SandboxInfo(NamedTuple):
+    """Where an agent's sandbox is, for programs that reach it by themselves.
+
+    Attributes:
+        backend: ``docker`` or ``bubblewrap``.
+        name: the container's id, as the engine's commands take it; with bubblewrap, a name for
+            messages.
+    """
+
+    backend: str
+    name: str
 
 
 @dataclass(frozen=True)

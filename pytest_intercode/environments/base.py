@@ -7,9 +7,10 @@ records them. It calls no agent, and imports neither pytest nor a backend of san
 from __future__ import annotations
 
 import abc
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -297,8 +298,7 @@ class Environment(abc.ABC):
             raise TypeError(f"an action is a str, not {type(action).__name__}")
         self._process.check()
         with self._lock:
-            if self._over:
-                raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
+            self._check_open()
             answer = self.submission(action)
             if answer is not None:
                 return self._submit(action, answer or None)
@@ -316,8 +316,7 @@ class Environment(abc.ABC):
         """
         self._process.check()
         with self._lock:
-            if self._over:
-                raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
+            self._check_open()
             latest = self._latest
 
             def tell(_: str) -> Observation:
@@ -408,19 +407,30 @@ class Environment(abc.ABC):
 
     # -- inside
 
+    def _check_open(self) -> None:
+        if self._over:
+            raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
+
+    @contextlib.contextmanager
+    def _using(self) -> Iterator[None]:
+        """Let something run in the sandbox, which changes its state and can be called off."""
+        self._process.check()
+        self._check_open()
+        self._latest = None  # the state may be another one
+        self._acting = True
+        try:
+            yield
+        finally:
+            self._acting = False
+
     def _turn(self, action: str, execute: Callable[[str], Observation]) -> StepResult:
         """Take a turn that does not end the episode by itself, and count it."""
         began = time.monotonic()
-        self._latest = None
-        self._acting = True
         try:
-            if self._over:  # called off meanwhile
-                raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
-            observation = execute(action)
+            with self._using():
+                observation = execute(action)
         except SandboxBroken as broken:
             observation = Observation(f"[this broke the sandbox: {broken}]\n", executed=False)
-        finally:
-            self._acting = False
         seconds = time.monotonic() - began
         self.turns.append(Turn(action, str(observation), observation.executed, seconds=seconds))
         observation.turns_left = self.max_turns - len(self.turns)

@@ -5,15 +5,18 @@ Actions run exactly as they are written. A subclass says how an episode is grade
 
 from __future__ import annotations
 
+import posixpath
 import shlex
 import time
+from pathlib import Path
 from typing import Any
 
 from pytest_intercode.core.task import ENVIRONMENTS, ImageSource, Task
-from pytest_intercode.core.turn import Observation
+from pytest_intercode.core.turn import CommandResult, Observation, SandboxInfo
+from pytest_intercode.environments import access
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.gold import Gold, GoldRun
-from pytest_intercode.errors import SandboxError, TaskError
+from pytest_intercode.errors import AgentError, SandboxBroken, SandboxError, TaskError
 from pytest_intercode.sandboxes.protocol import Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.files import build_archive
@@ -72,8 +75,13 @@ def set_up(sandbox: Sandbox, task: Task, now: float) -> None:
 
 
 class ShellEnvironment(Environment):
-    """A shell as it is: an action is what a person would type."""
+    """A shell as it is: an action is what a person would type.
 
+    Attributes:
+        takes_commands: commands may be run beside actions, as bash reads what the sandbox is given.
+    """
+
+    takes_commands = True
     _reader = "shell"  # what reads the actions, as observations call it
     _stopped = " and was stopped"  # what became of an action that timed out
 
@@ -161,6 +169,86 @@ class ShellEnvironment(Environment):
     def _run(self, action: str) -> Execution:
         """Run one action in the agent's sandbox."""
         return self.sandbox.run(action, self.action_timeout)
+
+    # -- beside the turns, for an agent that owns its shell
+
+    def run_command(
+        self,
+        command: str,
+        *,
+        cwd: str = "",
+        timeout: float | None = None,
+        user: str = "",
+        counts_as_turn: bool = False,
+    ) -> CommandResult:
+        """Run a command in a bash of its own; the agent's shell and its last output stay.
+
+        Args:
+            command: the command.
+            cwd: where; by default, and for a relative one, the task's directory.
+            timeout: seconds after which it is killed; by default those of an action.
+            user: by whom; by default the user of the task's actions, whom only root may change.
+            counts_as_turn: take a turn for it, as for an action.
+
+        Raises:
+            BudgetExhausted: the episode is over.
+            AgentError: the user may not be changed, or the command cannot be sent.
+        """
+        line = access.command_line(command, self._place(cwd), self._other_user(user))
+        seconds = self.action_timeout if timeout is None else timeout
+        if fault := _unsendable(line):
+            raise AgentError(f"env.exec(): a command cannot hold {fault}")
+        done = CommandResult(None, "")
+
+        def execute(_: str) -> Observation:
+            nonlocal done
+            execution = self.sandbox.run(line, seconds)
+            done = CommandResult(execution.status, text_of(execution))
+            if counts_as_turn:
+                self._last = execution
+            return Observation(done.output, executed=done.status == 0, status=done.status)
+
+        with self._lock:
+            if counts_as_turn:
+                self._check_open()
+                self._turn(command, execute)
+                return done
+            try:
+                with self._using():
+                    execute(command)
+            except SandboxBroken as broken:
+                return CommandResult(None, f"[this broke the sandbox: {broken}]\n")
+        return done
+
+    def upload(self, path: Path, at: str) -> None:
+        """Copy a file or a folder into the sandbox, as the task's user; see ``access.put``."""
+        with self._lock, self._using():
+            access.put(self.sandbox, path, self._place(at), self.current_task.user)
+
+    def download(self, path: str) -> bytes:
+        """Return a tar archive of what the task's user may read; see ``access.fetch``."""
+        with self._lock, self._using():
+            return access.fetch(self.sandbox, self._place(path), self.current_task.user)
+
+    @property
+    def sandbox_info(self) -> SandboxInfo:
+        """Where the sandbox is."""
+        return SandboxInfo(self.provider.choice.backend, self.sandbox.name)
+
+    def _place(self, path: str) -> str:
+        return posixpath.join(self.current_task.workdir, path)
+
+    def _other_user(self, user: str) -> str:
+        """Return the user to change to; empty to stay who acts in the sandbox."""
+        own = self.current_task.user or "root"
+        if user in ("", own):
+            return ""
+        if own not in ("root", "0"):
+            raise AgentError(
+                f"env.exec(user={user!r}): the agent of this task is {own}, and may not be another "
+                "user"
+            )
+        return user
 
     def _notice(self, execution: Execution) -> str:
         """Return what an observation says of an action that was stopped, or of a new program."""

@@ -13,20 +13,26 @@ import inspect
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.ledger import Ledger
 from pytest_intercode.agents.protocol import Agent
-from pytest_intercode.core.turn import Observation, StepResult
+from pytest_intercode.core.turn import CommandResult, Observation, SandboxInfo, StepResult
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import AgentError, BudgetExhausted, InfrastructureError, TaskError
 from pytest_intercode.rollouts.budgets import RunBudget
 
 if TYPE_CHECKING:
+    from pytest_intercode.environments.shell import ShellEnvironment
     from pytest_intercode.rollouts.agent_loop import AgentLoop, AgentTasks
 
 __all__ = ["AgentRun", "SharedLoop"]
+
+Result = TypeVar("Result")
+
+_LOGGED = 4000  # characters of a command's output that the trajectory keeps
 
 _REFUSALS = 5
 _DEAF = 10_000  # times after which an agent that is sent off is not taken for one that goes
@@ -187,19 +193,7 @@ class AgentRun:
         try:
             self._since = time.monotonic()
             if agent.style == "loop":
-                self._await(
-                    agent.run(
-                        view,
-                        AgentEnvironment(
-                            view,
-                            self._step,
-                            self._submit,
-                            self._pass_turn,
-                            self._ledger,
-                            lambda: self._called_off or bool(environment.over),
-                        ),
-                    )
-                )
+                self._await(agent.run(view, AgentEnvironment(view, self, self._ledger)))
                 return
             self._await(agent.reset(view))
             observation = self._first
@@ -210,7 +204,7 @@ class AgentRun:
                         f"act() returned {_named(action)} on turn {len(environment.turns) + 1}; "
                         "an action is a str, and 'submit' ends the episode"
                     )
-                observation = self._step(action)[0]
+                observation = self.step(action)[0]
         finally:
             self._await(agent.close())
 
@@ -223,29 +217,86 @@ class AgentRun:
             self._tasks = self._shared_loop._tasks_of(task.id if task is not None else "")
         return self._tasks.finish(value)
 
-    def _step(self, action: str) -> StepResult:
+    # -- what the agent's environment passes on
+
+    def over(self) -> bool:
+        """Whether every action would be refused."""
+        return self._called_off or bool(self._environment.over)
+
+    def step(self, action: str) -> StepResult:
+        """Run one action."""
         if not isinstance(action, str):
             raise AgentError(f"env.step() was called with {_named(action)}; an action is a str")
         return self._counted(lambda: self._environment.step(action))
 
-    def _submit(self, answer: str = "") -> StepResult:
+    def submit(self, answer: str = "") -> StepResult:
+        """End the episode."""
         if not isinstance(answer, str):
             raise AgentError(f"env.submit() was called with {_named(answer)}; an answer is a str")
         return self._counted(lambda: self._environment.submit(answer))
 
-    def _pass_turn(self, action: str, observation: str) -> StepResult:
+    def pass_turn(self, action: str, observation: str) -> StepResult:
+        """Take a turn that runs nothing."""
         for given in (action, observation):
             if not isinstance(given, str):
                 raise AgentError(f"env.pass_turn() was called with {_named(given)}; it takes texts")
         return self._counted(lambda: self._environment.pass_turn(action, observation))
 
-    def _counted(self, act: Callable[[], StepResult]) -> StepResult:
+    def sandbox(self) -> SandboxInfo:
+        """Return where the agent's sandbox is."""
+        return self._with_shell("sandbox").sandbox_info
+
+    def exec(
+        self, command: str, *, cwd: str, timeout: float | None, user: str, counts_as_turn: bool
+    ) -> CommandResult:
+        """Run a command of the agent's own shell."""
+        if not isinstance(command, str):
+            raise AgentError(f"env.exec() was called with {_named(command)}; a command is a str")
+        environment = self._with_shell("exec()")
+        done = self._counted(
+            lambda: environment.run_command(
+                command, cwd=cwd, timeout=timeout, user=user, counts_as_turn=counts_as_turn
+            )
+        )
+        if not counts_as_turn:
+            status = "no status" if done.status is None else f"status {done.status}"
+            self._ledger.log(f"$ {command}\n{_clipped(done.output)}[{status}]\n")
+        return done
+
+    def upload(self, path: Path, at: str) -> None:
+        """Copy a file or a folder into the agent's sandbox."""
+        environment = self._with_shell("upload()")
+        self._counted(lambda: environment.upload(path, at))
+        self._ledger.log(f"[uploaded {path.name} to {at}]\n")
+
+    def download(self, path: str, to: Path | None) -> bytes:
+        """Copy a file or a folder out of the agent's sandbox."""
+        from pytest_intercode.environments.access import content_of, extract
+
+        environment = self._with_shell("download()")
+        archive = self._counted(lambda: environment.download(path))
+        self._ledger.log(f"[downloaded {path}]\n")
+        if to is None:
+            return content_of(archive, path)
+        extract(archive, to)
+        return b""
+
+    def _with_shell(self, asked: str) -> ShellEnvironment:
+        """Return the environment, if it takes commands."""
+        from pytest_intercode.environments.shell import ShellEnvironment
+
+        environment = self._environment
+        if not (isinstance(environment, ShellEnvironment) and environment.takes_commands):
+            raise AgentError(f"env.{asked}: the environment {environment.name} has no shell")
+        return environment
+
+    def _counted(self, act: Callable[[], Result]) -> Result:
         if self._tasks is None:
             return self._acted(act)
         with self._tasks.meanwhile():
             return self._acted(act)
 
-    def _acted(self, act: Callable[[], StepResult]) -> StepResult:
+    def _acted(self, act: Callable[[], Result]) -> Result:
         with self._turnstile:
             with self._gate:
                 called_off = self._called_off
@@ -304,6 +355,12 @@ def _only_of_the_end(error: BaseException, depth: int = 10) -> bool:
         return all(_only_of_the_end(each, depth) for each in inner)
     cause = error.__cause__  # causes may go in a circle
     return cause is not None and depth > 0 and _only_of_the_end(cause, depth - 1)
+
+
+def _clipped(text: str) -> str:
+    if len(text) > _LOGGED:
+        text = f"{text[:_LOGGED]}\n[... {len(text) - _LOGGED} characters ...]"
+    return text if not text or text.endswith("\n") else text + "\n"
 
 
 def _named(value: object) -> str:

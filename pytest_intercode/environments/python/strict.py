@@ -51,6 +51,7 @@ class PythonEnvironment(ShellEnvironment):
 
     name = "python"
     profile: Profile = "strict"
+    takes_commands = False  # an interpreter reads what the sandbox is given
     _reader = "interpreter"
     _stopped = ""
 

@@ -13,6 +13,7 @@ from typing import Any
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import ImageSource, Step, Task, Verification
 from pytest_intercode.core.turn import Observation, Profile, StepResult
+from pytest_intercode.environments.access import as_user
 from pytest_intercode.environments.base import blamed
 from pytest_intercode.environments.gold import Gold, GoldRun
 from pytest_intercode.environments.shell import ShellEnvironment
@@ -147,7 +148,7 @@ class SweEnvironment(ShellEnvironment):
             files = replace(task, archive=step.archive, files={})
             sandbox.unpack(build_archive(files, time.time()))
         for command in step.setup:
-            command = _as_user(f"cd -- {shlex.quote(task.workdir)} && {command}", step.user)
+            command = as_user(f"cd -- {shlex.quote(task.workdir)} && {command}", step.user)
             status, output = sandbox.admin(command, _SETUP_SECONDS)
             if status:
                 said = output.decode("utf-8", "replace").strip()[-300:]
@@ -201,7 +202,7 @@ class SweEnvironment(ShellEnvironment):
         assert task.verification is not None
         for hook in task.verification.collect:
             command = f"cd -- {shlex.quote(task.workdir)} && {hook.command}"
-            self.sandbox.admin(_as_user(command, hook.user), hook.timeout)
+            self.sandbox.admin(as_user(command, hook.user), hook.timeout)
 
     def _rewarded(self, task: Task, run: TestRun) -> Reward:
         assert task.verification is not None
@@ -280,9 +281,3 @@ def _kit(task: Task, verification: Verification) -> tuple[tuple[str, str], ...]:
         return ()
     place = f"{task.source}: task {task.id!r}"
     return ((str(kit_with(verification.kit, place)), AT),)
-
-
-def _as_user(command: str, user: str) -> str:
-    if not user:
-        return command
-    return f"runuser -u {shlex.quote(user)} -- bash -c {shlex.quote(command)}"

@@ -25,14 +25,15 @@ class Played:
     def __init__(self, task: TaskView | None = None) -> None:
         self.actions: list[tuple[str, int]] = []
         self.running = 0
-        self.env = AgentEnvironment(
-            task or view("sql", engine="sqlite", database="shop"),
-            self.step,
-            lambda answer: self.result(f"submit {answer}", answer != "wrong"),
-            lambda *_: self.result("", False),
-            Ledger(),
-            lambda: len(self.actions) >= 3,
-        )
+        episode: Any = self  # the part of it that these tests need
+        task = task or view("sql", engine="sqlite", database="shop")
+        self.env = AgentEnvironment(task, episode, Ledger())
+
+    def over(self) -> bool:
+        return len(self.actions) >= 3
+
+    def submit(self, answer: str) -> StepResult:
+        return self.result(f"submit {answer}", answer != "wrong")
 
     def step(self, code: str) -> StepResult:
         assert not self.running, "two at once"

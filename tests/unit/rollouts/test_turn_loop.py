@@ -520,8 +520,9 @@ def test_the_environment_of_an_agent_is_a_facade() -> None:
     (env,) = found
     assert isinstance(env, AgentEnvironment)
     assert {name for name in dir(env) if not name.startswith("_")} == {
-        *("step", "submit", "pass_turn", "task"),
+        *("step", "submit", "pass_turn", "task", "sandbox"),
         *("spend", "think", "log"),
+        *("exec", "upload", "download"),
     }
     assert not hasattr(env, "__dict__")
     with pytest.raises(BudgetExhausted, match=r"the episode is over \(stopped\)"):
