@@ -189,12 +189,19 @@ class MySqlServer:
 
     # -- life and death
 
-    def revive(self) -> None:
-        """Start the server again if it has died; its databases are as it left them."""
+    def answers(self) -> bool:
+        """Whether the server is there."""
         with self._lock:
             try:
                 self._ask("DO 0")
             except failures():
+                return False
+        return True
+
+    def revive(self) -> None:
+        """Start the server again if it has died; its databases are as it left them."""
+        with self._lock:
+            if not self.answers():
                 self._sandbox.admin('kill -KILL "$(cat /srv/intercode/started)"', _ADMIN)
                 self._start()
 

@@ -92,11 +92,18 @@ class MySqlSession:
         else:
             held = self._holds
             what = self._execute(statement, timeout, max_rows, max_bytes)
-            if what.get("code") == _NEVER_SENT:
-                # The server ended between two statements: another session ended it.
+            reads = not held and _STATELESS.fullmatch(statement) is not None
+            if what.get("code") == _NEVER_SENT or (reads and self._lost_its_server(what)):
+                # The server ended between two statements, or while this one only read: another
+                # session ended it, or somebody has killed it.
                 what = self._execute(statement, timeout, max_rows, max_bytes)
                 what["lost"] = what["lost"] or held
         return Answer(seconds=time.monotonic() - began, **what)
+
+    def _lost_its_server(self, what: dict[str, Any]) -> bool:
+        """Whether the server has ended, and not only the connection to it."""
+        ended_itself = what.get("ended", "itself") == "itself"
+        return ended_itself and what.get("code") == _LOST[0] and not self._server.answers()
 
     def _execute(
         self, statement: str, timeout: float, max_rows: int, max_bytes: int

@@ -217,6 +217,7 @@ class Judge:
             try:
                 said = self._ask(tests, seconds)
             except SandboxError:
+                self.close()
                 self._program = self._provider.background(self._start)
                 said = self._ask(tests, seconds)
         return [_verdict(said[number]) for number in range(len(tests))]
@@ -229,7 +230,6 @@ class Judge:
         except SandboxBroken as broken:  # no agent acts there
             raise SandboxError(str(broken)) from broken
         if set(range(len(tests))) - said.keys():
-            program.sandbox.close()
             raise SandboxError(f"the judge gave no verdict ({execution.ended})")
         return said
 

@@ -297,17 +297,25 @@ class Container(AttachedSandbox):
 
     def _reported(self, ended: bool) -> str:
         """Return what the engine's events say; of a container that ended, wait for its end's."""
+        from docker.errors import DockerException
+
         now = re.sub(r"\.\d+", "", self._api.info()["SystemTime"]).replace("Z", "+00:00")
         until = int(datetime.fromisoformat(now).timestamp()) + (_LATE if ended else 0)
         filters = {"container": self._id, "event": ["kill", "pause", "die"]}
-        for event in self._api.events(since=1, until=until, filters=filters, decode=True):
-            if event["Action"] != "die":
-                return f"the Docker engine was asked to {event['Action']} it"
-            status = event["Actor"]["Attributes"].get("exitCode")
-            if status == str(INPUT_ENDED):
-                return "the connection to it was lost"
-            return who_killed(self._pid, self._since) if self._pid and status == _KILLED else ""
-        return ""
+        events = self._api.events(since=1, until=until, filters=filters, decode=True)
+        try:
+            event = next(events, None)
+        finally:
+            with contextlib.suppress(OSError, DockerException):  # it may be at its end
+                events.close()
+        if event is None:
+            return ""
+        if event["Action"] != "die":
+            return f"the Docker engine was asked to {event['Action']} it"
+        status = event["Actor"]["Attributes"].get("exitCode")
+        if status == str(INPUT_ENDED):
+            return "the connection to it was lost"
+        return who_killed(self._pid, self._since) if self._pid and status == _KILLED else ""
 
     def open_sockets(self, plan: Plan) -> list[int]:
         """Open sockets in its network; see ``egress.namespace``.
