@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.python.paper import PaperPythonEnvironment
 from pytest_intercode.environments.python.strict import PythonEnvironment
 from pytest_intercode.errors import EngineUnavailable, InfrastructureError
+from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.docker.engine import connect
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.python_tests import check_tests
@@ -798,3 +800,15 @@ def test_paper_forged_answers_are_the_agents_fault(
         assert environment.end("stopped").value == 0.0
     finally:
         environment.close()
+
+
+@pytest.mark.usefixtures("bubblewrap")
+def test_an_ordinary_user_is_graded_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    ordinary = functools.partial(Bubblewrap, root=False)
+    monkeypatch.setattr("pytest_intercode.sandboxes.bubblewrap.engine.Bubblewrap", ordinary)
+    provider = SandboxProvider(sandbox="bubblewrap")
+    try:
+        assert Play(provider, task(), GOLD).value == 1.0
+        assert Play(provider, task(), "def secret(n): return 1").value == 0.0
+    finally:
+        provider.close()

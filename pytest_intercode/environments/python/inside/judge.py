@@ -1,7 +1,8 @@
 """The judge's side of hidden tests: what they expect, and whether the values fit it.
 
 It never runs the agent's code; what it gets of the agent are data. Each request is worked on in a
-child under another uid, so that a test, which is code of a data set, does not touch the next one.
+child, under another uid where there is one, so that a test, which is code of a data set, does not
+touch the next one.
 """
 
 from __future__ import annotations
@@ -165,6 +166,13 @@ def _step_down() -> None:
     # Up to the interpreter's own, but not the one that answers go to.
     os.closerange(200, 202)
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-    os.setgroups([])
-    os.setgid(_NOBODY)
-    os.setuid(_NOBODY)
+    if _knows_other_users():
+        os.setgroups([])
+        os.setgid(_NOBODY)
+        os.setuid(_NOBODY)
+
+
+def _knows_other_users() -> bool:
+    """Whether there is another user than root; not where an ordinary user made the sandbox."""
+    with open("/proc/self/uid_map") as file:  # noqa: PTH123  pathlib is slow to import
+        return sum(int(line.split()[2]) for line in file) > 1
