@@ -175,6 +175,8 @@ class Bubblewrap:
             if group is None:
                 # Only inside it counts what the sandbox has, and not what its user has.
                 streams.send(b"ulimit -u %d\n" % spec.limits.pids)
+            # One that had only begun when its starter was killed may wait for it for ever.
+            streams.hopeless = starter.ended
             sandbox = BubblewrapSandbox(
                 name,
                 pid,
@@ -187,6 +189,7 @@ class Bubblewrap:
                 ended=self._forget,
                 starter_ended=starter.ended,
             )
+            streams.hopeless = None
         except BaseException as error:
             why = streams.failure() or error
             streams.close()

@@ -36,9 +36,11 @@ class PipeStreams:
 
     Attributes:
         inside: the keeper's input, output and answers, until :meth:`close_inside`.
+        hopeless: tells whether nothing will come any more; asked when nothing came in time.
     """
 
     def __init__(self) -> None:
+        self.hopeless: Callable[[], bool] | None = None
         keeper, self._input = os.pipe()
         self._output, output = os.pipe()
         self._answers, answers = os.pipe()
@@ -87,7 +89,7 @@ class PipeStreams:
                     self._flush()
                 elif descriptor in self._open:
                     chunks += self._read(descriptor)
-            if self._closed:
+            if self._closed or (not chunks and self.hopeless and self.hopeless()):
                 raise self._ended()
             return chunks
 

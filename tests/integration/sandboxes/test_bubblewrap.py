@@ -248,15 +248,18 @@ def test_a_killed_starter_is_begun_again() -> None:
         engine.close()
 
 
-def test_a_starter_killed_in_the_middle_of_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_starter_killed_in_the_middle_of_a_launch(
+    sent: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = Bubblewrap()
     starter = engine._starter._process
     killed: list[int] = []
 
     def attach(name: str, pid: int, *args: Any, **options: Any) -> BubblewrapSandbox:
-        if not killed:  # it has begun, its keeper has not answered, and it ends with its starter
+        if not killed:  # it has begun, and its keeper has not answered
             starter.kill()
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, sent)  # it ends with its starter, or waits for it for ever
             killed.append(pid)
         return BubblewrapSandbox(name, pid, *args, **options)
 
