@@ -87,7 +87,9 @@ def adapt(agent: AgentLike) -> Agent:
             "run(task, env), nor a callable"
         )
     optional = ("reset", "close", "abort") if act else ("close", "abort")
-    methods = {name: method for name in optional if (method := _method(agent, name))}
+    methods: dict[str, Any] = {
+        name: method for name in optional if (method := _method(agent, name))
+    }
     name = type(agent).__name__
     if act is not None:
         return Agent("step", act=act, name=name, **methods)

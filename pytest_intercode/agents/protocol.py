@@ -24,12 +24,14 @@ from typing import Literal, Protocol, TypeAlias
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.turn import Observation
+from pytest_intercode.errors import AgentError
 
 __all__ = [
     "Agent",
     "AgentFactory",
     "AgentLike",
     "LoopAgent",
+    "NeverActed",
     "NoRecording",
     "QuitRun",
     "StepAgent",
@@ -85,6 +87,7 @@ class Agent:
         again: makes a new one for the same task, for an episode that has to be run again.
         abort: ends what the agent waits for when its time is up; returns quickly, and may be
             called from another thread, at any moment, also twice.
+        plays_gold: it plays the task's gold, so that what gold does shows whether the task works.
     """
 
     style: Literal["step", "loop"]
@@ -95,10 +98,18 @@ class Agent:
     name: str = ""
     again: Callable[[], Agent] | None = None
     abort: Callable[[], object] = _nothing
+    plays_gold: bool = False
 
 
 class NoRecording(Exception):
     """The recording that is replayed has no episode of this task; the task is skipped."""
+
+
+class NeverActed(AgentError):
+    """A program never took part in its episode, and the user has to look at how it is called.
+
+    Raised by adapters, also when the time is up: it is no ordinary miss.
+    """
 
 
 class QuitRun(Exception):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.ledger import Ledger
-from pytest_intercode.agents.protocol import Agent
+from pytest_intercode.agents.protocol import Agent, NeverActed
 from pytest_intercode.core.turn import CommandResult, Observation, SandboxInfo, StepResult
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import AgentError, BudgetExhausted, InfrastructureError, TaskError
@@ -118,7 +118,7 @@ class AgentRun:
                 pass
             except BaseException as error:  # an agent's sys.exit must not end our thread unseen
                 ended_well = self._environment.over and _only_of_the_end(error)
-                if not (ended_well or self._called_off):
+                if isinstance(error, NeverActed) or not (ended_well or self._called_off):
                     self.failure = error
             finally:
                 if self._tasks is not None:

@@ -20,7 +20,7 @@ from pytest_intercode.agents.mcp import texts
 from pytest_intercode.agents.mcp.calls import Call, Calls
 from pytest_intercode.agents.mcp.client import ClientConfiguration, CommandLine
 from pytest_intercode.agents.program.process import Program, describe_exit
-from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.agents.protocol import Agent, AgentFactory, NeverActed
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.values import amount, text
 from pytest_intercode.databases.private_folder import PrivateFolder
@@ -132,7 +132,7 @@ class _Episode:
         self._endpoint: Endpoint | None = None
         self._client: ClientConfiguration | None = None
         self._turns_left = 0
-        self._over = False
+        self._over = self._called = self._unwanted = False
 
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
         """Play the episode: start the program, and carry out its calls until it ends."""
@@ -143,20 +143,23 @@ class _Episode:
             call = self._calls.next(None if until is None else until - time.monotonic())
             if not isinstance(call, Call):
                 break
+            self._called = True
             if call.wanted:
                 env.log(program.output())
                 self._carry_out(call, env)
             if self._over and until is None:
                 until = time.monotonic() + self._grace
         env.log(program.output())
-        if call == "exited" and not self._over:
-            self._check_exit(program, endpoint)
+        if not self._over and not self._unwanted:
+            self._check_end(program, endpoint, aborted=call == "aborted")
 
     def abort(self) -> None:
         """Kill the program; from any thread, at any moment."""
         program = self._program
         if program is not None:
             program.kill()
+        else:
+            self._unwanted = True
         self._calls.end("aborted")
 
     def close(self) -> None:
@@ -209,21 +212,29 @@ class _Episode:
         finally:
             call.answer(reply)
 
-    def _check_exit(self, program: Program, endpoint: Endpoint) -> None:
-        """Check how a program ended that ended before the episode did.
+    def _check_end(self, program: Program, endpoint: Endpoint, *, aborted: bool) -> None:
+        """Check how a program ended that ended, or was ended, before the episode did.
 
         Raises:
-            AgentError: it failed, or it never connected.
+            AgentError: it failed, it never connected, or it called no tool.
         """
-        status = program.wait(0) or 0
+        status = 0 if aborted else program.wait(0) or 0
         output = program.last_lines()
         last = f"; its last output: {output}" if output else ""
         if status:
             raise AgentError(f"the program {describe_exit(status)} before it submitted{last}")
+        ended = "was stopped, as its time was up," if aborted else "ended"
         if not endpoint.used:
-            raise AgentError(
-                "the program ended without connecting to the MCP server: is {config} or the like "
-                f"in its command line?{last}"
+            raise NeverActed(
+                f"the program {ended} without connecting to the MCP server: is {{config}} or the "
+                f"like in its command line?{last}"
+            )
+        if not self._called:
+            asked = "asked for the list of tools" if endpoint.listed else "connected"
+            may = "may it use execute and submit" if endpoint.listed else "does it load its tools"
+            raise NeverActed(
+                f"the program {ended} without calling a tool; it {asked} and did no more: {may}, "
+                f"and does its model answer?{last}"
             )
 
 

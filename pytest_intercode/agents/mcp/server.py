@@ -59,13 +59,14 @@ class Endpoint:
         url: the address of the HTTP server.
         socket: the path of the Unix socket.
         used: whether a client has connected.
+        listed: whether it has asked which tools there are.
     """
 
     def __init__(self, tools: Server[Any], url: str, path: Path) -> None:
         self.token = secrets.token_urlsafe(32)
         self.url = url
         self.socket = path
-        self.used = False
+        self.used = self.listed = False
         self._tools = tools
         port = url.removeprefix(f"http://{_HOST}:").removesuffix(_PATH)
         self._http = StreamableHTTPSessionManager(
@@ -183,7 +184,11 @@ class McpServer:
             turns_left: returns how many turns the agent has now.
             path: where its Unix socket is to be.
         """
-        endpoint = Endpoint(_make_tools(task, calls, turns_left), self.url, path)
+
+        def listed() -> None:
+            endpoint.listed = True
+
+        endpoint = Endpoint(_make_tools(task, calls, turns_left, listed), self.url, path)
         serving = self._portal.wrap_async_context_manager(endpoint.serve())
         serving.__enter__()
         self._endpoints[endpoint.token] = endpoint, serving
@@ -228,10 +233,13 @@ class McpServer:
 # -- the tools of an episode
 
 
-def _make_tools(task: TaskView, calls: Calls, turns_left: Callable[[], int]) -> Server[Any]:
+def _make_tools(
+    task: TaskView, calls: Calls, turns_left: Callable[[], int], listed: Callable[[], None]
+) -> Server[Any]:
     """Return the SDK's server of one episode, with the tools ``execute`` and ``submit``."""
 
     async def on_list_tools(_context: Any, _params: Any) -> types.ListToolsResult:
+        listed()
         return types.ListToolsResult(tools=_list_tools(task, turns_left()))
 
     async def on_call_tool(

@@ -81,6 +81,9 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         """Return gold alone: InterCode knows of no alternatives."""
         return (task.gold,)
 
+    def check_gold(self) -> None:
+        """Accept what InterCode accepts."""
+
     def _split(self, action: str) -> list[str] | None:
         return split_action(action)
 

@@ -14,7 +14,7 @@ from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Profile
 from pytest_intercode.environments.gold import Gold, GoldRun, golds_fault, left_by_gold
-from pytest_intercode.environments.shell import ShellEnvironment
+from pytest_intercode.environments.shell import ShellEnvironment, text_of
 from pytest_intercode.errors import GoldError, MissingProgram, TaskError, UngradableState
 from pytest_intercode.rewards.bash_strict import (
     BashState,
@@ -163,6 +163,28 @@ class BashEnvironment(ShellEnvironment):
         if len(self.golds(self.task)) > 1:
             return bash_strict_states(self._states, options, workdir)
         return bash_strict_state(*self._states[0], options, workdir)
+
+    def check_gold(self) -> None:
+        """Refuse a gold that ends with a status other than 0 and prints nothing but errors.
+
+        A ``grep`` that is to find nothing is declared: ``audit: {gold-runs: why}``, or ``xfail``.
+        """
+        task, executed = self.current_task, self._gold_result().execution
+        if executed is None or not executed.status or "gold-runs" in task.audit or task.xfail:
+            return
+        said = " ".join(text_of(executed).split())
+        if said:  # on which of the two streams, another run without the second one tells
+            last = f"{{ {task.gold[-1]}\n}} 2>/dev/null"
+            again = self._run_of(replace(task, gold=(*task.gold[:-1], last)))
+            self._others.append(again)
+            printed = again.result().execution
+            if printed is not None and printed.output:
+                return
+        raise GoldError(
+            f"{task.source}: task {task.id!r}: gold ends with status {executed.status} and prints "
+            f"nothing{f' but errors: {said[:200]}' if said else ''}; if that is right, say why: "
+            "audit: {gold-runs: REASON}"
+        )
 
     def abandon(self) -> None:
         """Let gold and its alternatives end at once."""

@@ -178,6 +178,41 @@ def test_who_never_speaks_to_the_server_is_an_error(pytester: pytest.Pytester) -
 
 
 @pytest.mark.usefixtures("pretend")
+def test_who_never_connects_before_its_time_is_up_is_an_error(pytester: pytest.Pytester) -> None:
+    agent = mcp("-c", "import time; print('log in at example.org', flush=True); time.sleep(60)")
+    row = run(pytester, agent, "--intercode-timeout=0.5")
+    assert row["outcome"] == "agent-error"
+    assert row["reason"].startswith(
+        "the program was stopped, as its time was up, without connecting to the MCP server: is "
+    )
+    assert row["reason"].endswith("; its last output: log in at example.org")
+
+
+@pytest.mark.usefixtures("pretend")
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("", "ended without calling a tool; it connected and did no more: does it load its tools"),
+        (
+            "ask('tools/list')\nprint('no model')\n",
+            "ended without calling a tool; it asked for the list of tools and did no more: may it "
+            "use execute and submit, and does its model answer?; its last output: no model",
+        ),
+        (
+            "ask('tools/list')\ntime.sleep(60)\n",
+            "was stopped, as its time was up, without calling a tool; it asked for the list",
+        ),
+    ],
+)
+def test_who_connects_and_calls_no_tool_is_an_error(
+    pytester: pytest.Pytester, body: str, said: str
+) -> None:
+    row = run(pytester, write(pytester.path, body), "--intercode-timeout=2")
+    assert row["outcome"] == "agent-error"
+    assert row["reason"].startswith(f"the program {said}")
+
+
+@pytest.mark.usefixtures("pretend")
 def test_after_submit_nothing_is_run_and_no_status_counts(pytester: pytest.Pytester) -> None:
     body = """
 call("execute", code="echo hello")

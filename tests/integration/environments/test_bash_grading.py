@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.agents.oracle import make_oracle
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Profile
@@ -23,6 +24,7 @@ from tests.support import puzzles
 from tests.unit.rollouts.test_turn_loop import acts
 
 provider = puzzles.provider  # fixture: of each backend
+quick_provider = puzzles.quick_provider
 MANY = "for i in {1..60}; do : >$i; done"
 
 
@@ -65,6 +67,59 @@ def test_with_rewards_as_feedback_it_goes_on(provider: SandboxProvider) -> None:
     assert [turn.reward for turn in record.turns] == [0.0, 1.0]
     assert record.outcome == "solved"
     assert "ungradable" not in record.state
+
+
+def by_oracle(
+    provider: SandboxProvider, gold: str, profile: Profile = "strict", **fields: Any
+) -> Any:
+    """Play a gold by the oracle, and return the outcome, or what is wrong with the task."""
+    task = Task(
+        id="t",
+        query="Do.",
+        suite="s",
+        dataset="s",
+        gold=("echo x >f", gold),
+        env="bash",
+        workdir="/w",
+        **fields,
+    )
+    services = Services(provider, make_agent=lambda spec: make_oracle(spec.task))
+    try:
+        return play(Rollout(RolloutSpec(task, timeout=20, profile=profile), services)).outcome
+    except TaskError as error:
+        return str(error).partition("gold ends ")[2]
+
+
+HOW = "; if that is right, say why: audit: {gold-runs: REASON}"
+
+
+@pytest.mark.parametrize(
+    ("gold", "said"),
+    [
+        ("grep y f", f"with status 1 and prints nothing{HOW}"),
+        (
+            "cat nosuch",
+            "with status 1 and prints nothing but errors: cat: nosuch: No such file or directory"
+            f"{HOW}",
+        ),
+        ("cat f nosuch", "solved"),  # it prints something
+        ("grep -c y f", "solved"),
+        ("rm f", "solved"),  # with status 0
+    ],
+)
+def test_a_gold_that_fails_and_prints_nothing_is_at_fault(
+    quick_provider: SandboxProvider, gold: str, said: str
+) -> None:
+    assert by_oracle(quick_provider, gold) == said
+
+
+def test_a_gold_that_is_to_fail_is_declared(quick_provider: SandboxProvider) -> None:
+    reason = "nothing is to be found"
+    assert by_oracle(quick_provider, "grep y f", audit={"gold-runs": reason}) == "solved"
+    assert by_oracle(quick_provider, "grep y f", xfail=reason) == "solved"
+    assert by_oracle(quick_provider, "grep y f", profile="paper") == "solved"
+    record = play(rollout(quick_provider, "false", "submit", gold=("false",)))
+    assert record.outcome == "solved"  # another agent is graded by it
 
 
 @pytest.mark.usefixtures("few")
