@@ -134,6 +134,7 @@ class EpisodeRecord:
         sandbox: the backend of its sandboxes; empty where it needed none of ours.
         image: what they were made of; empty likewise.
         node_id: the node id of its pytest item; empty outside of pytest.
+        item: the place of that item among those of its run, from 0; None where it is not known.
         superseded: the try was run again, and the later record counts.
         rescored_from: its first score, where it was scored again.
         reward_function: the name of the user's function that scored it; empty for a profile.
@@ -162,6 +163,7 @@ class EpisodeRecord:
     sandbox: str = ""
     image: str = ""
     node_id: str = ""
+    item: int | None = None
     superseded: bool = False
     rescored_from: FirstScore | None = None
     reward_function: str = ""

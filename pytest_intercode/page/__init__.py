@@ -6,7 +6,8 @@ when a page is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -38,6 +39,8 @@ def write(
     *,
     other: Path | Iterable[EpisodeRecord] | None = None,
     names: tuple[str, str] = ("before", "after"),
+    baseline: Path | None = None,
+    notes: Sequence[str] = (),
     warn: Callable[[str], None] | None = None,
     option: str = "",
 ) -> None:
@@ -49,6 +52,9 @@ def write(
         title: what the page is called.
         other: a second run, newer than the first, to be compared with it.
         names: what the two runs are called on the page, where there are two.
+        baseline: the results file of an older run, in place of ``other``: the run is compared with
+            it. Of the older run the tasks that this one has are shown.
+        notes: lines at the head of the page, such as the judgements of the gate.
         warn: called with one line if a file's last line is truncated; it is left out, then.
             Without it, such a line is an error.
         option: the option that named the target, for messages.
@@ -63,4 +69,8 @@ def write(
     require()
     given = [(run, names[0])] if other is None else [(run, names[0]), (other, names[1])]
     runs = [Run.of(each, name, warn) for each, name in given]
-    write_file(target, render(runs, title), option=option)
+    if baseline is not None:
+        (newer,) = runs
+        older = Run.of(baseline, names[0], warn).limited_to(newer)
+        runs = [older, replace(newer, name=names[1])] if older.tries else runs
+    write_file(target, render(runs, title, notes), option=option)

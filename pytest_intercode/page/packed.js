@@ -28,8 +28,8 @@ async function readIndex() {
   index.tasks = index.tasks.map((task, place) => {
     const [id, env, suite, hardness, tags, query] = task;
     const runs = (two ? task.slice(6, 8) : task.slice(6, 7)).map((tries) =>
-      tries.map(([repeat, outcome, reward, turns, seconds, block, at]) => ({
-        repeat, outcome: index.outcomes[outcome], reward, turns, seconds, block, at,
+      tries.map(([repeat, outcome, reward, turns, seconds, reason, block, at]) => ({
+        repeat, outcome: index.outcomes[outcome], reward, turns, seconds, reason: index.reasons[reason], block, at,
       })),
     );
     const made = {
@@ -65,6 +65,7 @@ function summed(tries) {
   }
   return {
     outcome, text, outcomes,
+    reason: (tries.find((each) => each.reason) || {}).reason || "",
     rate: graded.length ? solved / graded.length : -1,
     reward: mean("reward"),
     turns: mean("turns"),

@@ -47,8 +47,14 @@ _BY_TURN = (
 )
 
 
-def render(runs: Sequence[Run], title: str) -> str:
-    """Return the page of one run, or of two side by side; imports the extra ``html``."""
+def render(runs: Sequence[Run], title: str, notes: Sequence[str] = ()) -> str:
+    """Return the page of one run, or of two side by side; imports the extra ``html``.
+
+    Args:
+        runs: the runs, the older one first.
+        title: what the page is called.
+        notes: lines for its head.
+    """
     environment = _environment()
     names = [run.name if len(runs) > 1 else "" for run in runs]
     blocks = Blocks()
@@ -58,6 +64,7 @@ def render(runs: Sequence[Run], title: str) -> str:
     page = environment.get_template("page.html")
     return page.render(
         title=title,
+        notes=notes,
         runs=[
             {
                 "name": run.name,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias, get_args
@@ -20,7 +20,14 @@ from pytest_intercode.results import comparison
 from pytest_intercode.results.files import read_records
 from pytest_intercode.results.recorded import had_feedback, is_ours
 from pytest_intercode.results.summary import HARDNESS, Summary, groups, summarise
-from pytest_intercode.results.tries import TaskKey, by_task, counted_tries, solved
+from pytest_intercode.results.tries import (
+    TaskKey,
+    by_task,
+    counted_tries,
+    in_order_of_items,
+    key_of,
+    solved,
+)
 from pytest_intercode.statistics.paired import Verdict, paired_test
 from pytest_intercode.statistics.rates import Interval
 
@@ -51,7 +58,7 @@ class Run:
     Attributes:
         name: what it is called beside another one.
         when: when it ended, for people; empty where that is not known.
-        tries: the tries that count.
+        tries: the tries that count, in the order of their items.
         again: how many records do not count, as their try was run again.
     """
 
@@ -87,8 +94,15 @@ class Run:
             records = list(source)
         if not records:
             raise ConfigurationError(f"{where}: holds no recorded episode, so there is no page")
-        tries = counted_tries(records)
+        tries = in_order_of_items(counted_tries(records))
         return cls(name, f"{when:%Y-%m-%d %H:%M}", tries, len(records) - len(tries))
+
+    def limited_to(self, other: Run) -> Run:
+        """Return the run with the tasks alone that another run has too, in that one's order."""
+        places = {key: place for place, key in enumerate(other.tasks())}
+        tries = [each for each in self.tries if key_of(each) in places]
+        tries.sort(key=lambda each: places[key_of(each)])
+        return replace(self, tries=tries)
 
     def tasks(self) -> dict[TaskKey, list[EpisodeRecord]]:
         """Return the tries of each task."""

@@ -23,6 +23,14 @@ function columnsOf(index) {
   const of = (run, name, digits) => (task) => (task.sums[run] ? number(task.sums[run][name], digits) : "-");
   const by = (run, name) => (task) => (task.sums[run] ? task.sums[run][name] : -2);
   const outcome = (run) => (task) => (task.sums[run] ? badge(task.sums[run].outcome, task.sums[run].text) : "-");
+  // Why the task is not solved; of two runs, in the newer one.
+  const last = index.runs.length - 1;
+  const why = {
+    name: "reason", title: "reason",
+    by: (task) => (task.sums[last] ? task.sums[last].reason : ""),
+    cell: (task) => shown(task.sums[last] ? task.sums[last].reason.replace(/\s+/g, " ") : ""),
+    several: index.reasons.length > 1 ? [1, 2] : [],
+  };
   const worst = (run) => (task) => {
     const sum = task.sums[run];
     return sum ? (sum.tries > 1 ? -sum.rate : index.outcomes.indexOf(sum.outcome)) : 99;
@@ -44,11 +52,13 @@ function columnsOf(index) {
       columns.push({ name: `outcome${run}`, kind: "outcome", title: name, by: worst(run), cell: outcome(run) });
       columns.push({ name: `reward${run}`, kind: "reward", title: "reward", number: true, by: by(run, "reward"), cell: of(run, "reward", 2) });
     });
+    columns.push(why);
     return columns.filter((column) => !column.several || column.several.length > 1);
   }
   columns.push(
     { name: "outcome", title: "outcome", by: worst(0), cell: outcome(0) },
     { name: "reward", title: "reward", number: true, by: by(0, "reward"), cell: of(0, "reward", 2) },
+    why,
     { name: "turns", title: "turns", number: true, by: by(0, "turns"), cell: (task) => number(task.sums[0].turns, task.sums[0].tries > 1 ? 1 : 0) },
     { name: "seconds", title: "seconds", number: true, by: by(0, "seconds"), cell: of(0, "seconds", 2) },
     { name: "tries", title: "tries", number: true, by: by(0, "tries"), cell: (task) => String(task.sums[0].tries), several: new Array(index.tasks.some((task) => task.runs[0].length > 1) ? 2 : 1) },
@@ -210,6 +220,7 @@ function rowOf(task, n) {
   for (const column of tasks.columns) {
     const cell = make("td", { role: "gridcell", class: classOf(column) }, column.cell(task));
     if (column.name === "task") cell.title = plain(task.query);
+    if (column.name === "reason") cell.title = plain(column.by(task));
     row.append(cell);
   }
   return row;

@@ -26,6 +26,7 @@ __all__ = ["Blocks", "Place", "episode", "index_of", "packed"]
 
 _SIZE = 192 * 1024  # characters of JSON, from which on a block is full
 _LONGEST_QUERY = 1000
+_LONGEST_REASON = 200
 
 
 # -- the index
@@ -46,11 +47,12 @@ def index_of(runs: Sequence[Run], blocks: Blocks) -> dict[str, Any]:
 
     Each task is ``[id, env, suite, hardness, [tag...], query, [try...] of each run...]`` and, where
     there are two runs, its change and that in words; each try is ``[number, outcome, reward, turns,
-    seconds, block, index]``. Envs, suites, hardness, tags, outcomes and changes are numbers into
-    the lists of their names.
+    seconds, reason, block, index]``. Envs, suites, hardness, tags, outcomes, reasons and changes
+    are numbers into the lists of their names.
     """
-    outcomes, envs, suites, hardness, tags = (
+    outcomes, reasons, envs, suites, hardness, tags = (
         _Names(OUTCOMES),
+        _Names([""]),
         _Names(),
         _Names(),
         _Names(),
@@ -69,7 +71,10 @@ def index_of(runs: Sequence[Run], blocks: Blocks) -> dict[str, Any]:
                 hardness.number(task.hardness or "-"),
                 [tags.number(tag) for tag in task.tags],
                 task.query[:_LONGEST_QUERY],
-                *([_try(each, outcomes, blocks) for each in tries.get(key, ())] for tries in found),
+                *(
+                    [_try(each, outcomes, reasons, blocks) for each in tries.get(key, ())]
+                    for tries in found
+                ),
                 *([CHANGES.index(changed[key].kind), changed[key].words] if changed else []),
             ]
         )
@@ -77,6 +82,7 @@ def index_of(runs: Sequence[Run], blocks: Blocks) -> dict[str, Any]:
     return {
         "runs": [run.name for run in runs],
         "outcomes": [*outcomes.numbers],
+        "reasons": [*reasons.numbers],
         "envs": [*envs.numbers],
         "suites": [*suites.numbers],
         "hardness": [*hardness.numbers],
@@ -86,13 +92,14 @@ def index_of(runs: Sequence[Run], blocks: Blocks) -> dict[str, Any]:
     }
 
 
-def _try(each: EpisodeRecord, outcomes: _Names, blocks: Blocks) -> list[Any]:
+def _try(each: EpisodeRecord, outcomes: _Names, reasons: _Names, blocks: Blocks) -> list[Any]:
     return [
         each.task.repeat,
         outcomes.number(each.outcome),
         round(each.reward, 4),
         len(each.turns),
         each.seconds if is_ours(each) else None,
+        reasons.number(each.reason[:_LONGEST_REASON]),
         *blocks.add(episode(each)),
     ]
 

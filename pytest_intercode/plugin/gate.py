@@ -36,10 +36,12 @@ class Judgement(NamedTuple):
     Attributes:
         passed: whether the run may pass.
         line: a sentence for people.
+        compares: it is the verdict on this run and the baseline.
     """
 
     passed: bool
     line: str
+    compares: bool = False
 
 
 class Gate:
@@ -99,11 +101,15 @@ class Gate:
             *(_of_rate(self._fail_under, tries) if self._fail_under else ()),
         ]
 
-    def lines(self) -> list[str]:
-        """Return the judgements, in sentences."""
+    def lines(self, *, verdict: bool = True) -> list[str]:
+        """Return the judgements, in sentences.
+
+        Args:
+            verdict: also that of the comparison with the baseline.
+        """
         if not self._complete:
             return ["incomplete, so the gate was not evaluated"]
-        return [one_line(each.line) for each in self._judgements]
+        return [one_line(each.line) for each in self._judgements if verdict or not each.compares]
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -148,7 +154,8 @@ def _of_baseline(baseline: Baseline, tries: list[EpisodeRecord]) -> Iterable[Jud
     unknown = baseline.unknown(tries)
     are = "is" if unknown == 1 else "are"
     new = f" ({counted(unknown, 'task')} {are} not in it)" if unknown else ""
-    yield Judgement(verdict.kind != "regressed", f"compared with {name}{new}: {verdict.sentence}")
+    line = f"compared with {name}{new}: {verdict.sentence}"
+    yield Judgement(verdict.kind != "regressed", line, compares=True)
 
 
 def _of_rate(asked: FailUnder, tries: list[EpisodeRecord]) -> Iterable[Judgement]:

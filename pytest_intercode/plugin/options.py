@@ -270,7 +270,18 @@ OPTIONS = (
         _fail_under,
         starts=True,
     ),
-    Option("html=FILE.html", "write a page with every trajectory; extra `html`", Path, starts=True),
+    Option(
+        "html=FILE.html",
+        "write a page with every trajectory, and with the changes to the baseline where there is "
+        "one; extra `html`",
+        Path,
+        starts=True,
+    ),
+    Option(
+        "run-name=NAME",
+        "what the run is called on the page and in a job's summary",
+        fallback="the agent and its suites",
+    ),
     Option(
         "audit",
         "audit the tasks instead of running an agent",

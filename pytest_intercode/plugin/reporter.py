@@ -19,8 +19,9 @@ from pytest_intercode.core.text import counted, markdown_text, one_line
 from pytest_intercode.errors import ConfigurationError, IntercodeError, TornResultsWarning
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.results.files import ResultsFile
-from pytest_intercode.results.format import from_line, to_line
+from pytest_intercode.results.format import from_line, to_line, with_item
 from pytest_intercode.results.predictions import prediction_line
+from pytest_intercode.results.run_name import run_name
 from pytest_intercode.results.summary import summarise
 from pytest_intercode.results.tables import detailed_table, markdown, summaries, table
 from pytest_intercode.results.tries import counted_tries
@@ -56,9 +57,19 @@ class Reporter:
         self._predictions = _predictions(settings)
         self._episodes: dict[str, EpisodeRecord] = {}
         self._early: set[str] = set()
+        self._items: dict[str, int] = {}
         self._lock = threading.Lock()
         self._unwritable = ""  # what another plugin wanted to write
         self._unreported = self._ended = self._reused = 0
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Note the order of the items; concurrent episodes end in another one."""
+        self._items = {item.nodeid: place for place, item in enumerate(session.items)}
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        """Note the order of the items where xdist's workers collect them."""
+        self._items = self._items or {node_id: place for place, node_id in enumerate(ids)}
 
     def tries(self) -> list[EpisodeRecord]:
         """Return what was reported so far, without trajectories."""
@@ -113,7 +124,8 @@ class Reporter:
         self._predict(record)
         if self._file is None:
             return
-        self._file.write(line)
+        item = self._items.get(record.node_id) if record.item is None else None
+        self._file.write(line if item is None else with_item(line, item))
         if self._file.problem and self._settings.results is not None:
             for name in ("session", "dsession"):  # the latter is xdist's, and has a word of its own
                 running: Any = self._config.pluginmanager.get_plugin(name)
@@ -173,7 +185,7 @@ class Reporter:
             written = self._file.written + (self._reused if self._settings.resume else 0)
             terminalreporter.write_line(one_line(f"{written} episodes in {self._file.path}"))
         self._write_step_summary(terminalreporter, tries)
-        self._write_page(terminalreporter)
+        self._write_page(terminalreporter, tries)
 
     def _print_problems(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._unwritable:
@@ -233,10 +245,10 @@ class Reporter:
         target = os.environ.get(_STEP_SUMMARY)
         if not target:
             return
-        agent = markdown_text(self._settings.agent or "the agent")
+        name = markdown_text(self._name(tries))
         gate: Any = self._config.pluginmanager.get_plugin("intercode-gate")
         said = [f"- {markdown_text(line)}" for line in gate.lines()] if gate is not None else []
-        text = "\n".join([f"### {agent}", "", *markdown(tries), "", *said, ""])
+        text = "\n".join([f"### {name}", "", *markdown(tries), "", *said, ""])
         try:
             with Path(target).open("a", encoding="utf-8") as file:
                 file.write(text + "\n")
@@ -261,7 +273,9 @@ class Reporter:
         except IntercodeError as error:
             terminalreporter.write_line(one_line(str(error)), red=True)
 
-    def _write_page(self, terminalreporter: pytest.TerminalReporter) -> None:
+    def _write_page(
+        self, terminalreporter: pytest.TerminalReporter, tries: list[EpisodeRecord]
+    ) -> None:
         target = self._settings.html
         if target is None or self._file is None:
             return
@@ -274,13 +288,36 @@ class Reporter:
             return
         from pytest_intercode.page import write
 
-        try:
-            title = self._settings.agent or "pytest-intercode"
-            write(self._file.path, target, title, option="--intercode-html")
-        except (IntercodeError, OSError) as error:
-            terminalreporter.write_line(one_line(str(error)), red=True)
-        else:
+        name = self._name(tries)
+        baseline = self._settings.baseline
+        gate: Any = self._config.pluginmanager.get_plugin("intercode-gate")
+        problems: list[str] = []
+        # A run is worth a page also when its baseline cannot be read any more.
+        for other in dict.fromkeys((baseline, None)):
+            try:
+                write(
+                    self._file.path,
+                    target,
+                    name,
+                    names=(baseline.name if baseline else "", name),
+                    baseline=other,
+                    notes=gate.lines(verdict=other is None) if gate is not None else (),
+                    option="--intercode-html",
+                )
+            except (IntercodeError, OSError) as error:
+                problems.append(one_line(str(error)))
+            else:
+                problems.append("")
+                break
+        for line in dict.fromkeys(filter(None, problems)):
+            terminalreporter.write_line(line, red=True)
+        if not problems[-1]:
             terminalreporter.write_line(one_line(f"a page to look at: {target}"))
+
+    def _name(self, tries: Iterable[EpisodeRecord]) -> str:
+        """Return what the run is called."""
+        suites = (each.task.suite for each in tries)
+        return self._settings.run_name or run_name(self._settings.agent, suites)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:

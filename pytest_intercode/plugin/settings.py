@@ -50,6 +50,7 @@ class Settings(SelectionSettings):
     gate: str
     fail_under: FailUnder | None
     html: Path | None
+    run_name: str | None
     audit: bool
     sandbox: str
     rootfs: Path | None

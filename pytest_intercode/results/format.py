@@ -37,7 +37,15 @@ from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import UNSPENT, Usage
 from pytest_intercode.errors import ConfigurationError
 
-__all__ = ["from_line", "from_row", "json_schema", "shown_arguments", "to_line", "to_row"]
+__all__ = [
+    "from_line",
+    "from_row",
+    "json_schema",
+    "shown_arguments",
+    "to_line",
+    "to_row",
+    "with_item",
+]
 
 _SECRET = re.compile(r"(?i)(key|secret|password|passwd|passphrase|token|credentials?|auth)$")
 
@@ -47,6 +55,11 @@ _SECRET = re.compile(r"(?i)(key|secret|password|passwd|passphrase|token|credenti
 def to_line(record: EpisodeRecord) -> str:
     """Return a record as a line of JSON, in ASCII and without its end."""
     return json.dumps(to_row(record), ensure_ascii=True)
+
+
+def with_item(line: str, item: int) -> str:
+    """Return a line that :func:`to_line` wrote, with the place of its item."""
+    return f'{line[:-1]}, "item": {item}}}'
 
 
 def to_row(record: EpisodeRecord) -> dict[str, Any]:
@@ -111,6 +124,8 @@ def to_row(record: EpisodeRecord) -> dict[str, Any]:
         "attempts": list(record.attempts),
         "end_state": dict(record.state),
     }
+    if record.item is not None:
+        row["item"] = record.item
     if record.refused_hosts:
         row["refused_hosts"] = [_plain(line) for line in record.refused_hosts]
     if record.superseded:
@@ -281,6 +296,8 @@ class EpisodeLine(_Lenient):
     """Which try at the task this is, from 1."""
     node_id: StrictStr = ""
     """The node id of its pytest item."""
+    item: _Whole | None = None
+    """The place of that item among those of its run, from 0; left out where it is not known."""
     attempts: list[StrictStr] = []
     """Reasons of earlier attempts that the infrastructure spoiled."""
     end_state: dict[str, JsonValue] = {}
@@ -373,6 +390,7 @@ def _record(line: EpisodeLine) -> EpisodeRecord:
         sandbox=line.sandbox,
         image=line.image,
         node_id=line.node_id,
+        item=line.item,
         superseded=line.superseded,
         rescored_from=None if again is None else _first_score(again),
         reward_function=line.reward_function,

@@ -5,12 +5,21 @@ A try is the record that counts of one episode: of those that were run again, th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pytest_intercode.core.record import EpisodeRecord
 
-__all__ = ["TaskKey", "by_task", "counted_tries", "key_of", "solved", "task_key"]
+__all__ = [
+    "TaskKey",
+    "by_task",
+    "counted_tries",
+    "in_order_of_items",
+    "key_of",
+    "solved",
+    "task_key",
+]
 
 _OURS = "::test_solves"
 
@@ -60,6 +69,33 @@ def counted_tries(records: Iterable[EpisodeRecord]) -> list[EpisodeRecord]:
         last.pop(key, None)
         last[key] = record
     return list(last.values())
+
+
+def in_order_of_items(tries: Sequence[EpisodeRecord]) -> list[EpisodeRecord]:
+    """Return the tries in the order of their items, where records know it.
+
+    Concurrent episodes are recorded as they end. Suites stay together, also where the records are
+    of several shards, each of which counts its own items. What does not know its place is behind
+    those of its suite that do.
+    """
+    if all(each.item is None for each in tries):
+        return list(tries)
+    places: dict[tuple[str, str], float] = {}
+    for each in tries:
+        suite = each.task.env, each.task.suite or each.task.dataset
+        places[suite] = min(places.get(suite, math.inf), _place(each))
+    suites = {suite: at for at, suite in enumerate(sorted(places, key=places.__getitem__))}
+    return sorted(
+        tries,
+        key=lambda each: (
+            suites[each.task.env, each.task.suite or each.task.dataset],
+            _place(each),
+        ),
+    )
+
+
+def _place(record: EpisodeRecord) -> float:
+    return math.inf if record.item is None else record.item
 
 
 def by_task(tries: Iterable[EpisodeRecord]) -> dict[TaskKey, list[EpisodeRecord]]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import random
+import re
+from pathlib import Path
 from typing import Any
 
 FAILURES = (
@@ -132,3 +137,11 @@ def run(tasks: int, *, seed: int = 1, skill: float = 0.6, repeats: int = 1) -> l
         for number in range(tasks)
         for repeat in range(1, repeats + 1)
     ]
+
+
+def index_of(page: Path) -> dict[str, Any]:
+    """What the script of a page reads."""
+    found = re.search(r'id="index">([^<]+)<', page.read_text("utf-8"))
+    assert found is not None
+    index: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(found[1])))
+    return index

@@ -233,6 +233,26 @@ def test_tries_of_a_task(browser: Browser, tmp_path: Path) -> None:
     assert "try=3" in browser.evaluate("location.hash")
 
 
+def test_each_row_says_why(browser: Browser, tmp_path: Path) -> None:
+    rows = page_rows.run(8)
+    for at, row in enumerate(rows):
+        row.update(outcome="failed" if at else "solved", reason=f"why <b>\x1b {at}" if at else "")
+    results = tmp_path / "base.jsonl"
+    results.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    new = [from_row({**row, "item": at}) for at, row in enumerate(rows)][::-1]
+    write(new, tmp_path / "page.html", "New", baseline=results, names=("base", "new"), notes=["n"])
+    browser.open(tmp_path / "page.html", "#sort=task")
+    whys = f"{IN_SIGHT}.map(row => row.querySelector('.w-reason').textContent)"
+    said = browser.evaluate(whys)
+    assert set(said) == {"", *(f"why <b>\\x1b {at}" for at in range(1, 8))}
+    assert browser.evaluate("document.querySelector('.notes li').textContent") == "n"
+    browser.open(tmp_path / "page.html")
+    by_suite = sorted(
+        rows, key=lambda row: ("bash", "sql", "python", "ctf").index(row["task_id"][:-6])
+    )
+    assert browser.evaluate(IDS) == [row["task_id"] for row in by_suite]
+
+
 def test_two_runs_side_by_side(browser: Browser, two: Path) -> None:
     browser.open(two)
     kind = browser.evaluate("document.querySelector('.verdict strong').textContent")

@@ -14,6 +14,8 @@ from typing import Any
 import pexpect
 import pytest
 
+from pytest_intercode.results.files import read_records
+from pytest_intercode.results.tries import in_order_of_items
 from tests.conftest import PRETEND, results
 
 # Agents whose episodes meet: each waits until as many as are to run at a time have begun.
@@ -193,6 +195,8 @@ def test_what_ran_ahead_is_in_the_results_before_its_turn(pytester: pytest.Pytes
     result.assert_outcomes(passed=12)
     rows = [row["task_id"] for row in results(Path("r.jsonl"))]
     assert rows == [*(f"t{n}" for n in range(1, 12)), "t0"]
+    tries = in_order_of_items(read_records(Path("r.jsonl")))
+    assert [each.task.id for each in tries] == [f"t{n}" for n in range(12)]
 
 
 @pytest.mark.usefixtures("suite")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import PRETEND, results
+from tests.support.page_rows import index_of
 
 Run = Callable[..., pytest.RunResult]
 
@@ -308,6 +309,51 @@ def test_a_fault_of_a_task_is_named_and_does_not_count(
     assert "inconclusive" not in by_tasks.stdout.str()
 
 
+# -- the page
+
+
+@pytest.mark.parametrize("options", [(), pytest.param(("-n", "2"), marks=pytest.mark.slow)])
+def test_the_page_compares_with_the_baseline(
+    pytester: pytest.Pytester, baseline: Callable[..., str], options: tuple[str, ...]
+) -> None:
+    option = baseline("OnlyPrints")
+    page = pytester.path / "page.html"
+    run = pytester.runpytest_subprocess if options else pytester.runpytest
+    run("suite.yaml", "--intercode-agent=agents.py:Idle", option, f"--intercode-html={page}",
+        "--intercode-fail-under=0.5", *options)  # fmt: skip
+    index = index_of(page)
+    assert index["runs"] == ["base.jsonl", "agents.py:Idle on suite"]
+    assert [task[0] for task in index["tasks"]] == ["prints", "writes", "both"]
+    assert [index["changes"][task[8]] for task in index["tasks"]] == ["failed now", "same", "same"]
+    reasons = [index["reasons"][task[7][0][5]] for task in index["tasks"]]
+    assert reasons == ["not what gold does"] * 3
+    text = page.read_text("utf-8")
+    assert "<h1>agents.py:Idle on suite</h1>" in text
+    assert "too few samples</strong>" in text
+    assert "<li>the rate, 0.0%, is under 50.0%" in text
+    assert "<li>compared with" not in text  # it is the verdict
+
+
+def test_a_page_without_the_baseline_that_went_away(
+    pytester: pytest.Pytester, run: Run, baseline: Callable[..., str]
+) -> None:
+    option = baseline("OnlyPrints")
+    pytester.makeconftest(
+        f"""{PRETEND}
+def pytest_sessionfinish():
+    import pathlib
+    pathlib.Path("base.jsonl").unlink()
+"""
+    )
+    result = run("Idle", option, "--intercode-html=page.html", "--intercode-run-name=Mine <b>")
+    said = ["*base.jsonl: there is no such results file", "a page to look at: *page.html"]
+    result.stdout.fnmatch_lines(said)
+    assert len(index_of(pytester.path / "page.html")["runs"]) == 1
+    text = (pytester.path / "page.html").read_text("utf-8")
+    assert "<h1>Mine &lt;b&gt;</h1>" in text
+    assert "<li>compared with base.jsonl: too few samples" in text
+
+
 # -- the summary of a job
 
 
@@ -320,7 +366,7 @@ def test_the_step_summary(
     run("OnlyPrints", "--intercode-fail-under=0.5")
     lines = target.read_text().splitlines()
     assert lines[0] == "what an earlier step said"
-    assert lines[1] == "### agents.py:OnlyPrints"
+    assert lines[1] == "### agents.py:OnlyPrints on suite"
     cells: list[list[Any]] = [
         [cell.strip() for cell in line.strip("|").split("|")] for line in lines if "|" in line
     ]

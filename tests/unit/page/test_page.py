@@ -328,6 +328,37 @@ def test_the_page_says_which_changes_are_within_chance(tmp_path: Path) -> None:
     assert "broke" not in text.partition("<style>")[0] + text.partition("</style>")[2]
 
 
+def test_a_run_against_its_baseline_shows_the_tasks_that_it_has(tmp_path: Path) -> None:
+    before = [row(reward=1.0, task_id=f"t{at}") for at in range(6)]
+    after = [
+        row(reward=float(at != 2), task_id=f"t{at}", reason="bad" * (at == 2)) for at in (2, 4)
+    ]
+    for at, each in enumerate(after[::-1]):
+        each["item"] = 1 - at
+    results = tmp_path / "before.jsonl"
+    results.write_text("".join(json.dumps(each) + "\n" for each in before))
+    page = tmp_path / "page.html"
+    newer = [from_row(each) for each in after[::-1]]  # as they ended
+    write(newer, page, "New", baseline=results, names=("base", "new"), notes=["of <b>"])
+    index = page_rows.index_of(page)
+    assert index["runs"] == ["base", "new"]
+    assert [task[0] for task in index["tasks"]] == ["t2", "t4"]
+    assert [index["changes"][task[8]] for task in index["tasks"]] == ["failed now", "same"]
+    assert index["reasons"][index["tasks"][0][7][0][5]] == "bad"
+    text = page.read_text("utf-8")
+    assert "<li>of &lt;b&gt;</li>" in text
+    assert "over 2 common tasks, 1 worse and 0 better" in text
+
+
+def test_a_baseline_of_other_tasks_is_no_second_run(tmp_path: Path) -> None:
+    results = tmp_path / "before.jsonl"
+    results.write_text(json.dumps(row(task_id="other")) + "\n")
+    page = tmp_path / "page.html"
+    write([from_row(row())], page, "New", baseline=results, names=("base", "new"))
+    assert len(page_rows.index_of(page)["runs"]) == 1
+    assert "Verdict" not in page.read_text("utf-8").partition("<script")[0]
+
+
 def test_facts_are_what_all_tries_share() -> None:
     rows = [row(agent_arguments={"model": name}, task_id=name) for name in "abcdef"]
     again = {**rows[0], "superseded": True}

@@ -12,7 +12,7 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.files import read_results
 from pytest_intercode.results.format import from_row
-from pytest_intercode.results.tries import by_task, counted_tries, key_of
+from pytest_intercode.results.tries import by_task, counted_tries, in_order_of_items, key_of
 
 
 def _row(task: str = "t", outcome: str = "solved", **more: Any) -> dict[str, Any]:
@@ -33,6 +33,24 @@ def _counted(rows: list[dict[str, Any]]) -> list[EpisodeRecord]:
 
 
 # -- tries
+
+
+@pytest.mark.parametrize(
+    ("places", "order"),
+    [
+        ([("a", "s", 2), ("b", "s", 0), ("c", "s", 1)], "bca"),
+        ([("a", "s", None), ("b", "t", None), ("c", "s", None)], "abc"),  # as older files are
+        ([("a", "s", 0), ("b", "s", None), ("c", "s", 1)], "acb"),
+        ([("a", "t", 3), ("b", "s", 1), ("c", "t", 2), ("d", "s", 0)], "dbca"),
+        # two shards, each of which counts its own items
+        ([("a", "s", 0), ("b", "t", 1), ("c", "s", 0), ("d", "t", 1)], "acbd"),
+    ],
+)
+def test_tries_in_the_order_of_their_items(
+    places: list[tuple[str, str, int | None]], order: str
+) -> None:
+    tries = _counted([_row(task, suite=suite, item=item) for task, suite, item in places])
+    assert "".join(each.task.id for each in in_order_of_items(tries)) == order
 
 
 def test_the_last_row_of_a_try_counts() -> None:

@@ -1,0 +1,50 @@
+"""What a run is called where nobody named it: the agent and the suites, in a few words."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+
+__all__ = ["run_name"]
+
+_FEW = 3  # suites that are named
+_LONGEST = 60  # characters of the agent
+_STARTERS = re.compile(
+    r"env|exec|sudo|nohup|uv|uvx|npx|run|-.*|\w+=.*|(?:python|node|perl|ruby)[\d.]*|\w*sh"
+)
+
+
+def run_name(agent: str | None, suites: Iterable[str]) -> str:
+    """Return a name for a run.
+
+    Args:
+        agent: the agent as the user named it; of a command line its program is taken.
+        suites: the suites of its tasks, with repetitions.
+    """
+    named = list(dict.fromkeys(filter(None, suites)))
+    on = ", ".join(named[:_FEW]) if len(named) <= _FEW else f"{len(named)} suites"
+    short = _short(agent or "pytest-intercode")
+    return f"{short} on {on}" if on else short
+
+
+def _short(agent: str) -> str:
+    style, colon, rest = agent.partition(":")
+    if colon and style in ("command", "mcp"):
+        agent = f"{style}:{_program(rest)}"
+    elif colon and ("/" in rest or "/" in style):
+        agent = ":".join(PurePosixPath(part).name for part in (style, rest))
+    return agent if len(agent) <= _LONGEST else f"{agent[: _LONGEST - 3]}..."
+
+
+def _program(line: str) -> str:
+    """Return the name of the program that a command line starts, behind what starts it."""
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        words = line.split()
+    names = [PurePosixPath(word).name for word in words if word]
+    return next(
+        (name for name in names if not _STARTERS.fullmatch(name)), names[0] if names else ""
+    )
