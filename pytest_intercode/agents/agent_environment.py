@@ -87,8 +87,8 @@ class AgentEnvironment:
     def async_tools(self) -> tuple[Callable[..., Awaitable[str]], Callable[..., Awaitable[str]]]:
         """Return the functions of :meth:`tools` as coroutine functions.
 
-        Actions run on another thread, so that other episodes of the event loop go on, and one at a
-        time, in the order of the calls.
+        A framework runs plain functions in threads of its own, in no order. These need none: calls
+        that a model makes at once run in their order, and other episodes go on meanwhile.
         """
         from pytest_intercode.agents.tools import make_async_tools
 

@@ -103,6 +103,7 @@ class AgentRun:
         self._turnstile = threading.RLock()  # an agent's threads take turns
         self._thread_id = 0
         self._deaf = False
+        self._dismissed = False
         self._refused = self._sent_off = 0
         self._since = time.monotonic()
         self._shared_loop = shared_loop
@@ -117,7 +118,8 @@ class AgentRun:
             except _CalledOff:
                 pass
             except BaseException as error:  # an agent's sys.exit must not end our thread unseen
-                ended_well = self._environment.over and _only_of_the_end(error)
+                expected = self._dismissed or _only_of_the_end(error)
+                ended_well = self._environment.over and expected
                 if isinstance(error, NeverActed) or not (ended_well or self._called_off):
                     self.failure = error
             finally:
@@ -324,6 +326,9 @@ class AgentRun:
 
     def _send_off(self) -> NoReturn:
         """Take the agent out of its loop; one that does not let itself be taken is held there."""
+        self._dismissed = True
+        if self._tasks is not None:  # a framework may keep what is raised here from its own loop
+            self._tasks.cancel()
         self._sent_off += threading.get_ident() == self._thread_id
         if self._sent_off > _DEAF:
             self.parked = self._deaf = True

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +23,7 @@ from typing import Any
 
 __all__ = ["ScriptedModel", "Spent"]
 
+_THOUGHT = 0.02  # seconds that every answer takes
 _JSON = "application/json"
 _SSE = "text/event-stream"
 
@@ -130,6 +132,7 @@ def _handler(model: ScriptedModel) -> type[BaseHTTPRequestHandler]:
             path = self.path.partition("?")[0]
             model.enter(path, 1)
             try:
+                time.sleep(_THOUGHT)
                 status, kind, data = _answer(model, path, body)
             finally:
                 model.enter(path, -1)

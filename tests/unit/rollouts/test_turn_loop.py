@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import threading
 import time
@@ -260,6 +261,26 @@ def test_agent_that_swallows_everything_is_held_and_named() -> None:
     before = len(tries)
     time.sleep(0.1)
     assert len(tries) == before  # it takes no time from the episodes that follow
+
+
+def test_the_end_of_a_budget_in_a_task_that_swallows_it() -> None:
+    """As where a framework has a server of the tools, and its model asks on and on."""
+
+    async def agent(task: TaskView, env: Any) -> None:
+        async def serve() -> None:
+            while True:
+                with contextlib.suppress(BaseException):
+                    env.step("1")
+                await asyncio.sleep(0.01)  # the model answers
+
+        serving = asyncio.create_task(serve())
+        await asyncio.Event().wait()
+        serving.cancel()
+
+    began = time.monotonic()
+    episode = play(agent, timeout=20)
+    assert (episode.outcome, episode.detail) == ("out-of-budget", "")
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no task groups")
