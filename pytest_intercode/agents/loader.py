@@ -17,6 +17,7 @@ from pytest_intercode.agents.protocol import Agent, AgentFactory, AgentLike
 from pytest_intercode.core.imports import describe_error, import_attribute
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import AgentError, AgentLoadError, suggestion
+from pytest_intercode.gateway import GatewaySettings
 
 __all__ = ["adapt", "load_agent"]
 
@@ -33,13 +34,17 @@ _BUILT_IN = {
     "plan-solve": ("chat", "plan-solve"),
     "tools": ("chat", "tools"),
 }
+_PROGRAMS = ("command", "mcp")  # which reach models by themselves, and may be led to a gateway
 _FORMS = ", ".join(
     ["module:Attr", "path/to/file.py:Attr", *(form for _, form in _BUILT_IN.values())]
 )
 
 
 def load_agent(
-    name: str, arguments: Mapping[str, str] | None = None, folder: Path | None = None
+    name: str,
+    arguments: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+    gateway: GatewaySettings | None = None,
 ) -> AgentFactory:
     """Return the factory of the agent that the user named.
 
@@ -47,6 +52,7 @@ def load_agent(
         name: the option's value.
         arguments: keyword arguments for the agent's constructor (``--intercode-agent-arg``).
         folder: where relative paths and modules of the user are looked for.
+        gateway: how agents that are programs reach models; the factory's ``close`` ends it.
 
     Raises:
         AgentLoadError: it cannot be found, imported or called.
@@ -59,11 +65,18 @@ def load_agent(
         if bool(colon) != (":" in form) or (colon and not rest.strip()):
             raise AgentLoadError(f"--intercode-agent={name}: it is written {form}")
         module = importlib.import_module(f"pytest_intercode.agents.{module_name}")
-        factory: AgentFactory = module.make_factory(name, rest, arguments, folder)
+        more = {"gateway": gateway} if head in _PROGRAMS else {}
+        factory: AgentFactory = module.make_factory(name, rest, arguments, folder, **more)
         return factory
     if not all(name.rpartition(":")):
         hint = suggestion(head, _BUILT_IN)
         raise AgentLoadError(f"--intercode-agent={name}: an agent is {_FORMS}.{hint}")
+    if gateway is not None and gateway.programs:
+        raise AgentLoadError(
+            f"--intercode-agent={name}: an agent in this process cannot be led through the gateway "
+            "(--intercode-gateway), which is for programs: command:CMDLINE and mcp:CMDLINE; have "
+            "this one call env.spend, or leave the option out"
+        )
     target = import_attribute(name, folder, "--intercode-agent", AgentLoadError)
     return AgentFactory(name, _maker(name, target, arguments))
 

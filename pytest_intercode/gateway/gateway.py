@@ -42,8 +42,7 @@ class Gateway:
             connect to it, as sandboxes have accounts of their own.
 
     Raises:
-        ConfigurationError: the extra ``gateway`` is not installed, or the folder to replay is not
-            there.
+        ConfigurationError: the extra ``gateway`` is not installed, or a setting is wrong.
     """
 
     def __init__(self, settings: GatewaySettings, socket: Path | None = None) -> None:
@@ -51,11 +50,7 @@ class Gateway:
             raise ConfigurationError(
                 "the gateway needs aiohttp: pip install 'pytest-intercode[gateway]'"
             )
-        if settings.replay is not None and not settings.replay.is_dir():
-            raise ConfigurationError(
-                f"--intercode-gateway-replay={settings.replay}: there is no such folder; "
-                "--intercode-gateway-record makes one"
-            )
+        settings.check()
         self.settings = settings
         self._socket = socket
         self._process = MakingProcess("this gateway belongs")

@@ -49,7 +49,7 @@ class NotRecorded(Exception):
 def folder_of(root: Path, key: str) -> Path:
     """Return the folder of an episode, whatever its name is made of."""
     name = _NAME.sub("-", key).strip("-.")[:_LONGEST]
-    if name != key:
+    if name != key or not name:
         name = (
             f"{name or 'episode'}-{hashlib.sha256(key.encode('utf-8', 'replace')).hexdigest()[:8]}"
         )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import io
 import json
 import logging
 import os
@@ -61,8 +62,7 @@ _FINAL = frozenset({400, 401, 402, 403, 404, 405, 410, 413, 422})  # nothing cha
 _STREAM = "text/event-stream"
 
 _log = logging.getLogger("pytest_intercode.gateway")
-_log.addHandler(logging.NullHandler())
-_log.propagate = False  # what clients send is no matter of the user's logs
+_log.disabled = True  # what clients send is no matter of the user's logs
 
 
 class _Refused(Exception):
@@ -93,6 +93,7 @@ class _State:
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_A_TIME))
     waiting: int = 0
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
+    writes: set[asyncio.Future[None]] = field(default_factory=set)
     listener: asyncio.AbstractServer | None = None
     socket: Path | None = None
 
@@ -229,6 +230,7 @@ class Server:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*state.writes, return_exceptions=True)
         if state.listener is not None:
             state.listener.close()
             state.listener = None
@@ -310,6 +312,10 @@ class Server:
             return _error(
                 request, route, failed.status, failed.message, "upstream_error", final=False
             )
+        except Exception as error:  # ours, and no reason for a client to wait for ever
+            what = f"{request.method} {request.raw_path:.120}: {type(error).__name__}: {error}"
+            state.session.note(f"the gateway failed at {what}")
+            return _error(request, route, 500, "the gateway failed", "gateway_error", final=False)
         finally:
             state.tasks.discard(task)
 
@@ -413,7 +419,9 @@ class Server:
             try:
                 found = session.replayer.answer(route.method, route.path, call.body, session.token)
             except NotRecorded as missing:
-                raise _Refused(stop_status(route.api), str(missing), "not_recorded") from None
+                session.fail(f"the recording lacks a request: {missing}")
+                status = stop_status(route.api)
+                raise _Refused(status, str(missing), "not_recorded", note=False) from None
             yield _Answer(found.status, found.content_type, {}, _again(found))
             return
         assert self._client is not None
@@ -422,7 +430,7 @@ class Server:
             async with self._client.request(
                 route.method,
                 URL(address, encoded=True),
-                data=call.sent if route.method == "POST" else None,
+                data=_payload(call.sent) if route.method == "POST" else None,
                 headers=call.headers,
                 skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
                 allow_redirects=False,
@@ -581,8 +589,7 @@ class Server:
             call.session.add(call.number, exchange)
             call.session.charge(exchange)
 
-        # The ledger may wait for a file's lock, which is not for this thread.
-        await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, keep))
+        await self._aside(call.state, keep)
 
     async def _record(
         self, call: _Call, answer: Mapping[str, Any] | None, recorded: Recorded
@@ -603,9 +610,16 @@ class Server:
             )
 
         try:
-            await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, write))
+            await self._aside(call.state, write)
         except OSError as error:
             call.session.note(f"an exchange could not be recorded: {error.strerror}")
+
+    async def _aside(self, state: _State, work: Callable[[], None]) -> None:
+        """Do what may wait, for a file or its lock, on another thread, and to its end."""
+        future = asyncio.get_running_loop().run_in_executor(None, work)
+        state.writes.add(future)
+        future.add_done_callback(state.writes.discard)
+        await asyncio.shield(future)
 
     def _masked(self, data: bytes) -> bytes:
         """Return what a server sent, without the key, which some repeat in their errors."""
@@ -752,6 +766,11 @@ def _written(body: Mapping[str, Any]) -> bytes:
             400, "the request's body cannot be sent as JSON", "invalid_request"
         ) from None
     return text.encode("ascii")
+
+
+def _payload(data: bytes) -> bytes | io.BytesIO:
+    """Return a body as the client sends it: a large one in pieces, so that others go on."""
+    return data if len(data) < 512 * 1024 else io.BytesIO(data)
 
 
 def _object(data: bytes | bytearray) -> dict[str, Any] | None:

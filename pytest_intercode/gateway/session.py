@@ -35,7 +35,8 @@ class Session:
 
     Attributes:
         token: what the client sends in place of a key; it chooses the session.
-        failure: why the episode cannot be metered: the fault of its settings, in one line; empty.
+        failure: why the episode cannot be metered or replayed, in one line; empty while it can.
+        exhausted: which budget is used up; empty while none is.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Session:
         self.key = key
         self.token = f"sk-intercode-{secrets.token_urlsafe(32)}"
         self.failure = ""
+        self.exhausted = ""
         self.recorder = recorder
         self.replayer = replayer
         self._port = port
@@ -159,6 +161,12 @@ class Session:
         """Serve no more requests; the first reason stays."""
         self._over = self._over or reason
 
+    def fail(self, line: str) -> None:
+        """Serve no more requests, as the episode says nothing of the agent any more."""
+        self.failure = self.failure or one_line(line)
+        self.end(self.failure)
+        self.note(self.failure)
+
     def note(self, line: str) -> None:
         """Keep a line on what was refused or failed."""
         for secret in (*self._masked, self.token):
@@ -190,11 +198,11 @@ class Session:
                 requests=1,
             )
         except BudgetExhausted as error:
+            if not self._over:
+                self.exhausted = str(error)
             self.end(str(error))
         except AgentError as error:
-            self.failure = self.failure or f"the model {exchange.model!r:.60}: {error}"
-            self.end(self.failure)
-            self.note(self.failure)
+            self.fail(f"the model {exchange.model!r:.60}: {error}")
 
     def add(self, number: int, exchange: Exchange) -> None:
         """Keep a finished exchange."""

@@ -35,9 +35,6 @@ class GatewaySettings:
         replay: the folder of exchanges that are answered from, without any server.
         programs: whether agents outside of sandboxes (``command:``, ``mcp:``) go through it, too.
         silence: seconds that a server may send nothing before it is given up.
-
-    Raises:
-        ConfigurationError: an address is none, or two settings do not go together.
     """
 
     upstreams: Mapping[str, str] = field(default_factory=dict)
@@ -50,7 +47,13 @@ class GatewaySettings:
     programs: bool = False
     silence: float = 600.0
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """See that a gateway can work so.
+
+        Raises:
+            ConfigurationError: an address is none, a folder is not there, or two settings do not
+                go together.
+        """
         for vendor, address in self.upstreams.items():
             if vendor not in VENDORS:
                 raise ConfigurationError(
@@ -59,6 +62,11 @@ class GatewaySettings:
             _check_address(vendor, address)
         if self.record is not None and self.replay is not None:
             raise ConfigurationError("the gateway cannot record and replay in one run")
+        if self.replay is not None and not self.replay.is_dir():
+            raise ConfigurationError(
+                f"--intercode-gateway-replay={self.replay}: there is no such folder; "
+                "--intercode-gateway-record makes one"
+            )
 
     @classmethod
     def of_environment(
@@ -70,9 +78,6 @@ class GatewaySettings:
             environment: where ``OPENAI_BASE_URL``, ``OPENAI_API_KEY``, ``ANTHROPIC_BASE_URL`` and
                 ``ANTHROPIC_API_KEY`` are looked for.
             more: further fields; entries of ``upstreams`` win over the environment's.
-
-        Raises:
-            ConfigurationError: an address is none, or two settings do not go together.
         """
         given = more.pop("upstreams", {})
         found = {

@@ -106,7 +106,8 @@ class Option(NamedTuple):
             key, sign, content = written.partition("=")
             if not sign or not key.strip():
                 raise ValueError(f"the form {self.metavar} is needed, found {written!r}")
-            return key.strip(), content.strip()
+            content = content.strip()
+            return key.strip(), self.parse(content) if self.parse is not None else content
         if self.parse is not None:
             return self.parse(written)
         if not self.metavar:
@@ -133,6 +134,12 @@ def _host(value: str) -> str:
     from pytest_intercode.core.hosts import parse_host
 
     return str(parse_host(value))
+
+
+def _price(value: str) -> object:
+    from pytest_intercode.gateway.settings import parse_price
+
+    return parse_price(value)
 
 
 def _shard(value: str) -> tuple[int, int]:
@@ -322,6 +329,36 @@ OPTIONS = (
         _host,
         listed=True,
         excludes=("network", "sandboxes reach every host with the whole network"),
+    ),
+    Option(
+        "gateway",
+        "let `command:` and `mcp:` agents reach models through a gateway, which counts their "
+        "tokens and money, keeps the real keys from them, and refuses once a budget is used up "
+        "(docs/gateway.md); extra `gateway`",
+    ),
+    Option(
+        "gateway-price MODEL=INPUT/OUTPUT[/CACHED]",
+        "what a model costs at the gateway, per million tokens, such as `gpt-5=1.25/10/0.125`; `*` "
+        "is for all others",
+        _price,
+    ),
+    Option(
+        "gateway-model=NAME",
+        "only these models are served by the gateway",
+        listed=True,
+    ),
+    Option(
+        "gateway-hosted-tools",
+        "let requests use tools that run at the provider, such as web search; they are refused "
+        "otherwise, as they leave the sandbox",
+    ),
+    Option("gateway-record=DIR", "write what the gateway is asked and what is answered", Path),
+    Option(
+        "gateway-replay=DIR",
+        "have the gateway answer from a recording, without any model",
+        Path,
+        exists=True,
+        excludes=("gateway_record", "a run is recorded, or it is replayed"),
     ),
     Option("base-image NAME=REPLACEMENT", "another base image, for mirrors"),
 )

@@ -157,7 +157,10 @@ class Run:
                     "intercode_agent in the ini file, or override the fixture intercode_agent"
                 )
             self._factory = load_agent(
-                settings.agent, settings.agent_arguments, settings.agent_folder
+                settings.agent,
+                settings.agent_arguments,
+                settings.agent_folder,
+                settings.gateway,
             )
         return self._factory
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.environments.registry import environments_with
+from pytest_intercode.gateway import GatewaySettings
 from pytest_intercode.plugin.options import FailUnder, folder_of, read_options
 from pytest_intercode.suites.catalogue import data_folder
 from pytest_intercode.suites.selection import SelectionSettings
@@ -56,6 +57,7 @@ class Settings(SelectionSettings):
     rootfs: Path | None
     runtime: str | None
     base_images: Mapping[str, str]
+    gateway: GatewaySettings
 
     @classmethod
     def of(cls, config: pytest.Config) -> Settings:
@@ -70,6 +72,15 @@ class Settings(SelectionSettings):
         environments = [
             name for value in take("env") for name in (every if value == "all" else (value,))
         ]
+        record, replay = take("gateway_record"), take("gateway_replay")
+        gateway = GatewaySettings.of_environment(
+            models=take("gateway_model"),
+            prices=take("gateway_price"),
+            hosted_tools=take("gateway_hosted_tools"),
+            record=record,
+            replay=replay,
+            programs=bool(take("gateway") or record or replay),
+        )
         repeat = take("repeat")
         repeat = 1 if values["audit"] else repeat
         return cls(
@@ -89,6 +100,7 @@ class Settings(SelectionSettings):
             repeat=repeat,
             gate=take("gate") or ("verdict" if repeat > 1 else "tasks"),
             base_images=take("base_image"),
+            gateway=gateway,
             **values,
         )
 

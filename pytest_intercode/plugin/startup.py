@@ -88,6 +88,11 @@ class Startup:
             words.append("with network")
         if settings.allow_host:
             words.append(f"network limited to {', '.join(settings.allow_host)}")
+        if settings.gateway.programs:
+            replayed = settings.gateway.replay
+            words.append(
+                "models through a gateway" if replayed is None else f"models of {replayed}"
+            )
         if settings.concurrency > 1:
             words.append(f"concurrency {settings.concurrency}")
         if settings.repeat > 1:
@@ -173,10 +178,12 @@ def _check_agent(factory: AgentFactory, settings: Settings, config: pytest.Confi
             )
     if factory.priced is False and (settings.budget.cost or settings.run_limits.cost):
         option = "max-cost" if settings.budget.cost else "run-max-cost"
+        where = "--intercode-agent-arg input_price=... and output_price=... (per million tokens)"
+        if settings.gateway.programs:
+            where = "--intercode-gateway-price MODEL=INPUT/OUTPUT (per million tokens)"
         raise ConfigurationError(
             f"--intercode-{option}: the agent {factory.name} knows no prices, so money cannot "
-            "be limited: give --intercode-agent-arg input_price=... and output_price=... (per "
-            "million tokens), or limit tokens"
+            f"be limited: give {where}, or limit tokens"
         )
 
 

@@ -208,7 +208,7 @@ class ModelServer:
             self._loop.close()
 
     async def _serve(self) -> None:
-        runner = web.ServerRunner(web.Server(self._handle, access_log=None), shutdown_timeout=0.5)
+        runner = web.ServerRunner(web.Server(self._handle, access_log=None), shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", self._wanted_port)
         await site.start()
@@ -302,7 +302,7 @@ class ModelServer:
             await self._stop.wait()
         assert request.transport is not None
         request.transport.abort()
-        await asyncio.sleep(3600)
+        await self._stop.wait()
 
 
 async def _whole(request: web.BaseRequest) -> bytes:

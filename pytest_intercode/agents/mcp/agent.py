@@ -19,12 +19,14 @@ from pytest_intercode.agents.arguments import Argument, read_arguments
 from pytest_intercode.agents.mcp import texts
 from pytest_intercode.agents.mcp.calls import Call, Calls
 from pytest_intercode.agents.mcp.client import ClientConfiguration, CommandLine
+from pytest_intercode.agents.metering import Metered, Metering
 from pytest_intercode.agents.program.process import Program, describe_exit
 from pytest_intercode.agents.protocol import Agent, AgentFactory, NeverActed
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.values import amount, text
 from pytest_intercode.databases.private_folder import PrivateFolder
 from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted
+from pytest_intercode.gateway import GatewaySettings
 
 if TYPE_CHECKING:
     from pytest_intercode.agents.mcp.server import Endpoint, McpServer
@@ -38,7 +40,13 @@ _ARGUMENTS = (
 )
 
 
-def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Path) -> AgentFactory:
+def make_factory(
+    name: str,
+    rest: str,
+    arguments: Mapping[str, str],
+    folder: Path,
+    gateway: GatewaySettings | None = None,
+) -> AgentFactory:
     """Return the factory of agents that speak MCP.
 
     The arguments are ``folder``, where the program runs, and ``grace``, the seconds that it has to
@@ -56,14 +64,21 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
         if not working.is_dir():
             raise AgentLoadError(f"--intercode-agent-arg folder=...: there is no folder {working}")
     grace = values.get("grace", _GRACE)
+    metering = Metering(name, gateway)
     shared = _Shared()
 
     def make(task: Task) -> Agent:
         shared.start()
-        episode = _Episode(shared, command, folder, working, grace)
+        episode = _Episode(shared, command, folder, working, grace, metering.open(task))
         return Agent("loop", run=episode.run, close=episode.close, abort=episode.abort)
 
-    return AgentFactory(name, make, close=shared.close)
+    def close() -> None:
+        try:
+            metering.close()
+        finally:
+            shared.close()
+
+    return AgentFactory(name, make, priced=metering.priced, close=close)
 
 
 def _check_extra(name: str) -> None:
@@ -119,13 +134,20 @@ class _Episode:
     """One run of the program on one task."""
 
     def __init__(
-        self, shared: _Shared, command: CommandLine, here: Path, working: Path | None, grace: float
+        self,
+        shared: _Shared,
+        command: CommandLine,
+        here: Path,
+        working: Path | None,
+        grace: float,
+        metered: Metered,
     ) -> None:
         self._shared = shared
         self._command = command
         self._here = here
         self._working = working
         self._grace = grace
+        self._metered = metered
         self._calls = Calls()
         self._program: Program | None = None
         self._server: McpServer | None = None
@@ -137,7 +159,13 @@ class _Episode:
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
         """Play the episode: start the program, and carry out its calls until it ends."""
         self._turns_left = task.max_turns
-        program, endpoint = self._start(task)
+        program, endpoint = self._start(task, self._metered.begin(env))
+        try:
+            self._serve(program, endpoint, env)
+        finally:
+            self._metered.report(env)
+
+    def _serve(self, program: Program, endpoint: Endpoint, env: AgentEnvironment) -> None:
         until: float | None = None
         while True:
             call = self._calls.next(None if until is None else until - time.monotonic())
@@ -167,6 +195,7 @@ class _Episode:
         self._calls.close(texts.OVER)
         if self._program is not None:
             self._program.close()
+        self._metered.close()
         if self._server is not None and self._endpoint is not None:
             self._server.shut(self._endpoint)
             self._endpoint = None
@@ -174,7 +203,7 @@ class _Episode:
             self._client.remove()
             self._client = None
 
-    def _start(self, task: TaskView) -> tuple[Program, Endpoint]:
+    def _start(self, task: TaskView, metered: Mapping[str, str | None]) -> tuple[Program, Endpoint]:
         client = self._client = ClientConfiguration(self._shared.make_folder(), self._working)
         server = self._server = self._shared.start()
         endpoint = self._endpoint = server.open(
@@ -184,7 +213,7 @@ class _Episode:
         program = self._program = Program(
             self._command.fill(client.values),
             folder=client.folder,
-            variables=client.variables,
+            variables={**client.variables, **metered},
             pipes=False,
         )
 

@@ -14,11 +14,13 @@ from typing import Any, Literal
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.ledger import log
+from pytest_intercode.agents.metering import Metered, Metering
 from pytest_intercode.agents.program.messages import JsonLines, parse, replace_surrogates
 from pytest_intercode.agents.program.process import Program, describe_exit, find_program
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted
+from pytest_intercode.gateway import GatewaySettings
 
 __all__ = ["VERSION", "make_factory"]
 
@@ -28,7 +30,13 @@ VERSION = 1
 _GRACE = 2.0  # seconds that a program has to exit after the end of the episode
 
 
-def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Path) -> AgentFactory:
+def make_factory(
+    name: str,
+    rest: str,
+    arguments: Mapping[str, str],
+    folder: Path,
+    gateway: GatewaySettings | None = None,
+) -> AgentFactory:
     """Return the factory of agents that are runs of a program.
 
     Raises:
@@ -44,8 +52,10 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
     except AgentLoadError as error:
         raise AgentLoadError(f"--intercode-agent={name}: {error}") from None
 
+    metering = Metering(name, gateway)
+
     def make(task: Task) -> Agent:
-        episode = _Episode(words, dict(arguments), folder)
+        episode = _Episode(words, dict(arguments), folder, metering.open(task))
         return Agent(
             "loop",
             run=episode.run,
@@ -54,14 +64,17 @@ def make_factory(name: str, rest: str, arguments: Mapping[str, str], folder: Pat
             again=lambda: make(task),
         )
 
-    return AgentFactory(name, make)
+    return AgentFactory(name, make, priced=metering.priced, close=metering.close)
 
 
 class _Episode:
     """One run of the program on one task."""
 
-    def __init__(self, words: list[str], arguments: Mapping[str, str], folder: Path) -> None:
+    def __init__(
+        self, words: list[str], arguments: Mapping[str, str], folder: Path, metered: Metered
+    ) -> None:
         self._words = words
+        self._metered = metered
         self._arguments = arguments
         self._folder = folder
         self._program: Program | None = None
@@ -72,7 +85,10 @@ class _Episode:
         program = self._program = Program(
             self._words,
             folder=self._folder,
-            variables={"PYTHONUNBUFFERED": "1"},  # or Python's print() would keep lines back
+            variables={
+                "PYTHONUNBUFFERED": "1",  # or Python's print() would keep lines back
+                **self._metered.begin(env),
+            },
         )
         if self._aborted:
             return
@@ -94,6 +110,7 @@ class _Episode:
                 env.log("[the program wrote no line; does it flush its standard output?]\n")
         finally:
             env.log(program.output())
+            self._metered.report(env)
 
     def abort(self) -> None:
         """Kill the program, from any thread."""
@@ -107,6 +124,7 @@ class _Episode:
             self._program.close()
             if self._program.left:
                 log(f"[{self._program.left} of its processes could not be killed]\n")
+        self._metered.close()
 
     def _converse(
         self, program: Program, lines: JsonLines, env: AgentEnvironment
@@ -118,7 +136,7 @@ class _Episode:
             try:
                 if message.get("thought"):
                     env.think(message["thought"])
-                if message.get("usage"):
+                if message.get("usage") and not self._metered.active:
                     env.spend(**message["usage"])
                 if "submit" in message:
                     result = env.submit(message["submit"])

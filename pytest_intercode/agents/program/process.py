@@ -41,7 +41,8 @@ class Program:
     Args:
         words: the program and its arguments; no shell reads them.
         folder: where it runs; a program that is named with a slash is looked for from there.
-        variables: environment variables on top of pytest's own.
+        variables: environment variables on top of pytest's own; None for one that it is not to
+            have.
         pipes: its standard input and output are pipes; otherwise it has nothing to read, and
             its standard output is collected together with its standard error.
 
@@ -64,7 +65,7 @@ class Program:
         words: Sequence[str],
         *,
         folder: Path,
-        variables: Mapping[str, str] | None = None,
+        variables: Mapping[str, str | None] | None = None,
         pipes: bool = True,
     ) -> None:
         file = find_program(words, folder)
@@ -90,7 +91,11 @@ class Program:
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE if pipes else subprocess.STDOUT,
                     cwd=folder,
-                    env={**os.environ, **(variables or {}), _MARK: mark},
+                    env={
+                        name: value
+                        for name, value in {**os.environ, **(variables or {}), _MARK: mark}.items()
+                        if value is not None
+                    },
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
                 )

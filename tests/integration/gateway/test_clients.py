@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import anthropic
 import openai
 import pytest
 
-from pytest_intercode.agents.ledger import Ledger
-from pytest_intercode.core.usage import Budget
-from pytest_intercode.gateway import Gateway, GatewaySettings, Price, Session, TokenUsage
+from pytest_intercode.gateway import Price, Session, TokenUsage
 from pytest_intercode.gateway.trajectory import final_message, turns
+from tests.integration.gateway.conftest import KEY, Gateways, opened
 from tests.support.model_server import Command, ModelServer, Step
 
-KEY = "sk-the-real-key-of-this-test"
 SCRIPT: list[str | Command | Step] = [
     Command("echo hi > out.txt", thought="First a file."),
     "It is done.",
@@ -32,35 +29,6 @@ BASH = {
 def server() -> Iterator[ModelServer]:
     with ModelServer(SCRIPT) as running:
         yield running
-
-
-@pytest.fixture
-def gateways() -> Iterator[Callable[..., Gateway]]:
-    """Makes gateways to a server; they are closed when the test is over."""
-    made: list[Gateway] = []
-
-    def make(server: ModelServer | str, **more: Any) -> Gateway:
-        url = server if isinstance(server, str) else server.url
-        settings = GatewaySettings(
-            **{
-                "upstreams": {"openai": f"{url}/v1", "anthropic": url},
-                "keys": {"openai": KEY, "anthropic": KEY},
-                **more,
-            }
-        )
-        made.append(Gateway(settings))
-        return made[-1]
-
-    yield make
-    for gateway in made:
-        gateway.close()
-    names = {thread.name.partition("_")[0] for thread in threading.enumerate()}
-    assert "intercode-gateway" not in names
-
-
-def open_(gateway: Gateway, budget: Budget | None = None, **more: Any) -> tuple[Session, Ledger]:
-    ledger = Ledger(budget)
-    return gateway.open("task-1", spend=ledger.spend, **more), ledger
 
 
 # -- one small agent for each API; each returns the texts that it printed
@@ -154,10 +122,10 @@ AGENTS = {"chat": chat, "responses": responses, "messages": messages}
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
 @pytest.mark.parametrize("api", AGENTS)
 def test_the_sdks_get_what_the_server_says_and_the_ledger_what_it_reports(
-    api: str, stream: bool, server: ModelServer, gateways: Callable[..., Gateway]
+    api: str, stream: bool, server: ModelServer, gateways: Gateways
 ) -> None:
     prices = {"*": Price(input=10.0, output=100.0, cached=1.0)}
-    session, ledger = open_(gateways(server, prices=prices))
+    session, ledger = opened(gateways(server, prices=prices))
     assert AGENTS[api](session, stream) == "It is done."
     session.close()
     assert (ledger.usage.input_tokens, ledger.usage.output_tokens) == (200, 14)

@@ -33,7 +33,7 @@ def test_each_option(option: Option) -> None:
     if option.default:
         option.value(option.default)
     for rule in (option.needs, option.excludes):
-        assert rule is None or rule[0] in _BY_NAME
+        assert rule is None or rule[0] in {each.key for each in OPTIONS}
 
 
 @pytest.mark.parametrize(

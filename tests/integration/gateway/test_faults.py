@@ -1,0 +1,182 @@
+"""A server that refuses, stalls, answers nonsense or is not there; clients that leave."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from typing import Any
+
+import pytest
+
+from pytest_intercode.core.usage import Budget
+from pytest_intercode.gateway import TokenUsage
+from tests.integration.gateway.conftest import KEY, ROUTES, Gateways, ask, body, opened
+from tests.support.model_server import Command, ModelServer, Step
+
+HTML = "<html><body>Sign in first</body></html>"
+
+
+@pytest.mark.parametrize("api", ROUTES)
+@pytest.mark.parametrize(
+    ("step", "status", "said"),
+    [
+        (Step(body=HTML, content_type="text/html"), 502, "sent what is no JSON: '<html><body>Sign"),
+        (Step(body={"hello": 1}), 502, 'sent what is no answer of this API: \'{"hello": 1}'),
+        (Step(body="[1]"), 502, "sent what is no JSON"),
+        (Step(body=""), 502, "sent what is no JSON"),
+        (Step(status=302, body="", headers={"location": "http://x/"}), 502, "redirects, which is"),
+        (Step(status=503, body=HTML, content_type="text/html"), 503, "the server answered 503: <"),
+        (Step(status=429, text="slow down", headers={"retry-after": "7"}), 429, "slow down"),
+        (Step(status=401, text=f"no such key: {KEY}"), 401, "no such key: ***"),
+    ],
+    ids=["html", "another-object", "no-object", "empty", "redirect", "busy", "limit", "key"],
+)
+def test_a_server_that_answers_otherwise(
+    api: str, step: Step, status: int, said: str, gateways: Gateways
+) -> None:
+    with ModelServer([step]) as server:
+        session, ledger = opened(gateways(server))
+        answer = ask(session, ROUTES[api], body(api))
+        assert answer.status == status
+        assert said in answer.message
+        if api == "messages" and step.status in (200, 503):
+            assert answer.json["type"] == "error"
+        assert answer.headers.get("retry-after") == step.headers.get("retry-after")
+        assert answer.headers.get("x-should-retry") == ("false" if status == 401 else None)
+        [line] = session.refusals
+        assert server.url in line
+        assert KEY not in line + str(answer.body)
+        assert not ledger.usage
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
+@pytest.mark.parametrize("api", ROUTES)
+def test_a_server_that_is_not_there(api: str, stream: bool, gateways: Gateways) -> None:
+    with ModelServer(["x"]) as server:
+        url = server.url
+    session, _ = opened(gateways(server))
+    answer = ask(session, ROUTES[api], body(api, stream=stream))
+    assert answer.status == 502
+    assert "cannot be used: Connection refused" in answer.message
+    line = (
+        f"the server {url}{'' if api == 'messages' else '/v1'} cannot be used: Connection refused"
+    )
+    assert session.refusals == [line]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
+def test_a_server_that_is_silent(stream: bool, gateways: Gateways) -> None:
+    with ModelServer([Step("x", fault="silent")]) as server:
+        session, _ = opened(gateways(server, silence=0.2))
+        answer = ask(session, ROUTES["messages"], body("messages", stream=stream))
+        assert answer.status == 504
+        assert answer.message.endswith("was silent for 0.2 s")
+        assert answer.json["error"]["type"] == "api_error"
+
+
+@pytest.mark.parametrize("fault", ["stall", "drop"])
+@pytest.mark.parametrize("api", ROUTES)
+def test_a_stream_that_breaks_off_is_metered_by_an_estimate(
+    api: str, fault: Any, gateways: Gateways
+) -> None:
+    text = "one two three four five six seven eight nine ten"
+    with ModelServer([Step(text, fault=fault)]) as server:
+        session, ledger = opened(gateways(server, silence=0.3))
+        with pytest.raises((http.client.IncompleteRead, ConnectionError)):  # as without a gateway
+            ask(session, ROUTES[api], body(api, stream=True))
+        deadline = time.monotonic() + 5
+        while not session.exchanges and time.monotonic() < deadline:
+            time.sleep(0.01)
+        [exchange] = session.exchanges
+        assert (exchange.status, exchange.complete, exchange.usage.estimated) == (200, False, True)
+        assert exchange.usage.input >= 15
+        assert exchange.usage.output >= 7
+        assert ledger.usage.tokens == exchange.usage.input + exchange.usage.output
+        assert "one two three" in json.dumps(exchange.answer)
+        assert session.refusals[0].startswith("the stream of the server broke off: ")
+        assert session.turns == 0
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
+@pytest.mark.parametrize("api", ROUTES)
+def test_a_server_without_usage_is_metered_by_an_estimate(
+    api: str, stream: bool, gateways: Gateways
+) -> None:
+    with ModelServer([Step("word " * 100, spent=None)]) as server:
+        session, ledger = opened(gateways(server), Budget(tokens=100))
+        assert ask(session, ROUTES[api], body(api, stream=stream)).status == 200
+        [exchange] = session.exchanges
+        assert exchange.usage.estimated
+        assert exchange.complete
+        assert 100 < exchange.usage.output < 250
+        assert ledger.usage.output_tokens == exchange.usage.output
+        assert ask(session, ROUTES[api], body(api)).status in (400, 401, 403)
+
+
+def test_a_client_that_leaves_a_stream_is_metered(gateways: Gateways) -> None:
+    with ModelServer([Step("one two three four five six", pause=0.05)]) as server:
+        session, ledger = opened(gateways(server))
+        port = int(session.url("anthropic").rpartition(":")[2])
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        head = {"x-api-key": session.token}
+        data = json.dumps(body("messages", stream=True))
+        connection.request("POST", ROUTES["messages"], data, head)
+        assert connection.getresponse().read(10)
+        connection.close()
+        deadline = time.monotonic() + 5
+        while not ledger.usage and time.monotonic() < deadline:
+            time.sleep(0.01)
+        [exchange] = session.exchanges
+        assert not exchange.complete
+        assert exchange.usage.input == 100  # as the beginning of its stream says
+
+
+def test_what_runs_at_the_end_of_a_session_is_cancelled_and_metered(gateways: Gateways) -> None:
+    with ModelServer([Step("x", fault="silent")]) as server:
+        session, ledger = opened(gateways(server))
+        port = int(session.url("anthropic").rpartition(":")[2])
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        data = json.dumps(body("chat"))
+        connection.request("POST", ROUTES["chat"], data, {"x-api-key": session.token})
+        assert server.stalled.wait(5)
+        began = time.monotonic()
+        session.close()
+        assert time.monotonic() - began < 2
+        [exchange] = session.exchanges
+        assert exchange.usage == TokenUsage(input=exchange.usage.input, estimated=True)
+        assert ledger.usage.input_tokens == exchange.usage.input > 10
+        connection.close()
+
+
+def test_the_order_is_that_of_the_requests_whatever_ends_first(gateways: Gateways) -> None:
+    def script(request: Any) -> Step:
+        slow = "slow" in request.text
+        return Step("slow" if slow else "quick", pause=0.3 if slow else 0)
+
+    with ModelServer(script) as server:
+        session, _ = opened(gateways(server))
+        import threading
+
+        slow = threading.Thread(
+            target=ask, args=(session, ROUTES["chat"], body("chat", user="slow"))
+        )
+        slow.start()
+        while not server.requests:
+            time.sleep(0.005)
+        ask(session, ROUTES["chat"], body("chat"))
+        slow.join()
+        texts = [e.answer["choices"][0]["message"]["content"] for e in session.exchanges]
+        assert texts == ["slow", "quick"]
+
+
+def test_a_call_of_a_stream_that_broke_off_is_no_turn(gateways: Gateways) -> None:
+    steps = iter([Step("", [Command("rm x")], fault="drop"), Step("", [Command("ls")])])
+    tools = [{"name": "bash", "input_schema": {"properties": {"command": {}}}}]
+    with ModelServer(lambda _: next(steps)) as server:
+        session, _ = opened(gateways(server))
+        with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+            ask(session, ROUTES["messages"], body("messages", stream=True, tools=tools))
+        assert ask(session, ROUTES["messages"], body("messages", tools=tools)).status == 200
+        assert session.turns == 1
