@@ -130,6 +130,10 @@ class FetchError(InfrastructureError):
     """A file could not be fetched, or is not what it should be; nothing of it was kept."""
 
 
+class NoAgent(ConfigurationError):
+    """A test needs an agent, and none is named."""
+
+
 class AgentError(IntercodeError):
     """The agent raised, or returned something that is not an action."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_intercode.agents.arguments import read_arguments
+from pytest_intercode.agents.candidates import which_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory, AgentLike
 from pytest_intercode.core.imports import describe_error, import_attribute
 from pytest_intercode.core.task import Task
@@ -68,6 +69,8 @@ def load_agent(
         more = {"gateway": gateway} if head in _PROGRAMS else {}
         factory: AgentFactory = module.make_factory(name, rest, arguments, folder, **more)
         return factory
+    if not colon and (meant := which_agent(name, folder)):
+        raise AgentLoadError(f"--intercode-agent={name}: {meant}")
     if not all(name.rpartition(":")):
         hint = suggestion(head, _BUILT_IN)
         raise AgentLoadError(f"--intercode-agent={name}: an agent is {_FORMS}.{hint}")

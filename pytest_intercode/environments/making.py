@@ -104,7 +104,11 @@ def _tasks(
 ) -> Sequence[Task]:
     if suite is not None:
         asked = f"make({env!r}, suite={os.fspath(suite)!r})"
-        tasks = file_tasks(Path(suite).expanduser(), env)
+        path = Path(suite).expanduser()
+        if not path.is_file():
+            here = "" if path.is_absolute() else f" in the working directory {Path.cwd()}"
+            raise ConfigurationError(f"{asked}: there is no such file{here}")
+        tasks = file_tasks(path, env)
     elif dataset is not None:
         name = os.fspath(dataset)
         asked = f"make({env!r}, dataset={name!r})"

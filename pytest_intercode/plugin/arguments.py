@@ -18,12 +18,13 @@ from pytest_intercode.plugin.options import on_command_line
 if TYPE_CHECKING:
     from pytest_intercode.suites.selection import Selection
 
-__all__ = ["add_suite_files", "take_arguments"]
+__all__ = ["add_suite_files", "names_tasks", "take_arguments"]
 
 _SELECTING = ("env", "dataset")
 _NODE = re.compile(
     r"(?:\.\./)*intercode/(?P<env>[a-z][a-z0-9_]*)(?:::(?P<name>\w+)(?:\[(?P<id>.+)\])?)?$"
 )
+_SUITES = (".yaml", ".yml")
 _Source = pytest.Config.ArgsSource
 
 
@@ -49,7 +50,7 @@ def add_suite_files(config: pytest.Config, patterns: list[str]) -> None:
 
 def _found(folder: Path, pattern: str) -> list[Path]:
     try:
-        return [path for path in folder.glob(pattern) if path.suffix in (".yaml", ".yml")]
+        return [path for path in folder.glob(pattern) if path.suffix in _SUITES]
     except (NotImplementedError, ValueError):  # an absolute pattern, or an empty one
         return []
 
@@ -86,6 +87,14 @@ def take_arguments(config: pytest.Config, tasks: Selection) -> list[str]:
     options = " ".join(f"--intercode-{name}={_shown(config, name, ',')}" for name in asked)
     why = "paths are given" if given else "testpaths are set"
     return [f"{values} (ini) is left out, as {why}: {options} runs it"]
+
+
+def names_tasks(config: pytest.Config) -> bool:
+    """Whether the command line itself asks for tasks: by an option, a suite's file or a node id."""
+    if any(on_command_line(config, name) for name in _SELECTING):
+        return True
+    words = [str(word) for word in config.invocation_params.args]
+    return any(word.split("::")[0].endswith(_SUITES) or _NODE.match(word) for word in words)
 
 
 def _paste(argument: str, config: pytest.Config, tasks: Selection) -> bool:

@@ -23,6 +23,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
 from pytest_intercode.plugin.execution import InlineExecution
+from pytest_intercode.plugin.hooks import HookError
 from pytest_intercode.plugin.order import ItemOrder
 from pytest_intercode.plugin.output import LiveLine, Output, Router
 from pytest_intercode.plugin.reporter import Reporter, reporter_of
@@ -383,7 +384,7 @@ class ConcurrentExecution:
         """Begin nothing more if all the others would fail as this one did."""
         unmade = isinstance(handle, ConcurrentHandle) and not handle.has_agent
         of_all = (EngineUnavailable, ConfigurationError) if unmade else (EngineUnavailable,)
-        if isinstance(error, of_all):
+        if isinstance(error, of_all) and not isinstance(error, HookError):
             self._hopeless = True
 
     def _give_up(self, left: list[_Running]) -> None:

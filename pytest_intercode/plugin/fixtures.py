@@ -35,19 +35,18 @@ def _one_line(session: pytest.Session | None = None) -> Iterator[None]:
 
     Given a session that runs nothing but tasks, also end it: each would say the same again.
     """
-    from pytest_intercode.core.text import one_line
+    from pytest_intercode.core.text import harmless, one_line
     from pytest_intercode.errors import ConfigurationError
+    from pytest_intercode.plugin.hooks import HookError
     from pytest_intercode.plugin.run import task_of
 
-    problem = ""
     try:
         yield
     except ConfigurationError as error:
-        problem = str(error)
-    if problem:  # outside of the handler, or pytest would show the error twice
-        if session is not None and all(task_of(item) for item in session.items):
-            session.shouldstop = one_line(problem)
-        pytest.fail(problem, pytrace=False)
+        of_all = session is not None and not isinstance(error, HookError)
+        if session is not None and of_all and all(task_of(item) for item in session.items):
+            session.shouldstop = one_line(str(error))
+        raise pytest.fail.Exception(harmless(str(error)), pytrace=False) from None
 
 
 @contextlib.contextmanager
@@ -55,13 +54,10 @@ def _refusal_expected() -> Iterator[None]:
     """Expect the test to fail where the engine refuses the task's own gold."""
     from pytest_intercode.errors import GoldRefused
 
-    refused = ""
     try:
         yield
     except GoldRefused as error:
-        refused = str(error)
-    if refused:
-        raise pytest.xfail.Exception(refused, pytrace=False)
+        raise pytest.xfail.Exception(str(error), pytrace=False) from None
 
 
 class PendingEpisode:
@@ -98,6 +94,7 @@ class PendingEpisode:
             from pytest_intercode.agents.protocol import QuitRun
             from pytest_intercode.errors import MissingProgram
             from pytest_intercode.plugin.execution import handle_of
+            from pytest_intercode.plugin.hooks import call_hook
             from pytest_intercode.plugin.reports import keep_episode
 
             item = self._request.node
@@ -109,10 +106,10 @@ class PendingEpisode:
             except QuitRun as reason:
                 pytest.exit(str(reason))
             keep_episode(item, self._record)
-            config = self._request.config
-            config.hook.pytest_intercode_log_episode(
-                config=config, task=self._task, episode=self._record
-            )
+            with _one_line():
+                call_hook(
+                    self._request.config, "log_episode", task=self._task, episode=self._record
+                )
             if self._record.solved:  # else the failing test shows it
                 _warn(self._record.left_behind)
         return self._record
@@ -184,11 +181,18 @@ def intercode_environment(
 def intercode_agent(request: pytest.FixtureRequest, intercode_task: Task) -> AgentLike:
     """A fresh agent for this task; override it to test an object of your own making."""
     from pytest_intercode.agents.protocol import NoRecording
+    from pytest_intercode.errors import NoAgent
+    from pytest_intercode.plugin.arguments import names_tasks
     from pytest_intercode.plugin.execution import handle_of
 
     try:
         with _one_line(request.session):
-            return handle_of(request.node, intercode_task).agent()
+            try:
+                return handle_of(request.node, intercode_task).agent()
+            except NoAgent as missing:
+                if names_tasks(request.config):
+                    raise
+                raise pytest.skip.Exception(str(missing)) from None
     except NoRecording as missing:
         pytest.skip(str(missing))
 

@@ -25,10 +25,11 @@ from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import (
     AgentError,
-    ConfigurationError,
     InfrastructureError,
+    NoAgent,
     TornResultsWarning,
 )
+from pytest_intercode.plugin.hooks import call_hook
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.workarounds import escape_live_log
 from pytest_intercode.plugin.xdist import SharedBudget, Workers
@@ -84,7 +85,7 @@ class Run:
         self.settings = Settings.of(config)
         self.tasks = Selection(
             self.settings,
-            lambda tasks: config.hook.pytest_intercode_modify_tasks(config=config, tasks=tasks),
+            lambda tasks: call_hook(config, "modify_tasks", tasks=tasks),
         )
         self.budget = SharedBudget(config, self.settings.run_limits)
         config.pluginmanager.register(self.budget, "intercode-budget")
@@ -152,7 +153,7 @@ class Run:
         if self._factory is None:
             settings = self.settings
             if settings.agent is None:
-                raise ConfigurationError(
+                raise NoAgent(
                     "no agent to test: give --intercode-agent=module:Attr (or oracle), set "
                     "intercode_agent in the ini file, or override the fixture intercode_agent"
                 )
@@ -168,7 +169,7 @@ class Run:
         """Return a fresh agent for a task; hooks are called on the rollout's thread."""
 
         def make() -> Agent:
-            made = self.config.hook.pytest_intercode_make_agent(config=self.config, task=task)
+            made = call_hook(self.config, "make_agent", task=task)
             if made is not None:
                 return adapt(made)
             try:
@@ -182,9 +183,7 @@ class Run:
 
     def environment(self, task: Task) -> Environment:
         """Return an environment for a task, not reset yet."""
-        made: Environment = self.config.hook.pytest_intercode_make_environment(
-            config=self.config, task=task
-        )
+        made: Environment = call_hook(self.config, "make_environment", task=task)
         return made
 
     @pytest.hookimpl(trylast=True)

@@ -301,12 +301,22 @@ def _with_files(tasks: Iterable[Task]) -> Iterator[Task]:
             if checked[path]:
                 continue
             if not optional:
-                near = suggestion(path.stem, [p.stem for p in path.parent.glob(f"*{path.suffix}")])
                 raise MissingFile(
-                    f"{task.source}: task {task.id!r}: {what}: {path} is not a file.{near}"
+                    f"{task.source}: task {task.id!r}: {what}: {path} is not a file"
+                    f"{_instead(what, path)}"
                 )
             task = replace(task, skip=task.skip or f"{what}: {path} is not a file")
         yield task
+
+
+def _instead(what: str, path: Path) -> str:
+    """Return the end of a message about a file that is missing: what may be meant."""
+    names = [each.name for each in path.parent.glob(f"*{path.suffix}") if each.is_file()]
+    if what != "dockerfile":
+        return f".{suggestion(path.name, names)}"
+    ours = sorted(each.stem for each in bundled_folder("dockerfiles").glob("*.Dockerfile"))
+    hint = suggestion(path.name, [*ours, *names])
+    return f", and none of ours is called so ({', '.join(ours)}).{hint}"
 
 
 def _files_of(task: Task) -> Iterator[tuple[str, Path, bool]]:

@@ -550,7 +550,9 @@ def _apply(task: Task, fields: TaskFields, folder: Path, bundled: Path) -> Task:
     if fields.dockerfile is not None:
         own = folder / given.pop("dockerfile")
         ours = bundled / f"{fields.dockerfile}.Dockerfile"
-        given["image"] = ImageSource(dockerfile=own if own.is_file() else ours)
+        given["image"] = ImageSource(
+            dockerfile=ours if ours.is_file() and not own.is_file() else own
+        )
     return replace(task, **given) if given else task
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import SUITE
+from tests.conftest import PRETEND, SUITE
 
 
 def assert_usage_error(result: pytest.RunResult, message: str) -> None:
@@ -167,7 +167,15 @@ def none(): ...
 @pytest.mark.parametrize(
     ("agent", "message"),
     [
-        ("agents", "--intercode-agent=agents: an agent is module:Attr, path/to/file.py:Attr, *"),
+        ("agent", "--intercode-agent=agent: an agent is module:Attr, path/to/file.py:Attr, *"),
+        (
+            "agents",
+            "--intercode-agent=agents: name the class or function, too: agents:Solver, agents:Idle "
+            "or agents:OnlyPrints",
+        ),
+        ("raising.py", "*/raising.py has no class with act(observation) or run(task, env), and *"),
+        ("wrong.py", "*/wrong.py:1: this is no Python: *"),
+        ("no/file.py", "--intercode-agent=no/file.py: there is no file */no/file.py"),
         ("orcale", "--intercode-agent=orcale: an agent is *. Did you mean 'oracle'?"),
         (":Agent", "--intercode-agent=:Agent: an agent is *"),
         ("agents:", "--intercode-agent=agents:: an agent is *"),
@@ -239,6 +247,86 @@ def test_no_agent_ends_the_run_once(pytester: pytest.Pytester) -> None:
     result.assert_outcomes(errors=1)
     assert result.ret == pytest.ExitCode.INTERRUPTED
     result.stdout.fnmatch_lines(["no agent to test: give --intercode-agent=module:Attr *"])
+
+
+@pytest.mark.usefixtures("pretend")
+def test_no_agent_is_said_once(pytester: pytest.Pytester) -> None:
+    text = pytester.runpytest("suite.yaml", "-k", "prints").stdout.str()
+    failures = text.partition("= ERRORS =")[2].partition("= short test summary")[0]
+    assert failures.count("no agent to test") == 1
+    assert "During handling" not in text
+
+
+@pytest.mark.usefixtures("pretend")
+def test_a_test_of_the_users_is_skipped_without_an_agent(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_mine="""
+        import pytest
+
+        @pytest.mark.intercode(suite="suite.yaml", ids="prints")
+        def test_prints(intercode_episode):
+            assert intercode_episode.reward == 1.0
+
+        def test_ordinary():
+            pass
+        """
+    )
+    pytester.makeini("[pytest]\nintercode_suites = *.yaml\n")
+    result = pytester.runpytest("-rs")
+    result.assert_outcomes(passed=1, skipped=4)
+    result.stdout.fnmatch_lines(["SKIPPED * no agent to test: give --intercode-agent=*"])
+    result = pytester.runpytest("--intercode-agent=agents:Solver")
+    result.assert_outcomes(passed=5)
+
+
+# -- hooks of the user's
+
+HOOK = """
+def helper():
+    raise ValueError("no\\nluck")
+
+def pytest_intercode_{}:
+    helper()
+"""
+
+
+@pytest.mark.usefixtures("small_suite")
+@pytest.mark.parametrize(
+    ("hook", "outcomes"),
+    [
+        ("modify_tasks(tasks)", {"errors": 1}),
+        ("make_agent(task)", {"errors": 3}),
+        ("make_environment(task)", {"errors": 3}),
+        ("log_episode(episode)", {"failed": 3}),
+    ],
+)
+@pytest.mark.parametrize("concurrency", ["1", "2"])
+def test_a_hook_that_raises(
+    pytester: pytest.Pytester, hook: str, outcomes: dict[str, int], concurrency: str
+) -> None:
+    environment = PRETEND if hook.startswith("log") else ""
+    Path("conftest.py").write_text(environment + HOOK.format(hook))
+    line = (environment + HOOK.format(hook)).splitlines().index("    helper()") + 1
+    result = pytester.runpytest(
+        "suite.yaml", "--intercode-agent=oracle", f"--intercode-concurrency={concurrency}"
+    )
+    result.assert_outcomes(**outcomes)
+    name = hook.partition("(")[0]
+    said = f"the hook pytest_intercode_{name} at */conftest.py:{line} raised ValueError: no luck (*"
+    result.stdout.fnmatch_lines([said])
+    assert "Traceback" not in result.stdout.str()
+    assert "fixtures.py" not in result.stdout.str()
+
+
+def test_a_hook_that_raises_before_the_first_item(pytester: pytest.Pytester) -> None:
+    pytester.syspathinsert()
+    pytester.makepyfile(mine="def pytest_intercode_modify_tasks(tasks):\n    1 / 0\n")
+    result = pytester.runpytest("-pmine", "--intercode-env=bash", "--intercode-agent=oracle")
+    assert_usage_error(
+        result,
+        "the hook pytest_intercode_modify_tasks of the plugin mine at */mine.py:2 raised "
+        "ZeroDivisionError: division by zero (*/mine.py:2)",
+    )
 
 
 @pytest.mark.usefixtures("pretend")

@@ -177,7 +177,8 @@ _FORMS = "an agent is module:Attr, path/to/file.py:Attr, oracle, replay:FILE, hu
     ("name", "message"),
     [
         ("", _FORMS),
-        ("mine", _FORMS),
+        ("mine", "name the class or function, too: mine:Stepper, mine:Looper, "),
+        ("min", _FORMS),
         ("mine:", _FORMS),
         (":step", _FORMS),
         ("orcale", f"{_FORMS}.* Did you mean 'oracle'?"),

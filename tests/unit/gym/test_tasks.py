@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -206,6 +207,15 @@ def test_an_environment_without_a_list() -> None:
 def test_wrong_arguments(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         pytest_intercode.make(**{"env": "bash", **options})
+
+
+def test_a_suite_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = (
+        f"make('bash', suite='n.yaml'): there is no such file in the working directory {tmp_path}"
+    )
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        pytest_intercode.make("bash", suite="n.yaml")
 
 
 def test_a_suite_of_another_environment(suite: Path) -> None:

@@ -1,0 +1,51 @@
+"""Calls the hooks that users implement; what one of them raises is one line that names it."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_intercode.core.imports import describe_error
+from pytest_intercode.errors import ConfigurationError, IntercodeError
+
+__all__ = ["HookError", "call_hook"]
+
+
+class HookError(ConfigurationError):
+    """A hook of the user's raised."""
+
+
+def call_hook(config: pytest.Config, name: str, **arguments: Any) -> Any:
+    """Call ``pytest_intercode_NAME`` with the configuration and these arguments.
+
+    Raises:
+        HookError: an implementation raised something that is not ours to report.
+    """
+    caller = getattr(config.hook, f"pytest_intercode_{name}")
+    try:
+        return caller(config=config, **arguments)
+    except IntercodeError:
+        raise
+    except Exception as error:
+        where = _implementation(caller, error)
+        raise HookError(
+            f"the hook pytest_intercode_{name}{where} raised {describe_error(error)}"
+        ) from None
+
+
+def _implementation(caller: Any, error: BaseException) -> str:
+    """Return whose implementation it was: its plugin, its file, and the line where it left it."""
+    codes = {
+        getattr(found.function, "__code__", None): found.plugin_name
+        for found in caller.get_hookimpls()
+    }
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        plugin = codes.get(frame.f_code)
+        if plugin is not None:
+            file = frame.f_code.co_filename
+            of = "" if Path(plugin) == Path(file) or plugin == file else f" of the plugin {plugin}"
+            return f"{of} at {file}:{line}"
+    return ""
