@@ -27,6 +27,7 @@ PARTS = {
     "collection": "collecting 10,000 tasks",
     "startup": "what the plugin costs others",
     "sql": "statements against raw drivers",
+    "gateway": "requests to a model through the gateway, against the direct connection",
     "datasets": "MBPP and Spider; only when it is named",
     "runtimes": "Docker's runtimes against each other; only when it is named",
     "gate": "how often comparing two runs errs; only when it is named",

@@ -1,0 +1,215 @@
+"""Prices, addresses, keys; what is hosted; what is the same in two runs."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.gateway import Gateway, GatewaySettings, Price, TokenUsage
+from pytest_intercode.gateway.apis import ROUTES, error_body, hosted_tools, stop_status
+from pytest_intercode.gateway.canonical import canonical, digest, first_difference
+from pytest_intercode.gateway.exchange import price_of
+from pytest_intercode.gateway.settings import parse_price
+
+# -- prices
+
+
+def test_cached_tokens_have_their_own_price() -> None:
+    usage = TokenUsage(input=1_000_000, output=100_000, cached=400_000, cache_write=100_000)
+    assert Price(3, 15).cost(usage) == pytest.approx(3 + 1.5)
+    assert Price(3, 15, 0.3).cost(usage) == pytest.approx(0.6 * 3 + 0.4 * 0.3 + 1.5)
+    assert Price(3, 15, 0.3, 3.75).cost(usage) == pytest.approx(1.5 + 0.12 + 0.375 + 1.5)
+    assert Price(3, 15, 0).cost(TokenUsage(10, 0, cached=10)) == 0
+
+
+def test_a_price_is_that_of_the_model_that_answered() -> None:
+    small, large, other = Price(1, 1), Price(2, 2), Price(3, 3)
+    prices = {"m": large, "m-mini": small, "*": other}
+    assert price_of(prices, "m-mini", "m") is small
+    assert price_of(prices, "m-2026-01-02", "x") is large
+    assert price_of(prices, "m-mini-20260102") is small
+    assert price_of(prices, "unknown", "m") is large
+    assert price_of(prices, "m-large") is other
+    assert price_of({"m": large}, "m-large") is None
+
+
+@pytest.mark.parametrize("text", ["", "3", "3/", "a/b", "3/15/1/1/1", "-1/2", "nan/1", "inf/1"])
+def test_a_price_is_checked(text: str) -> None:
+    with pytest.raises(ValueError, match="prices per million tokens are needed, INPUT/OUTPUT or"):
+        parse_price(text)
+
+
+def test_prices_are_read() -> None:
+    assert parse_price("3/15") == Price(3, 15)
+    assert parse_price("3/15/0.3/3.75") == Price(3, 15, 0.3, 3.75)
+
+
+# -- settings
+
+
+def test_settings_come_from_the_environment_and_show_no_key() -> None:
+    environment = {
+        "OPENAI_BASE_URL": " https://host/api/v4 ",
+        "OPENAI_API_KEY": "sk-secret",
+        "ANTHROPIC_API_KEY": "",
+    }
+    settings = GatewaySettings.of_environment(environment)
+    assert settings.address("openai", "/v1/responses") == "https://host/api/v4/responses"
+    assert settings.address("anthropic", "/v1/messages") == "https://api.anthropic.com/v1/messages"
+    assert settings.keys == {"openai": "sk-secret"}
+    assert "secret" not in f"{settings!r} {settings}"
+    given = GatewaySettings.of_environment(
+        environment, upstreams={"anthropic": "http://127.0.0.1:1/v1/"}
+    )
+    assert given.address("anthropic", "/v1/messages") == "http://127.0.0.1:1/v1/messages"
+    assert pickle.loads(pickle.dumps(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("", "host", "ftp://host", "http://", "http://host:99999", "http://[::1"),
+        *("http://user:secret@host", "http://host/v1?key=secret", "http://host/#secret"),
+    ],
+)
+def test_an_address_is_checked_when_a_gateway_is_made(address: str) -> None:
+    settings = GatewaySettings(upstreams={"openai": address or " "})
+    with pytest.raises(ConfigurationError, match=r"^OPENAI_BASE_URL: the gateway ") as error:
+        Gateway(settings)
+    assert "secret" not in str(error.value)
+
+
+def test_a_gateway_is_made_without_anything_started() -> None:
+    gateway = Gateway(GatewaySettings())
+    gateway.close()
+    with pytest.raises(ConfigurationError, match="the run is over"):
+        gateway.open("x", spend=lambda **_: None)
+
+
+# -- the APIs
+
+
+def test_routes_and_their_refusals() -> None:
+    assert {route.path for route in ROUTES.values()} == {
+        *("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"),
+        "/v1/models",
+    }
+    assert [stop_status(api) for api in ("chat", "responses", "messages")] == [401, 400, 403]
+    assert error_body("anthropic", 403, "no", "x") == {
+        "type": "error",
+        "error": {"type": "permission_error", "message": "no"},
+    }
+    assert error_body("openai", 502, "no", "x")["error"]["type"] == "server_error"
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ({"tools": [{"type": "function"}, {"type": "custom"}, {"type": "local_shell"}]}, []),
+        ({"tools": [{"name": "x", "input_schema": {}}]}, []),
+        ({"tools": [{"type": "bash_20250124"}, {"type": "text_editor_20250728"}]}, []),
+        ({"tools": [{"type": "shell"}, {"type": "shell", "environment": {"type": "local"}}]}, []),
+        ({"tools": [{"type": "namespace", "tools": [{"type": "mcp"}]}]}, ["mcp"]),
+        ({"tools": [{"type": "web_search_preview"}, {"type": "x"}]}, ["web_search_preview", "x"]),
+        ({"tools": [{"type": "code_execution_20250825"}]}, ["code_execution_20250825"]),
+        ({"tools": [{"type": ["function"]}]}, ["['function']"]),
+        ({"input": [{"type": "tool_search_output", "tools": [{"type": "mcp"}]}]}, ["mcp"]),
+        ({"plugins": [{"id": "web"}]}, ["plugins"]),
+        ({"model": "m:online"}, ["model m:online"]),
+        ({"model": "o3-deep-research"}, ["model o3-deep-research"]),
+        (
+            {"input": [{"content": [{"type": "input_image", "image_url": "https://x/"}]}]},
+            ["media from an address"],
+        ),
+        (
+            {"messages": [{"content": [{"type": "image_url", "image_url": {"url": "HTTP://x"}}]}]},
+            ["media from an address"],
+        ),
+        ({"input": [{"content": [{"type": "input_image", "image_url": "data:image/png,"}]}]}, []),
+        # what an agent writes, or a tool describes, is no request
+        (
+            {
+                "messages": [
+                    {"content": [{"type": "tool_use", "input": {"tools": [{"type": "mcp"}]}}]}
+                ]
+            },
+            [],
+        ),
+        ({"tools": [{"input_schema": {"properties": {"tools": [{"type": "array"}]}}}]}, []),
+        ({"input": [{"annotations": [{"type": "url_citation", "url": "http://x"}]}]}, []),
+        ({"messages": "text", "tools": None}, []),
+    ],
+)
+def test_what_leaves_the_sandbox_through_the_provider(
+    body: dict[str, Any], found: list[str]
+) -> None:
+    assert hosted_tools(body) == found
+
+
+def test_what_is_nested_without_end_is_refused() -> None:
+    body: Any = {}
+    for _ in range(200):
+        body = {"x": [body]}
+    assert hosted_tools(body) == ["what is nested too deep"]
+
+
+# -- the same request in two runs
+
+
+def _same(one: dict[str, Any], two: dict[str, Any]) -> bool:
+    first, second = canonical(one, ("tok-1",)), canonical(two, ("tok-2",))
+    same = digest("POST", "/x", first) == digest("POST", "/x", second)
+    assert same == (first_difference(first, second) == "")
+    return same
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ({"a": 1, "b": [2]}, {"b": [2], "a": 1}),
+        ({"metadata": {"user_id": "x"}}, {"metadata": {"user_id": "y"}}),
+        ({"prompt_cache_key": "x", "client_metadata": {}}, {}),
+        (
+            {"input": [{"id": "msg_1", "call_id": "a"}]},
+            {"input": [{"id": "msg_2", "call_id": "b"}]},
+        ),
+        ({"m": "Today's date: 2026-11-22"}, {"m": "Today's date: 2027-01-01"}),
+        ({"m": "Sun Nov 22 10:00:01 UTC 2026"}, {"m": "Mon Jan  4 23:01:11 UTC 2027"}),
+        ({"m": "Wall time: 0.0345 seconds"}, {"m": "Wall time: 1.2 seconds"}),
+        ({"m": "commit 3a5d30091d23f3f1"}, {"m": "commit 96c248900aa1b2c3"}),
+        ({"m": "/tmp/tmp8x_1/a.txt"}, {"m": "/tmp/tmpzzz/a.txt"}),
+        ({"m": "key tok-1"}, {"m": "key tok-2"}),
+        ({"m": "at 1795341450582"}, {"m": "at 1795341450999"}),
+    ],
+)
+def test_these_are_the_same(one: dict[str, Any], two: dict[str, Any]) -> None:
+    assert _same(one, two)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "said"),
+    [
+        ({"model": "a"}, {"model": "b"}, "model: recorded 'a', now 'b'"),
+        ({"m": "5 passed"}, {"m": "6 passed"}, "m: recorded '5 passed', now '6 passed'"),
+        ({"m": 1}, {"m": True}, "m: recorded 1, now True"),
+        ({"m": [1]}, {"m": [1, 2]}, "m: 1 entries recorded, 2 now"),
+        ({"stream": True}, {}, "stream: recorded, and not there now"),
+        ({}, {"stream": True}, "stream: not recorded"),
+        (
+            {"m": [{"c": "x" * 50 + "a"}]},
+            {"m": [{"c": "x" * 50 + "b"}]},
+            f"m[0].c: recorded '...{'x' * 20}a', now '...{'x' * 20}b'",
+        ),
+        (
+            {"content": [{"type": "tool_use", "input": {"id": "1"}}]},
+            {"content": [{"type": "tool_use", "input": {"id": "2"}}]},
+            "content[0].input.id: recorded '1', now '2'",
+        ),
+    ],
+)
+def test_these_are_not(one: dict[str, Any], two: dict[str, Any], said: str) -> None:
+    assert not _same(one, two)
+    assert first_difference(canonical(one), canonical(two)) == said
