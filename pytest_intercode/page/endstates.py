@@ -107,7 +107,17 @@ def _bash(state: Mapping[str, Any], record: EpisodeRecord) -> list[Section]:
     section = table("Changes on disk", ["path", "agent", "gold"], lines)
     if left_out:
         section["note"] = f"Left out: {left_out} of the agent's in folders for scratch."
-    return [*sections, section]
+    diffs = state.get("diffs") or {}
+    return [*sections, section, *(_file_diff(path, diffs[path]) for path in sorted(diffs))]
+
+
+def _file_diff(path: str, lines: Sequence[str]) -> Section:
+    """Show a diff that is recorded: what the agent has in place of what gold has."""
+    marked = [[_DIFF_MARKS.get(line[:1], ""), line[line[:1] in _DIFF_MARKS :]] for line in lines]
+    return {"title": path, "same": False, "lines": _shortened(marked)}
+
+
+_DIFF_MARKS = {"-": "-", "+": "+", " ": "="}
 
 
 def _inside(path: str, folders: Sequence[str]) -> bool:

@@ -90,6 +90,19 @@ def _complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInf
         patch = episode.state.get("patch")
         if isinstance(patch, str) and patch:
             report.sections.append(("intercode patch", clipped(patch, _PATCH_CHARACTERS)))
+        diffs = _diffs(episode)
+        if diffs:
+            report.sections.append(("intercode diff", clipped(diffs, _PATCH_CHARACTERS)))
+
+
+def _diffs(episode: EpisodeRecord) -> str:
+    """Return the recorded diffs of files, gold's and the agent's."""
+    lines = []
+    found = episode.state.get("diffs")
+    for path, diff in sorted(found.items()) if isinstance(found, dict) else ():
+        if isinstance(diff, list):
+            lines += [f"--- gold: {path}", f"+++ agent: {path}", *diff]
+    return "\n".join(map(str, lines))
 
 
 def _complete_broken(

@@ -38,6 +38,7 @@ __all__ = [
     "bash_strict_state",
     "bash_strict_states",
     "best_of",
+    "differing_files",
     "normalise",
     "ungradable_reward",
     "ungradable_state",
@@ -156,6 +157,22 @@ def _effects(
         if by_gold or mine != before:
             counted[path] = by_gold
     return counted
+
+
+def differing_files(
+    agent: BashState, gold: BashState, options: RewardOptions, workdir: str = "/"
+) -> list[str]:
+    """Return the paths that count where the two sides have other contents of a file, or one none.
+
+    What is no file on either side is left out.
+    """
+    found = []
+    for path in _effects(agent, gold, options, workdir):
+        mine, theirs = agent.entries.get(path), gold.entries.get(path)
+        contents = {each and each.content for each in (mine, theirs)}
+        if len(contents) == 2 and all(each is None or each.type == "f" for each in (mine, theirs)):
+            found.append(path)
+    return found
 
 
 def _absolute(path: str, workdir: str) -> str:

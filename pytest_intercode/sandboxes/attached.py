@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_intercode.errors import CommandFailed, SandboxBroken, SandboxError
@@ -213,9 +214,16 @@ class AttachedSandbox:
         return self._made_probe().entries(paths, self._reading(self.grading))
 
     @_explained
-    def archive(self, paths: Iterable[str]) -> bytes:
+    def archive(
+        self, paths: Iterable[str], *, content: int | None = None, seconds: float | None = None
+    ) -> bytes:
         """Return a tar archive of what stands at the given paths."""
-        return self._made_probe().archive(paths, self._reading(self.carried))
+        limits = self.carried
+        if content is not None:
+            limits = replace(limits, content=min(content, limits.content))
+        if seconds is not None:
+            limits = replace(limits, seconds=min(seconds, limits.seconds))
+        return self._made_probe().archive(paths, self._reading(limits))
 
     @_explained
     def halt(self) -> None:

@@ -160,10 +160,13 @@ class Sandbox(Protocol):
     def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]:
         """Return the entries that now stand at ``paths``, None for those that do not exist."""
 
-    def archive(self, paths: Iterable[str]) -> bytes:
+    def archive(
+        self, paths: Iterable[str], *, content: int | None = None, seconds: float | None = None
+    ) -> bytes:
         """Return a tar archive of what stands at ``paths``, in order; not of what is in folders.
 
         Files, links and folders are in it, with their owners, modes and times; nothing else is.
+        There is a limit to the bytes of their contents and to the seconds, or a lower one.
         """
 
     def halt(self) -> None:

@@ -18,7 +18,7 @@ from typing import IO, Any, cast
 from pytest_intercode.core.task import Archive, FileSpec, Task
 from pytest_intercode.errors import SuiteError
 
-__all__ = ["build_archive", "context_files", "pack_files", "paths_below"]
+__all__ = ["build_archive", "context_files", "pack_files", "paths_below", "unpacked_files"]
 
 _MOST_BYTES = 1024**3
 _MOST_ENTRIES = 100_000
@@ -74,6 +74,17 @@ def pack_files(files: Mapping[str, FileSpec], workdir: str, now: float) -> bytes
         for path, spec in files.items():
             _add(out, _below_root(path, workdir), spec, now)
     return buffer.getvalue()
+
+
+def unpacked_files(archive: bytes) -> dict[str, bytes]:
+    """Return the contents of the regular files of a tar archive, by their paths."""
+    found = {}
+    with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+        for member in packed:
+            file = packed.extractfile(member) if member.isreg() else None
+            if file is not None:
+                found[f"/{member.name}"] = file.read()
+    return found
 
 
 def context_files(dockerfile: Path) -> list[tuple[str, Path]]:

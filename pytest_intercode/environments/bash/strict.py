@@ -6,7 +6,10 @@ alternatives; nothing of them is ever in the agent's.
 
 from __future__ import annotations
 
+import hashlib
 import re
+import tarfile
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -15,18 +18,27 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Profile
 from pytest_intercode.environments.gold import Gold, GoldRun, golds_fault, left_by_gold
 from pytest_intercode.environments.shell import ShellEnvironment, text_of
-from pytest_intercode.errors import GoldError, MissingProgram, TaskError, UngradableState
+from pytest_intercode.errors import (
+    GoldError,
+    IntercodeError,
+    MissingProgram,
+    TaskError,
+    UngradableState,
+)
 from pytest_intercode.rewards.bash_strict import (
     BashState,
     bash_strict_reward,
     bash_strict_state,
     bash_strict_states,
     best_of,
+    differing_files,
     ungradable_reward,
     ungradable_state,
 )
+from pytest_intercode.rewards.text_diffs import text_diff
 from pytest_intercode.sandboxes.protocol import HOST, Changes, Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.files import unpacked_files
 
 __all__ = ["BashEnvironment"]
 
@@ -34,6 +46,9 @@ _MISSING = re.compile(
     rb"^(?:bash|sh|environment): (?:line )?\d+: (\S+): (?:command )?not found$", re.M
 )
 _NOT_FOUND = 127
+_MOST_DIFFS = 8  # files
+_MOST_READ = 128 * 1024  # bytes of a side
+_READING = 5.0  # seconds
 _SETTLE = 2.0  # seconds that background jobs have to end before the state is read
 
 
@@ -46,6 +61,8 @@ class BashEnvironment(ShellEnvironment):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._states: list[tuple[BashState, BashState]] = []  # the agent's and gold's, by gold
+        self._rewards: list[Reward] = []  # of these
+        self._played: list[Sandbox] = []  # where these golds were
         self._others: list[GoldRun] = []  # of gold's alternatives
         self._ungradable = ""  # why the agent's state could not be read
 
@@ -122,11 +139,13 @@ class BashEnvironment(ShellEnvironment):
         late = self.sandbox.settle(_SETTLE)
         states: list[tuple[BashState, BashState]] = []
         rewards: list[Reward] = []
+        played: list[Sandbox] = []
         runs = iter(self._others)
         try:
             mine = self.sandbox.changes()
             while True:
                 states.append(self._compared(gold, mine, late, answer))
+                played.append(gold.sandbox)
                 rewards.append(bash_strict_reward(*states[-1], task.reward, task.workdir))
                 run = next(runs, None)
                 if rewards[-1].value >= 1.0 or run is None:
@@ -136,6 +155,7 @@ class BashEnvironment(ShellEnvironment):
             self._states, self._ungradable = [], str(error)
             return ungradable_reward(self._ungradable)
         self._states, self._ungradable = states, ""
+        self._rewards, self._played = rewards, played
         return best_of(rewards) if len(self.golds(task)) > 1 else rewards[0]
 
     def _compared(
@@ -161,8 +181,26 @@ class BashEnvironment(ShellEnvironment):
             return {}
         options, workdir = self.task.reward, self.task.workdir
         if len(self.golds(self.task)) > 1:
-            return bash_strict_states(self._states, options, workdir)
-        return bash_strict_state(*self._states[0], options, workdir)
+            state = bash_strict_states(self._states, options, workdir)
+        else:
+            state = bash_strict_state(*self._states[0], options, workdir)
+        diffs = self._diffs(self.task)
+        return {**state, "diffs": diffs} if diffs else state
+
+    def _diffs(self, task: Task) -> dict[str, list[str]]:
+        """Return diffs of the files that are not the best gold's, as far as they are short texts.
+
+        People see them beside the digests, which are what is graded.
+        """
+        best = max(range(len(self._rewards)), key=lambda at: self._rewards[at].value)
+        if self._rewards[best].value >= 1.0 or self._sandbox is None:
+            return {}
+        agent, gold = self._states[best]
+        paths = differing_files(agent, gold, task.reward, task.workdir)[:_MOST_DIFFS]
+        mine = _contents(self._sandbox, paths, agent)
+        theirs = _contents(self._played[best], paths, gold)
+        found = {path: text_diff(mine[path], theirs[path]) for path in mine if path in theirs}
+        return {path: lines for path, lines in found.items() if lines}
 
     def check_gold(self) -> None:
         """Refuse a gold that ends with a status other than 0 and prints nothing but errors.
@@ -212,3 +250,30 @@ def _state(
         before=changes.before,
         touched=frozenset(changes.entries),
     )
+
+
+def _contents(sandbox: Sandbox, paths: list[str], state: BashState) -> dict[str, bytes | None]:
+    """Return the files at some paths, None for those that are not there.
+
+    Left out is what is not as it was graded, or is too much to be read.
+    """
+    entries = {path: state.entries.get(path) for path in paths}
+    found: dict[str, bytes | None] = {path: None for path in paths if entries[path] is None}
+    there = [path for path in paths if path not in found]
+    # All at a time; where one of them is too much, one by one.
+    until = time.monotonic() + _READING
+    for some in dict.fromkeys([tuple(there), *((path,) for path in there)]):
+        left = until - time.monotonic()
+        if not some or left <= 0:
+            break
+        try:
+            files = unpacked_files(sandbox.archive(some, content=_MOST_READ, seconds=left))
+        except (IntercodeError, tarfile.TarError):
+            continue
+        for path, content in files.items():
+            entry = entries.get(path)
+            if entry is not None and entry.content == hashlib.sha256(content).hexdigest():
+                found[path] = content
+        if len(some) == len(there):
+            break
+    return found

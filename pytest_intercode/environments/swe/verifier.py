@@ -10,11 +10,9 @@ are brought only then.
 from __future__ import annotations
 
 import fnmatch
-import io
 import posixpath
 import secrets
 import shlex
-import tarfile
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -26,7 +24,7 @@ from pytest_intercode.errors import CommandFailed, SandboxError, TaskError, Ungr
 from pytest_intercode.rewards.verification import TestRun
 from pytest_intercode.sandboxes.protocol import Changes, Entry, Sandbox
 from pytest_intercode.suites.eval_scripts import sealed_script
-from pytest_intercode.suites.files import build_archive, pack_files
+from pytest_intercode.suites.files import build_archive, pack_files, unpacked_files
 
 __all__ = ["Verifier"]
 
@@ -235,7 +233,7 @@ class Verifier:
             action = f"runuser -u {shlex.quote(verification.user)} -- {action}"
         return replace(
             self._ran(action),
-            reports=_regular_files(self._sandbox.archive(self._reports())),
+            reports=unpacked_files(self._sandbox.archive(self._reports())),
             passes=sentinels.passes if sentinels else "",
             fails=sentinels.fails if sentinels else "",
             seal=seal,
@@ -332,13 +330,3 @@ def _zeroed(paths: Iterable[str]) -> str:
 
 def _paths(output: bytes) -> list[str]:
     return [path for path in output.decode("utf-8", "surrogateescape").split("\0") if path]
-
-
-def _regular_files(archive: bytes) -> dict[str, bytes]:
-    found = {}
-    with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
-        for member in packed:
-            file = packed.extractfile(member) if member.isreg() else None
-            if file is not None:
-                found[f"/{member.name}"] = file.read()
-    return found

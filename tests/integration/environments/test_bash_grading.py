@@ -10,10 +10,10 @@ import pytest
 
 from pytest_intercode.agents.oracle import make_oracle
 from pytest_intercode.agents.protocol import Agent
-from pytest_intercode.core.task import Task
+from pytest_intercode.core.task import FileSpec, Task
 from pytest_intercode.core.turn import Profile
 from pytest_intercode.errors import RolloutCancelled, SandboxError, TaskError
-from pytest_intercode.rewards.bash_strict import ungradable_reward
+from pytest_intercode.rewards.bash_strict import bash_strict_reward_again, ungradable_reward
 from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes import attached
@@ -212,3 +212,54 @@ def test_the_paper_profiles_git_is_the_agents_to_break(
     record = play(rollout(provider, trojan, "submit", profile=profile))
     assert (record.outcome, record.reward, record.attempts) == ("failed", 0.0, ())
     assert "did not finish within 1 s" in record.reason
+
+
+# -- diffs of what differs
+
+
+def test_a_miss_records_diffs_of_its_text_files(provider: SandboxProvider) -> None:
+    actions = (
+        "sed -i s/a/A/ both.txt; echo new >own.txt; head -c 300000 /dev/zero >large; "
+        "printf '\\0' >binary; ln -s own.txt link; chmod 600 mode.txt",
+        "submit",
+    )
+    gold = ("sed -i s/b/B/ both.txt; echo ok >done.txt; chmod 640 mode.txt; echo x >binary",)
+    files = {
+        "both.txt": FileSpec("file", b"a\nb\n"),
+        "mode.txt": FileSpec("file", b"m\n"),
+    }
+    record = play(rollout(provider, *actions, gold=gold, files=files))
+    assert record.state["diffs"] == {
+        "/w/both.txt": ["@@ -1 +1 @@", "-a", "-B", "+A", "+b"],
+        "/w/done.txt": ["@@ -1 +1 @@", "-ok"],
+        "/w/own.txt": ["@@ -1 +1 @@", "+new"],
+    }
+    assert bash_strict_reward_again(record.state).value == record.reward
+    solved = play(rollout(provider, *gold, "submit", gold=gold, files=files))
+    assert "diffs" not in solved.state
+
+
+def test_diffs_are_those_to_the_best_alternative(quick_provider: SandboxProvider) -> None:
+    gold, other = "echo one >x; echo two >y", "echo 1 >x; echo 2 >y; echo 3 >z"
+    record = play(
+        rollout(
+            quick_provider,
+            *("echo 1 >x; echo 2 >y; echo 4 >z", "submit"),
+            gold=(gold,),
+            alternatives=((other,),),
+        )
+    )
+    assert record.state["diffs"] == {"/w/z": ["@@ -1 +1 @@", "-3", "+4"]}
+
+
+def test_a_sandbox_that_does_not_let_its_files_be_read_costs_only_the_diffs(
+    quick_provider: SandboxProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> bytes:
+        raise SandboxError("gone")
+
+    monkeypatch.setattr(AttachedSandbox, "archive", broken)
+    record = play(rollout(quick_provider, "echo y >x", "submit"))
+    assert (record.outcome, record.attempts) == ("failed", ())
+    assert "diffs" not in record.state
+    assert record.state["agent"]["touched"] == ["/w/x"]

@@ -77,6 +77,11 @@ def test_an_idle_agent_fails_with_one_line(pytester: pytest.Pytester, small_suit
             "1 > submit",
             "reward 0.00 (files 0.00)",
             f"the whole trajectory is in {pytester.path}/r.jsonl",
+            "*- intercode diff -*",
+            "    --- gold: /work/out.txt",
+            "    +++ agent: /work/out.txt",
+            "    @@ -1 +1 @@",
+            "    -hi",
         ],
         consecutive=True,
     )

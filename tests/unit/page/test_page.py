@@ -183,6 +183,22 @@ def test_bash_says_what_does_not_count() -> None:
     ]
 
 
+def test_bash_shows_diffs_of_files() -> None:
+    lines = ["@@ -1 +1 @@", " a", "-b", "+<b>", "\\ No newline at end of file", ""]
+    *_, section = bash({}, {}, diffs={"/w/x": lines})
+    assert (section["title"], section["same"]) == ("/w/x", False)
+    assert section["lines"] == [
+        ["", "@@ -1 +1 @@"],
+        ["=", "a"],
+        ["-", "b"],
+        ["+", "<b>"],
+        ["", "\\ No newline at end of file"],
+        ["", ""],
+    ]
+    (odd,) = bash({}, {}, diffs=[1])  # of no version of ours
+    assert odd["title"] == "End state"
+
+
 def test_bash_output_that_normalisers_make_equal() -> None:
     output, _ = bash({"output": "3 \n"}, {"output": "3\n"}, parts={"output": 1.0})
     assert (output["same"], output["note"]) == (True, "Equal as the task's normalisers write it.")
