@@ -9,6 +9,7 @@ from typing import Protocol
 from pytest_intercode.agents.ledger import Ledger
 from pytest_intercode.core.task import TaskView
 from pytest_intercode.core.turn import CommandResult, SandboxInfo, StepResult
+from pytest_intercode.errors import BudgetExhausted
 
 __all__ = ["AgentEnvironment"]
 
@@ -70,29 +71,37 @@ class AgentEnvironment:
             self.task, "Solve the task below in its sandbox, with the tools execute and submit."
         )
 
-    def tools(self) -> tuple[Callable[..., str], Callable[..., str]]:
+    def tools(self, *, raises: bool = True) -> tuple[Callable[..., str], Callable[..., str]]:
         """Return two functions for an agent framework to make tools from.
 
         ``execute(code)`` takes a turn, ``submit(answer="")`` ends the episode. They have
         annotations and a docstring for this task, return the observation and a note on how the
         action ended, and may be called from any thread.
 
-        Both raise :class:`BudgetExhausted` as soon as the episode is over, by whatever, so that the
-        framework ends without asking its model again.
+        Args:
+            raises: both raise :class:`BudgetExhausted` as soon as the episode is over, by whatever,
+                so that the framework ends without asking its model again. False is for one that
+                shows exceptions to its model: they return that the episode is over, and the
+                framework is to be stopped where :attr:`over` is true.
         """
         from pytest_intercode.agents.tools import make_tools
 
-        return make_tools(self.task, self.step, self.submit)
+        return make_tools(self.task, self.step, self.submit, raises)
 
-    def async_tools(self) -> tuple[Callable[..., Awaitable[str]], Callable[..., Awaitable[str]]]:
+    def async_tools(
+        self, *, raises: bool = True
+    ) -> tuple[Callable[..., Awaitable[str]], Callable[..., Awaitable[str]]]:
         """Return the functions of :meth:`tools` as coroutine functions.
 
         A framework runs plain functions in threads of its own, in no order. These need none: calls
         that a model makes at once run in their order, and other episodes go on meanwhile.
+
+        Args:
+            raises: as for :meth:`tools`.
         """
         from pytest_intercode.agents.tools import make_async_tools
 
-        return make_async_tools(self.task, self.step, self.submit)
+        return make_async_tools(self.task, self.step, self.submit, raises)
 
     def step(self, action: str) -> StepResult:
         """Run one action.
@@ -202,16 +211,29 @@ class AgentEnvironment:
         output_tokens: int = 0,
         cost: float | None = None,
         requests: int = 1,
+        raises: bool = True,
     ) -> None:
         """Record what a request to a model used up; see :meth:`Ledger.spend`.
+
+        Args:
+            input_tokens: tokens that went in.
+            output_tokens: tokens that came out.
+            cost: in the user's currency; None where no price is known.
+            requests: how many requests this was.
+            raises: False is for code that must not be left by an exception; :attr:`over` says that
+                a budget is used up.
 
         Raises:
             BudgetExhausted: a budget is used up.
             AgentError: a number is negative or malformed.
         """
-        self._ledger.spend(
-            input_tokens=input_tokens, output_tokens=output_tokens, cost=cost, requests=requests
-        )
+        try:
+            self._ledger.spend(
+                input_tokens=input_tokens, output_tokens=output_tokens, cost=cost, requests=requests
+            )
+        except BudgetExhausted:
+            if raises:
+                raise
 
     def think(self, text: str) -> None:
         """Record a thought that goes with the next action."""

@@ -22,43 +22,50 @@ from pytest_intercode.errors import BudgetExhausted
 
 __all__ = ["make_async_tools", "make_tools"]
 
+_OVER = "the episode is over: stop now"
+
 _Take: TypeAlias = "Callable[[str], StepResult]"
 
 
 def make_tools(
-    task: TaskView, step: _Take, submission: _Take
+    task: TaskView, step: _Take, submission: _Take, raises: bool
 ) -> tuple[Callable[..., str], Callable[..., str]]:
     """Return the tools ``execute`` and ``submit``; see ``AgentEnvironment.tools``."""
 
     def execute(code: str) -> str:
-        return _shown(step(code))
+        return _carry_out(step, code, raises)
 
     def submit(answer: str = "") -> str:
-        return _shown(submission(answer))
+        return _carry_out(submission, answer, raises)
 
     execute.__doc__, submit.__doc__ = _docstrings(task)
     return execute, submit
 
 
 def make_async_tools(
-    task: TaskView, step: _Take, submission: _Take
+    task: TaskView, step: _Take, submission: _Take, raises: bool
 ) -> tuple[Callable[..., Awaitable[str]], Callable[..., Awaitable[str]]]:
     """Return the same as coroutine functions; see ``AgentEnvironment.async_tools``."""
 
     async def execute(code: str) -> str:
-        return _shown(step(code))  # which lets the tasks of other episodes go on
+        return _carry_out(step, code, raises)  # which lets the tasks of other episodes go on
 
     async def submit(answer: str = "") -> str:
-        return _shown(submission(answer))
+        return _carry_out(submission, answer, raises)
 
     execute.__doc__, submit.__doc__ = _docstrings(task)
     return execute, submit
 
 
-def _shown(result: StepResult) -> str:
-    observation, _, terminated, truncated, _ = result
-    if terminated or truncated:
-        raise BudgetExhausted("the episode is over: stop now")
+def _carry_out(take: _Take, text: str, raises: bool) -> str:
+    try:
+        observation, _, terminated, truncated, _ = take(text)
+        if terminated or truncated:
+            raise BudgetExhausted(_OVER)
+    except BudgetExhausted:
+        if raises:
+            raise
+        return _OVER
     return f"{observation}\n{describe_end(observation)}".lstrip()
 
 

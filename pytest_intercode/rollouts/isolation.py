@@ -3,7 +3,8 @@
 Agents of one run live in one process. Directory, environment variables, import path, standard
 streams, umask, warning filters and the root logger are as they were when an episode ends; when
 several run side by side, as soon as none does. Threads that it leaves cannot be ended, and are
-named. Memory, open files and the modules it patched are not looked at.
+named, except for idle workers of a pool. Memory, open files and the modules it patched are not
+looked at.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import logging
 import os
 import sys
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -25,6 +27,10 @@ __all__ = ["OUR_THREADS", "SharedProcess", "followed", "isolated", "owner", "own
 OUR_THREADS = "intercode-"
 """How the names of our own threads begin."""
 
+_WORKERS = {("concurrent.futures.thread", "_worker"), ("anyio._backends._asyncio", "run")}
+"""Modules and functions of the workers of pools, which libraries keep for the whole process."""
+
+_ENDING = 0.1  # seconds for a thread that is about to end
 _MOST_NAMES = 5
 
 
@@ -117,8 +123,25 @@ class _Keeper(Protocol):
 
 
 def _still_running(threads: set[threading.Thread]) -> list[str]:
-    names = [each.name for each in threads if not each.name.startswith(OUR_THREADS)]
+    theirs = [each for each in threads if not each.name.startswith(OUR_THREADS)]
+    busy = [each for each in theirs if not _is_idle(each)]
+    until = time.monotonic() + _ENDING
+    for each in busy:
+        each.join(max(0.0, until - time.monotonic()))
+    names = [each.name for each in busy if each.is_alive()]
     return [f"threads that still run: {_names(names)}"] if names else []
+
+
+def _is_idle(thread: threading.Thread) -> bool:
+    """Whether it is a worker of a library's pool that waits for something to do."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    waits_in = "queue"
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if module not in ("queue", "threading"):
+            return waits_in == "queue" and (module, frame.f_code.co_name) in _WORKERS
+        frame, waits_in = frame.f_back, module
+    return False
 
 
 def _names(names: list[str]) -> str:

@@ -112,7 +112,7 @@ class ScriptedModel:
             return Said(names["bash"], {"command": left[0] if left else "submit"}, results, spent)
         if left:
             return Said(names["execute"], {"code": left[0]}, results, spent)
-        return Said(names["submit"], {}, results, spent)
+        return Said(names["submit"], {"answer": ""}, results, spent)
 
     def enter(self, path: str, by: int) -> None:
         """Count the requests that are being answered."""

@@ -13,6 +13,7 @@ from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.ledger import Ledger
 from pytest_intercode.core.task import TaskView
 from pytest_intercode.core.turn import Observation, StepResult
+from pytest_intercode.core.usage import Budget
 from pytest_intercode.errors import BudgetExhausted
 from tests.unit.agents.mcp.tasks import view
 
@@ -24,7 +25,7 @@ class Played:
         self.actions: list[str] = []
         episode: Any = self  # the part of it that these tests need
         task = task or view("sql", engine="sqlite", database="shop")
-        self.env = AgentEnvironment(task, episode, Ledger())
+        self.env = AgentEnvironment(task, episode, Ledger(Budget(tokens=100)))
 
     def over(self) -> bool:
         return len(self.actions) >= 3
@@ -70,6 +71,22 @@ def test_a_submission_ends_unless_it_is_refused(kind: str) -> None:
     with pytest.raises(BudgetExhausted):
         called(submit)
     assert played.actions == ["submit wrong", "submit "]
+
+
+@pytest.mark.parametrize("kind", ["tools", "async_tools"])
+def test_tools_that_do_not_raise(kind: str) -> None:
+    played = Played()
+    execute, submit = getattr(played.env, kind)(raises=False)
+    assert "2 turns left" in called(execute, "a")
+    assert called(submit) == "the episode is over: stop now"
+    assert called(execute, "c") == "the episode is over: stop now"
+
+
+def test_spending_that_does_not_raise() -> None:
+    env = Played().env
+    env.spend(input_tokens=100, raises=False)
+    with pytest.raises(BudgetExhausted):
+        env.spend()
 
 
 @pytest.mark.parametrize("kind", ["tools", "async_tools"])
