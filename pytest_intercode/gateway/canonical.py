@@ -48,7 +48,8 @@ _MASKS = tuple(
         (r"\b\d+(?:\.\d+)? ?(?:ms|s|sec|secs|seconds)\b", "<duration>"),
         (r"(?<![\w.])\d{10,19}(?![\w.])", "<number>"),
         (r"\b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{6,64}\b", "<hex>"),
-        (r"(?:/private)?/(?:var/)?tmp/[\w.+-]+", "<temporary>"),
+        # Whole paths, also as some make one name of them: /tmp/a/b, -tmp-a-b.
+        (r"(?:/private)?(?:/var)?/tmp/[\w.+/-]+|(?<!\w)-tmp-[\w.-]+", "<temporary>"),
         (r"\b127\.0\.0\.1:\d+", "127.0.0.1:<port>"),
     )
 )

@@ -21,6 +21,10 @@ __all__ = ["GatewayTurn", "TurnCounter", "count_calls", "final_message", "turns"
 _SHELL = re.compile(r"bash|shell|exec|terminal|command|cmd|run|powershell", re.I)
 _COMMANDS = ("command", "cmd", "commands", "script")
 _FILES = ("path", "file_path", "filename")  # an editor has commands of its own
+_HEAD = re.compile(
+    r"(?:Chunk ID: .*\n)?Wall time: .*\n(?P<ended>(?:Process .*\n)?)"
+    r"(?:Original token count: .*\n)?Output:\n"
+)
 _WRAPPED = re.compile(r"(?:/\S*/)?(?:ba|z|da)?sh")
 
 
@@ -282,12 +286,21 @@ def _result(later: Sequence[Mapping[str, list[str]]], identity: str, before: int
 
 
 def _output(output: Any) -> str:
-    """Return an output of the responses API, of which some clients make an object in a string."""
+    """Return an output of the responses API, without what Codex writes around it.
+
+    An older one makes an object in a string; newer ones begin with an id and a time, which say
+    nothing of the command.
+    """
     if isinstance(output, str) and output.startswith("{"):
         parsed = _parsed(output)
         if isinstance(parsed, dict) and isinstance(parsed.get("output"), str):
             return str(parsed["output"])
-    return _content(output)
+    text = _content(output)
+    head = _HEAD.match(text)
+    if head is None:
+        return text
+    ended = "" if head["ended"] in ("", "Process exited with code 0\n") else head["ended"]
+    return f"{ended}{text[head.end() :]}"
 
 
 def _content(content: Any) -> str:

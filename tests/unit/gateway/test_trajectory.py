@@ -199,6 +199,29 @@ def test_an_agent_of_responses() -> None:
     assert final_message([one, two]) == "Done."
 
 
+@pytest.mark.parametrize(
+    ("output", "shown"),
+    [
+        (
+            "Chunk ID: 7ae3b3\nWall time: 0.1 seconds\nProcess exited with code 0\nOutput:\na\n",
+            "a\n",
+        ),
+        (
+            "Wall time: 0.1 seconds\nProcess exited with code 2\nOriginal token count: 4\n"
+            "Output:\nOutput:\n",
+            "Process exited with code 2\nOutput:\n",
+        ),
+        ("Chunk ID: 7ae3b3\n", "Chunk ID: 7ae3b3\n"),
+    ],
+)
+def test_what_codex_writes_around_an_output_is_left_out(output: str, shown: str) -> None:
+    call = {"type": "function_call", "call_id": "1", "name": "exec", "arguments": "{}"}
+    one = _other("responses", {"input": []}, {"output": [call]})
+    said = {"type": "function_call_output", "call_id": "1", "output": output}
+    [turn] = turns([one, _other("responses", {"input": [call, said]}, {"output": []})])
+    assert turn.observation == shown
+
+
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])
 @pytest.mark.parametrize(
     "part",
