@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pytest_intercode.cli.printing import say, warn
+from pytest_intercode.cli.printing import note, say, warn
 from pytest_intercode.core.text import counted
 from pytest_intercode.errors import ConfigurationError
 
@@ -55,7 +55,9 @@ def run(options: argparse.Namespace) -> int:
         output = results.with_name(f"{stem or results.name}{wanted.suffix}")
     _check(results, output, folder=wanted.folder, force=options.force)
     written = export(results, wanted.name, output, warn)
-    say(f"{output}: {counted(written, 'episode')}, as {wanted.name}")
+    # What is written to a pipe, or to the terminal itself, stays alone there.
+    tell = say if output.is_file() or output.is_dir() else note
+    tell(f"{output}: {counted(written, 'episode')}, as {wanted.name}")
     return 0
 
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.results.export import export
 from pytest_intercode.results.export.atif_schema import problems
+from pytest_intercode.results.files import read_records
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -42,3 +44,24 @@ def test_a_problem_names_its_place(cases: list[dict[str, Any]]) -> None:
 
 def test_a_small_published_document_is_valid(samples: Path) -> None:
     assert problems(json.loads((samples / "atif" / "valid-small.json").read_text())) == []
+
+
+@pytest.mark.parametrize("name", ["bash_fs1_gpt-3.5_react", "ctf_gpt-4", "python_mbpp_gpt-3.5"])
+def test_recordings_of_intercode_are_valid(recordings: Path, tmp_path: Path, name: str) -> None:
+    file = recordings / f"{name}.json.gz"
+    written = export(file, "atif", tmp_path / "out")
+    records = {f"{record.task.id}.json": record for record in read_records(file)}
+    assert written == len(records)
+    for path in (tmp_path / "out").iterdir():
+        document = json.loads(path.read_text())
+        assert problems(document) == [], path.name
+        turns = records[path.name].turns
+        assert len(document["steps"]) == 1 + len(turns)
+        assert document["extra"]["reward"] == records[path.name].reward
+        sent = [
+            call["arguments"].get("command", call["arguments"].get("code"))
+            for step in document["steps"][1:]
+            for call in step["tool_calls"]
+            if call["function_name"] != "submit"
+        ]
+        assert sent == [t.action for t in turns if not t.action.strip().startswith("submit")]
