@@ -25,10 +25,9 @@ __all__ = ["STRATEGIES"]
 
 
 def single_turn(conversation: Conversation) -> None:
-    """Take one action, and submit."""
+    """Take one action, which is graded: one turn, as InterCode counts it."""
     answer = conversation.ask()
     _run_block(conversation, answer)
-    _submit(conversation)
 
 
 def try_again(conversation: Conversation) -> None:
