@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import NamedTuple
+
 from pytest_intercode.core.task import TaskView
 from pytest_intercode.core.text import counted
 from pytest_intercode.core.turn import Observation
+from pytest_intercode.suites.registered import added_environment
 
 __all__ = [
+    "AddedEnvironment",
+    "added",
     "describe_answer",
     "describe_code",
     "describe_end",
@@ -40,13 +46,47 @@ _ANSWERS = {
 }
 
 
+class AddedEnvironment(NamedTuple):
+    """What is known of an environment that is not ours.
+
+    Attributes:
+        language: what its actions are written in.
+        label: the same behind a fence of a code block.
+        description: what it is, in words.
+        example: an action.
+    """
+
+    language: str
+    label: str
+    description: str
+    example: str
+
+
+def added(name: str) -> AddedEnvironment:
+    """Return what a user's environment says of itself, or what its name says."""
+    cls = added_environment(name)
+    said = {
+        what: str(getattr(cls, what, "")).strip() for what in ("language", "description", "example")
+    }
+    language = said["language"] or name.replace("_", " ").capitalize()
+    return AddedEnvironment(
+        language,
+        "-".join((said["language"] or name).lower().split()),
+        said["description"] or inspect.cleandoc((cls and cls.__doc__) or ""),
+        said["example"] or "...",
+    )
+
+
 def describe_code(task: TaskView) -> str:
     """Return what ``code`` is made of."""
     if task.env == "sql":
         engine = {"sqlite": " for SQLite", "mysql": " for MySQL"}.get(task.engine, "")
         database = f", run in the database {task.database!r}" if task.database else ""
         return f"SQL statements{engine}{database}"
-    return _CODE.get(task.env, f"an action of the environment {task.env}")
+    if task.env in _CODE:
+        return _CODE[task.env]
+    about = " ".join(added(task.env).description.split())
+    return f"an action of the environment {task.env}{f' ({about})' if about else ''}"
 
 
 def describe_execute(task: TaskView, turns_left: int) -> str:

@@ -76,6 +76,10 @@ class Environment(abc.ABC):
         profile: the profile that it runs under.
         suite: the suite that is run where only the environment is named.
         dockerfile: the image of tasks that name none; by default ours.
+        language: what its actions are written in, for models; by default its name.
+        description: what a model is told of it: what lasts from action to action, and what is
+            graded; by default the class's docstring.
+        example: an action, for models.
         in_order: whether an episode depends on those before it, so that a run takes them one at a
             time and in order, whatever its concurrency.
         turns: the turns of the episode so far.
@@ -90,6 +94,9 @@ class Environment(abc.ABC):
     profile: Profile = "strict"
     suite: Path | None = None
     dockerfile: Path | None = None
+    language: str = ""
+    description: str = ""
+    example: str = ""
     in_order: bool = False
 
     def __init__(

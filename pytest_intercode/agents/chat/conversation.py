@@ -11,8 +11,9 @@ from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.chat.arguments import ChatArguments
 from pytest_intercode.agents.chat.client import Answer, Caller
 from pytest_intercode.agents.chat.history import History, clip
-from pytest_intercode.agents.chat.parsing import LANGUAGES, ParsedAnswer
+from pytest_intercode.agents.chat.parsing import ParsedAnswer, labels_of
 from pytest_intercode.agents.chat.templates import Templates
+from pytest_intercode.agents.texts import added
 from pytest_intercode.core.task import TaskView
 from pytest_intercode.core.turn import StepResult
 from pytest_intercode.errors import AgentError
@@ -37,6 +38,7 @@ _ANSWERS = {
     "ctf": "The answer is the flag.",
     "swe": "Leave the answer empty: tests are run on the files as you leave them.",
 }
+_ANSWER = "Leave the answer empty, unless the task asks for one."
 
 
 class Conversation:
@@ -76,11 +78,12 @@ class Conversation:
         self.refine = arguments.refine
         self.over = False
         self.turns_left = task.max_turns
-        self.language = LANGUAGES[task.env][0]
+        self.language = labels_of(task.env)[0]
         self._arguments = arguments
         self._templates = templates
         self._caller = caller
         self._uncounted = False
+        about = added(task.env)
         submitted = _SUBMITTED.get(task.env, "")
         self.submit_form = f"submit {submitted}".rstrip()
         if strategy == "tools":
@@ -91,14 +94,17 @@ class Conversation:
             "workdir": task.workdir,
             "engine": _ENGINES.get(task.engine, task.engine),
             "database": task.database,
-            "language": _LANGUAGES[task.env],
+            "language": _LANGUAGES.get(task.env) or about.language,
             "fence": self.language,
-            "example": _EXAMPLES[task.engine or task.env],
+            "example": _EXAMPLES.get(task.engine or task.env) or about.example,
+            "environment": task.env,
+            "description": about.description,
             "submit": self.submit_form,
             "turns": task.max_turns,
-            "answer": _ANSWERS[task.env],
+            "answer": _ANSWERS.get(task.env, _ANSWER),
         }
-        self.values["setting"] = self.fill(task.env)
+        setting = task.env if task.env in templates.texts else "other"
+        self.values["setting"] = self.fill(setting).strip()
         if templates.own:
             env.log(f"prompts of {arguments.prompts}: {', '.join(templates.own)}")
         system = {"role": "system", "content": self.fill(strategy)}

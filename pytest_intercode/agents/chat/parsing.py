@@ -20,11 +20,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from pytest_intercode.agents.texts import added
+
 __all__ = [
     "LANGUAGES",
     "Block",
     "ParsedAnswer",
     "find_blocks",
+    "labels_of",
     "parse_fenced",
     "parse_plan",
     "parse_react",
@@ -85,6 +88,12 @@ LANGUAGES = {
 }
 """The labels of each environment's language behind a fence; our own prompts use the first."""
 
+
+def labels_of(env: str) -> tuple[str, ...]:
+    """Return the labels of an environment's language, ours or a user's."""
+    return LANGUAGES[env] if env in LANGUAGES else tuple(dict.fromkeys((added(env).label, env)))
+
+
 _FENCE = re.compile(r"((?<!`)`{3,}(?!`)|(?<!~)~{3,}(?!~))[ \t]*([^\s`]*)([^\n`]*)$", re.MULTILINE)
 _INLINE = re.compile(r"`([^`\n]+)`")
 _ONE_LINE = re.compile(r"```([^\n`]+)```")
@@ -115,7 +124,7 @@ def find_blocks(text: str, env: str) -> list[Block]:
         text: what a model wrote.
         env: the environment's name, which says what a language may be called.
     """
-    return list(_fences(text)) or list(_one_liners(text, LANGUAGES[env]))
+    return list(_fences(text)) or list(_one_liners(text, labels_of(env)))
 
 
 def _fences(text: str) -> Iterator[Block]:
@@ -232,7 +241,7 @@ def parse_fenced(answer: str, env: str, *, cut_off: bool = False) -> ParsedAnswe
     """
     thought, text = split_thought(answer)
     found = find_blocks(text, env)
-    usable = [block for block in found if block.label in ("", *LANGUAGES[env])]
+    usable = [block for block in found if block.label in ("", *labels_of(env))]
     if usable:
         return _parse_block(usable, text, thought, env, cut_off)
     submitted = next(_submissions(text, env, whole_lines=True), None)
@@ -246,7 +255,7 @@ def parse_fenced(answer: str, env: str, *, cut_off: bool = False) -> ParsedAnswe
     elif not text:
         problem = "the answer is empty"
     elif found:
-        problem = f"the code block is marked as {found[0].label!r}, not as {LANGUAGES[env][0]}"
+        problem = f"the code block is marked as {found[0].label!r}, not as {labels_of(env)[0]}"
     else:
         problem = "there is no code block in the answer"
     return ParsedAnswer("none", "", thought, text or _NOTHING, problem)

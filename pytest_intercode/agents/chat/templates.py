@@ -13,6 +13,7 @@ from pathlib import Path
 from string import Template
 
 from pytest_intercode.errors import AgentLoadError, suggestion
+from pytest_intercode.suites.registered import is_environment
 
 __all__ = ["FOLDER", "PLACEHOLDERS", "Templates", "load_templates"]
 
@@ -25,6 +26,7 @@ _ACTED = ("observation", "turns_left")
 
 PLACEHOLDERS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("bash", "sql", "python", "ctf", "swe"), _SETTING),
+    "other": ("environment", "description", *_SETTING),
     **dict.fromkeys(
         ("single-turn", "try-again", "react", "plan-solve", "tools"), ("setting", *_SETTING)
     ),
@@ -38,7 +40,7 @@ PLACEHOLDERS: Mapping[str, tuple[str, ...]] = {
     "tool-execute": ("language",),
     "tool-submit": ("answer",),
 }
-"""What each template may hold."""
+"""What each template may hold; one named as an environment of the user's, what ``other`` may."""
 
 # Without these a model would not know its task, or what it did.
 _NEEDED = {"task": "query", "plan": "query", "step": "step"}
@@ -59,7 +61,7 @@ class Templates:
 
     def fill(self, name: str, **values: object) -> str:
         """Return a template's text with its values."""
-        wanted = {key: values[key] for key in PLACEHOLDERS[name] if key in values}
+        wanted = {key: values[key] for key in _placeholders(name) if key in values}
         return self.texts[name].substitute(wanted)
 
 
@@ -80,13 +82,17 @@ def load_templates(folder: Path | None = None) -> Templates:
             f"{what}: there is no template in it; copy what you want to change from {FOLDER}"
         )
     for path in found:
-        if path.stem not in PLACEHOLDERS:
+        if path.stem not in PLACEHOLDERS and not is_environment(path.stem):
             raise AgentLoadError(
                 f"{path}: there is no template of this name; known are "
                 f"{', '.join(PLACEHOLDERS)}.{suggestion(path.stem, PLACEHOLDERS)}"
             )
     own = {path.stem: _read(path) for path in found}
     return Templates({**_ours(), **own}, tuple(own))
+
+
+def _placeholders(name: str) -> tuple[str, ...]:
+    return PLACEHOLDERS.get(name, PLACEHOLDERS["other"])
 
 
 @cache
@@ -104,7 +110,7 @@ def _read(path: Path) -> Template:
         text = path.read_text(encoding="utf-8").strip("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise AgentLoadError(f"{path}: cannot be read: {error}") from None
-    allowed = PLACEHOLDERS[path.stem]
+    allowed = _placeholders(path.stem)
     used = set()
     for match in Template.pattern.finditer(text):
         line = text.count("\n", 0, match.start()) + 1

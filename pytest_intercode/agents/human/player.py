@@ -121,7 +121,7 @@ class Player:
                 case ":quit":
                     raise QuitRun("the human ended the run with :quit")
                 case ":help" | ":?":
-                    more, history = _MORE[task.env], history_file(task.env)
+                    more, history = _MORE.get(task.env, "Enter runs it"), history_file(task.env)
                     console.show(_HELP.format(more=more, history=history), _OURS)
                 case ":task":
                     self._show_task(task, turns_left)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -14,6 +16,9 @@ from pytest_intercode.agents.chat.parsing import parse_fenced, parse_react
 from pytest_intercode.agents.chat.strategies import STRATEGIES
 from pytest_intercode.agents.chat.templates import load_templates
 from pytest_intercode.core.task import TaskView
+from pytest_intercode.environments.registry import register_environment
+from pytest_intercode.errors import AgentLoadError
+from tests.unit.rollouts.test_turn_loop import Counter
 
 ARGUMENTS = ChatArguments("any", base_url="http://127.0.0.1:9/v1")
 # environment and engine: the language, the fence, and how to submit
@@ -26,13 +31,13 @@ ENVS = {
 }
 
 
-def system(name: str, env: str, engine: str) -> str:
+def system(name: str, env: str, engine: str, folder: Path | None = None) -> str:
     task = TaskView(
         *("id", "Do this $1 thing.", env, "suite", "suite", "", (), "/work", 7, engine, "shop")
     )
     caller = Caller(ChatClient(ARGUMENTS))
-    unused = cast(AgentEnvironment, object())
-    conversation = Conversation(name, ARGUMENTS, load_templates(), caller, task, unused)
+    unused = cast(AgentEnvironment, SimpleNamespace(log=lambda _: None))
+    conversation = Conversation(name, ARGUMENTS, load_templates(folder), caller, task, unused)
     first, second = conversation.history.messages()
     assert (first["role"], second["role"]) == ("system", "user")
     assert "Do this $1 thing." in second["content"]
@@ -71,3 +76,62 @@ def test_our_own_examples_are_read_as_they_are_meant(env: str, engine: str) -> N
     )
     last = shown.rpartition("Thought: ")[2]
     assert parse_react(last, env).kind == "submit"
+
+
+# -- environments of the user's
+
+
+class Perl(Counter):
+    """Perl as it is: variables last.
+
+    Tests are graded.
+    """
+
+    name = "perl"
+
+
+class Lisp(Counter):
+    name, language, example = "my_lisp", "Common Lisp", "(+ 1 2)"
+    description = "A read-eval-print loop for $5."
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_intercode.suites.registered._added", {})
+    register_environment(Perl)
+    register_environment(Lisp)
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize("name", list(STRATEGIES))
+def test_a_model_is_told_of_an_environment_of_the_users(name: str) -> None:
+    perl, lisp = system(name, "perl", ""), system(name, "my_lisp", "")
+    assert 'the environment "perl". An action is Perl code.' in perl
+    assert "Perl as it is: variables last.\n\nTests are graded.\n" in perl
+    assert "An action is Common Lisp code." in lisp
+    assert "A read-eval-print loop for $5.\n" in lisp
+    assert ("```common-lisp\n(+ 1 2)\n```" in lisp) == (
+        name in ("single-turn", "try-again", "plan-solve")
+    )
+    assert ("execute[(+ 1 2)]" in lisp) == (name == "react")
+
+
+@pytest.mark.usefixtures("registered")
+def test_what_a_model_writes_in_an_environment_of_the_users() -> None:
+    for label in ("common-lisp", "my_lisp", ""):
+        assert parse_fenced(f"```{label}\n(+ 1 2)\n```", "my_lisp").text == "(+ 1 2)"
+    assert parse_fenced("```bash\nls\n```", "my_lisp").problem == (
+        "the code block is marked as 'bash', not as common-lisp"
+    )
+    assert parse_react("Action: execute[print 1]", "perl").text == "print 1"
+    assert parse_react("Action: submit", "perl").kind == "submit"
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_template_of_an_environment_of_the_users(tmp_path: Path) -> None:
+    (tmp_path / "perl.txt").write_text("Perl in $workdir, as ```$fence.")
+    assert load_templates(tmp_path).own == ("perl",)
+    assert system("react", "perl", "", tmp_path).startswith("Perl in /work, as ```perl.\n")
+    (tmp_path / "ruby.txt").write_text("Ruby")
+    with pytest.raises(AgentLoadError, match="no template of this name"):
+        load_templates(tmp_path)
