@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-COMMANDS = {"list": "ls -1", "count": "wc -l < notes.txt"}
+COMMANDS = {"list": "ls -1", "count": "wc -l < notes.txt", "sort": "sort notes.txt | head -n 1"}
 
 
 class Agent:

@@ -50,8 +50,11 @@ def test_the_examples_work(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess(
         "--intercode-agent=my_agent.py:Agent", "notes.yaml", "test_my_agent.py", "-v"
     )
-    result.assert_outcomes(passed=2)
+    result.assert_outcomes(passed=3, failed=1)
     result.stdout.fnmatch_lines(["notes.yaml::test_solves?count-notes? PASSED*"])
+    miss = re.search(r"^_+ test_solves\[sort-notes\] _+\n(.*?)```$", README, re.M | re.S)
+    assert miss is not None
+    assert miss[0].removesuffix("```") in result.stdout.str()
 
 
 def test_the_demo_needs_no_plugin_of_the_tests() -> None:
