@@ -1,0 +1,62 @@
+"""Reads a log with inspect_ai itself and prints what it found, as JSON; imports nothing of ours.
+
+python inspect_reader.py LOG AGAIN
+
+It also has the package write the log anew, to AGAIN, and read that.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+from typing import Any
+
+
+def read(path: str, again: str) -> dict[str, Any]:
+    """Return what the package says of a log."""
+    package: Any = import_module("inspect_ai.log")
+    found = package.read_eval_log(path)
+    first = found.samples[0]
+    package.write_eval_log(found, again)
+    return {
+        "status": found.status,
+        "model": found.eval.model,
+        "metrics": {
+            score.name: {name: metric.value for name, metric in score.metrics.items()}
+            for score in found.results.scores
+        },
+        "samples": [_sample(each) for each in found.samples],
+        "total in the head": package.read_eval_log(path, header_only=True).results.total_samples,
+        "summaries": len(package.read_eval_log_sample_summaries(path)),
+        "by its id": package.read_eval_log_sample(path, id=first.id, epoch=first.epoch).input,
+        "again": [_sample(each) for each in package.read_eval_log(again).samples],
+    }
+
+
+def _sample(sample: Any) -> dict[str, Any]:
+    messages = sample.messages
+    return {
+        "id": sample.id,
+        "epoch": sample.epoch,
+        "input": sample.input,
+        "task": sample.metadata["task"],
+        "scores": {name: score.value for name, score in (sample.scores or {}).items()},
+        "error": sample.error and sample.error.message,
+        "limit": sample.limit and sample.limit.type,
+        "turns": sample.turn_count,
+        "roles": [message.role for message in messages],
+        "calls": [
+            [call.id, call.function, call.arguments]
+            for message in messages
+            for call in getattr(message, "tool_calls", None) or ()
+        ],
+        "results": [
+            [message.tool_call_id, message.text] for message in messages if message.role == "tool"
+        ],
+        "tokens": {name: usage.total_tokens for name, usage in sample.model_usage.items()},
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(read(*sys.argv[1:])))
