@@ -18,7 +18,7 @@ from pytest_intercode.agents.protocol import Agent, AgentFactory, AgentLike
 from pytest_intercode.core.imports import describe_error, import_attribute
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import AgentError, AgentLoadError, suggestion
-from pytest_intercode.gateway import GatewaySettings
+from pytest_intercode.gateway.settings import GatewaySettings
 
 __all__ = ["adapt", "load_agent"]
 

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted, ConfigurationError
-from pytest_intercode.gateway import Gateway, GatewaySettings, Session
+from pytest_intercode.gateway.settings import GatewaySettings
+
+if TYPE_CHECKING:
+    from pytest_intercode.gateway import Gateway, Session
 
 __all__ = ["Metered", "Metering", "episode_key"]
 
@@ -41,6 +45,8 @@ class Metering:
         self.priced: bool | None = None
         if settings is None or not settings.programs:
             return
+        from pytest_intercode.gateway import Gateway
+
         try:
             self._gateway = Gateway(settings)
         except ConfigurationError as error:

@@ -6,9 +6,34 @@ nowhere else. Others import what this module exports, and :mod:`.trajectory`. It
 ``gateway`` (aiohttp), which is imported when the first session is opened.
 """
 
-from pytest_intercode.gateway.exchange import Exchange, Price, TokenUsage
-from pytest_intercode.gateway.gateway import Gateway
-from pytest_intercode.gateway.session import Session
-from pytest_intercode.gateway.settings import GatewaySettings
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_intercode.gateway.exchange import Exchange, TokenUsage
+    from pytest_intercode.gateway.gateway import Gateway
+    from pytest_intercode.gateway.prices import Price
+    from pytest_intercode.gateway.session import Session
+    from pytest_intercode.gateway.settings import GatewaySettings
 
 __all__ = ["Exchange", "Gateway", "GatewaySettings", "Price", "Session", "TokenUsage"]
+
+# Imported when first asked for: every run reads settings, and few open a gateway.
+_HOMES = {
+    "Exchange": "exchange",
+    "Gateway": "gateway",
+    "GatewaySettings": "settings",
+    "Price": "prices",
+    "Session": "session",
+    "TokenUsage": "exchange",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found

@@ -37,7 +37,8 @@ from pytest_intercode.gateway.apis import (
     is_answer,
     stop_status,
 )
-from pytest_intercode.gateway.exchange import NOTHING, Exchange, TokenUsage, price_of
+from pytest_intercode.gateway.exchange import NOTHING, Exchange, TokenUsage
+from pytest_intercode.gateway.prices import price_of
 from pytest_intercode.gateway.recording import NotRecorded, Recorded
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.settings import GatewaySettings

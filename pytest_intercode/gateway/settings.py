@@ -10,9 +10,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.gateway.exchange import Price
+from pytest_intercode.gateway.prices import Price
 
-__all__ = ["VENDORS", "GatewaySettings", "parse_price"]
+__all__ = ["VENDORS", "GatewaySettings"]
 
 VENDORS: Mapping[str, tuple[str, str, str]] = {
     "openai": ("OPENAI_BASE_URL", "OPENAI_API_KEY", "https://api.openai.com/v1"),
@@ -106,24 +106,6 @@ class GatewaySettings:
         if vendor == "openai":  # the address has its version, which need not be /v1
             return f"{base}{path.removeprefix('/v1')}"
         return f"{base.removesuffix('/v1')}{path}"
-
-
-def parse_price(text: str) -> Price:
-    """Read a price: ``INPUT/OUTPUT``, ``INPUT/OUTPUT/CACHED`` or ``.../CACHE_WRITE``.
-
-    Raises:
-        ValueError: it is not written like that; the message says what is needed.
-    """
-    try:
-        numbers = [float(part) for part in text.split("/")]
-        if not 2 <= len(numbers) <= 4:
-            raise ValueError
-        return Price(*numbers)
-    except ValueError:
-        raise ValueError(
-            "prices per million tokens are needed, INPUT/OUTPUT or INPUT/OUTPUT/CACHED, such as "
-            f"3/15/0.3; found {text!r:.60}"
-        ) from None
 
 
 def _check_address(vendor: str, address: str) -> None:

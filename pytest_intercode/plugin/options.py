@@ -137,7 +137,7 @@ def _host(value: str) -> str:
 
 
 def _price(value: str) -> object:
-    from pytest_intercode.gateway.settings import parse_price
+    from pytest_intercode.gateway.prices import parse_price
 
     return parse_price(value)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.environments.registry import environments_with
-from pytest_intercode.gateway import GatewaySettings
+from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.plugin.options import FailUnder, folder_of, read_options
 from pytest_intercode.suites.catalogue import data_folder
 from pytest_intercode.suites.selection import SelectionSettings

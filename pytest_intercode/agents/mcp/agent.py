@@ -26,7 +26,7 @@ from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.values import amount, text
 from pytest_intercode.databases.private_folder import PrivateFolder
 from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted
-from pytest_intercode.gateway import GatewaySettings
+from pytest_intercode.gateway.settings import GatewaySettings
 
 if TYPE_CHECKING:
     from pytest_intercode.agents.mcp.server import Endpoint, McpServer

@@ -20,7 +20,7 @@ from pytest_intercode.agents.program.process import Program, describe_exit, find
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted
-from pytest_intercode.gateway import GatewaySettings
+from pytest_intercode.gateway.settings import GatewaySettings
 
 __all__ = ["VERSION", "make_factory"]
 

@@ -11,8 +11,7 @@ from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway import Gateway, GatewaySettings, Price, TokenUsage
 from pytest_intercode.gateway.apis import ROUTES, error_body, hosted_tools, stop_status
 from pytest_intercode.gateway.canonical import canonical, digest, first_difference
-from pytest_intercode.gateway.exchange import price_of
-from pytest_intercode.gateway.settings import parse_price
+from pytest_intercode.gateway.prices import parse_price, price_of
 
 # -- prices
 
