@@ -8,7 +8,8 @@ from typing import Protocol
 
 from pytest_intercode.agents.ledger import Ledger
 from pytest_intercode.core.task import TaskView
-from pytest_intercode.core.turn import CommandResult, SandboxInfo, StepResult
+from pytest_intercode.core.turn import CommandResult, SandboxInfo, StepResult, Turn
+from pytest_intercode.core.usage import UNSPENT, Usage
 from pytest_intercode.errors import BudgetExhausted
 
 __all__ = ["AgentEnvironment"]
@@ -24,6 +25,8 @@ class _Episode(Protocol):
     def submit(self, answer: str) -> StepResult: ...
 
     def pass_turn(self, action: str, observation: str) -> StepResult: ...
+
+    def record_turn(self, turn: Turn) -> None: ...
 
     def exec(
         self, command: str, *, cwd: str, timeout: float | None, user: str, counts_as_turn: bool
@@ -134,6 +137,22 @@ class AgentEnvironment:
             BudgetExhausted: the episode is over.
         """
         return self._episode.pass_turn(action, observation)
+
+    def record_turn(
+        self, action: str, observation: str, *, thought: str = "", usage: Usage = UNSPENT
+    ) -> None:
+        """Add a turn to the trajectory that was taken in the sandbox past :meth:`step`.
+
+        It counts as any other, also when the episode is over by now; the tokens do not count again.
+
+        Args:
+            action: what was done.
+            observation: what came of it.
+            thought: what the agent thought before it.
+            usage: what it used up for it, as :meth:`spend` was told.
+        """
+        turn = Turn(action, observation, None, thought=thought, usage=usage)
+        self._episode.record_turn(turn)
 
     @property
     def sandbox(self) -> SandboxInfo:

@@ -34,8 +34,13 @@ _BUILT_IN = {
     "react": ("chat", "react"),
     "plan-solve": ("chat", "plan-solve"),
     "tools": ("chat", "tools"),
+    "installed": ("installed", "installed:RECIPE"),
+    **{  # recipes of ours
+        name: ("installed", name)
+        for name in ("codex", "claude", "opencode", "mini-swe-agent", "aider")
+    },
 }
-_PROGRAMS = ("command", "mcp")  # which reach models by themselves, and may be led to a gateway
+_PROGRAMS = ("program", "mcp", "installed")  # the modules of what reaches models by itself
 _FORMS = ", ".join(
     ["module:Attr", "path/to/file.py:Attr", *(form for _, form in _BUILT_IN.values())]
 )
@@ -66,7 +71,7 @@ def load_agent(
         if bool(colon) != (":" in form) or (colon and not rest.strip()):
             raise AgentLoadError(f"--intercode-agent={name}: it is written {form}")
         module = importlib.import_module(f"pytest_intercode.agents.{module_name}")
-        more = {"gateway": gateway} if head in _PROGRAMS else {}
+        more = {"gateway": gateway} if module_name in _PROGRAMS else {}
         factory: AgentFactory = module.make_factory(name, rest, arguments, folder, **more)
         return factory
     if not colon and (meant := which_agent(name, folder)):

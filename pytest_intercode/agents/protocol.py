@@ -139,6 +139,9 @@ class AgentFactory:
         priced: False for an agent that reports tokens and no cost, so that money cannot be
             limited; None where that is not known.
         close: called once, when the run is over.
+        readonly: folders of this machine that its sandboxes read, and so gold's: pairs of a path
+            here and a path inside.
+        scratch: folders in memory that they have, and that are not graded.
     """
 
     name: str
@@ -147,3 +150,5 @@ class AgentFactory:
     terminal: bool = False
     priced: bool | None = None
     close: Callable[[], None] = lambda: None
+    readonly: tuple[tuple[str, str], ...] = ()
+    scratch: tuple[str, ...] = ()

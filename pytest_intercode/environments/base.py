@@ -334,6 +334,12 @@ class Environment(abc.ABC):
             self.amend_turn(passed=True)
             return result
 
+    def record_turn(self, turn: Turn) -> None:
+        """Add a turn that the agent took by itself in its sandbox, and that is over."""
+        self.turns.append(turn)
+        if len(self.turns) >= self.max_turns:
+            self._over = self._over or "budget"
+
     def submit(self, answer: str = "") -> StepResult:
         """End the episode and grade it; ``answer`` is graded in place of the last output.
 
@@ -370,8 +376,8 @@ class Environment(abc.ABC):
 
     def exhaust(self) -> None:
         """Let no further action run, as a budget that is counted elsewhere is used up."""
-        with self._lock:
-            self._over = self._over or "budget"
+        # Without the lock: what runs may be waiting for whoever has used it up.
+        self._over = self._over or "budget"
 
     def call_off(self, reason: str) -> None:
         """Let no further action run, without waiting for the one that runs.

@@ -105,6 +105,8 @@ class ShellEnvironment(Environment):
             hostname="sandbox",
             variables=(*_VARIABLES, *task.variables),
             user=task.user,
+            readonly=provider.readonly,
+            scratch=provider.scratch,
         )
 
     @classmethod

@@ -208,6 +208,7 @@ class Run:
         """The sandboxes of this process."""
         if self._provider is None:
             settings, data = self.settings, self.settings.data
+            needed = self.factory() if settings.agent and not settings.audit else None
             self._provider = SandboxProvider(
                 base_images=settings.base_images,
                 progress=self._report,
@@ -217,6 +218,8 @@ class Run:
                 processes=self.workers.processes,
                 slots=self.workers.slots,
                 hidden=[self.config.rootpath, *([data.path] if data else [])],
+                readonly=needed.readonly if needed else (),
+                scratch=needed.scratch if needed else (),
             )
         return self._provider
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.agents.ledger import Ledger
 from pytest_intercode.agents.protocol import Agent, NeverActed
-from pytest_intercode.core.turn import CommandResult, Observation, SandboxInfo, StepResult
+from pytest_intercode.core.turn import CommandResult, Observation, SandboxInfo, StepResult, Turn
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import AgentError, BudgetExhausted, InfrastructureError, TaskError
 from pytest_intercode.rollouts.budgets import RunBudget
@@ -243,6 +243,14 @@ class AgentRun:
             if not isinstance(given, str):
                 raise AgentError(f"env.pass_turn() was called with {_named(given)}; it takes texts")
         return self._counted(lambda: self._environment.pass_turn(action, observation))
+
+    def record_turn(self, turn: Turn) -> None:
+        """Add a turn that the agent took by itself, and count it."""
+        with self._turnstile:
+            self._environment.record_turn(turn)
+            spent = self._run_budget.charge(turns=1)
+            if spent:
+                self._ledger.exhaust(spent)
 
     def sandbox(self) -> SandboxInfo:
         """Return where the agent's sandbox is."""

@@ -11,6 +11,7 @@ from pytest_intercode.core.task import Limits
 __all__ = [
     "HOST",
     "OUTSIDE",
+    "SCRATCH_SIZE",
     "Changes",
     "Entry",
     "Execution",
@@ -21,6 +22,9 @@ __all__ = [
 
 OUTSIDE = frozenset({"/proc", "/sys", "/dev"})
 """Folders that are no part of the disk, with /dev/shm among them; nothing there is graded."""
+
+SCRATCH_SIZE = 1024**3
+"""Bytes that a scratch folder may hold, where the sandbox's memory is not less."""
 
 HOST = "host"
 """The image of a sandbox that sees this machine's own programs; there is none, then."""
@@ -41,6 +45,8 @@ class SandboxSpec:
         mounts: folders of the host that the sandbox shares, as pairs of a path on the host and a
             path inside; for servers of ours, never for what an agent acts in.
         readonly: folders of the host that the sandbox may read, as such pairs.
+        scratch: folders in memory that anybody in the sandbox may write. They count as its memory,
+            are no part of its disk, and nothing in them is graded.
         worker: what runs the actions, and remembers: a shell, or a Python interpreter.
         user: who runs the actions, by name or number; empty for root. What a task prepares is
             root's all the same.
@@ -54,6 +60,7 @@ class SandboxSpec:
     guarded: bool = True
     mounts: tuple[tuple[str, str], ...] = ()
     readonly: tuple[tuple[str, str], ...] = ()
+    scratch: tuple[str, ...] = ()
     worker: Literal["bash", "python"] = "bash"
     user: str = ""
 

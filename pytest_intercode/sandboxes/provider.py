@@ -56,6 +56,9 @@ class SandboxProvider:
         runtime: what Docker starts sandboxes with (``--intercode-runtime``); None for the engine's
             own. Where one is given, the backend is Docker.
         hidden: folders that bubblewrap shows to no sandbox, wherever they are.
+        readonly: folders of this machine that the sandboxes of agents may read, and so gold's, as
+            pairs of a path here and a path inside.
+        scratch: their folders in memory; see :class:`SandboxSpec`.
     """
 
     def __init__(
@@ -70,7 +73,11 @@ class SandboxProvider:
         rootfs: Path | None = None,
         runtime: str | None = None,
         hidden: Iterable[str | os.PathLike[str]] = (),
+        readonly: Iterable[tuple[str, str]] = (),
+        scratch: Iterable[str] = (),
     ) -> None:
+        self.readonly = tuple(readonly)
+        self.scratch = tuple(scratch)
         self._wanted = sandbox
         self._rootfs = rootfs
         self._runtime = runtime

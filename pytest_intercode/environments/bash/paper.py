@@ -74,7 +74,11 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         """Return the strict sandbox, but with the engine's own host name and variables."""
         strict = super().spec(_with_paper_image(task, provider), provider)
         limits = replace(strict.limits, output=max(strict.limits.output, _OUTPUT))
-        return SandboxSpec(strict.image, limits, workdir="/", guarded=False)
+        return replace(
+            SandboxSpec(strict.image, limits, workdir="/", guarded=False),
+            readonly=strict.readonly,
+            scratch=strict.scratch,
+        )
 
     @classmethod
     def golds(cls, task: Task) -> tuple[tuple[str, ...], ...]:

@@ -8,19 +8,16 @@ for curl, apt-get, uv and pip (``standins.sh``). Verifiers see it read-only. It 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import shutil
-import stat
-import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable, Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 
 from pytest_intercode.core.files import cache_folder
-from pytest_intercode.errors import FetchError, MissingProgram
+from pytest_intercode.errors import MissingProgram
+from pytest_intercode.sandboxes.portable import copy_python, run_installer, write_program
 
 __all__ = ["AT", "DEFAULT", "add_set", "kit_folder", "kit_with", "make_kit", "settings"]
 
@@ -33,9 +30,6 @@ DEFAULT = (("pytest==8.4.1", "pytest-json-ctrf==0.3.5"), ("pytest==8.4.1",))
 _RECIPE = "1"  # to be changed with what is made
 _NAMES = ("curl", "wget", "apt", "apt-get", "uv", "uvx", "pip", "pip3")
 _FALLBACK = ("python", "python3", "pytest")
-_LEFT_OUT = ("test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "site-packages")
-_LIBRARY = re.compile(r"(?:=>\s*)?(/\S+)\s+\(0x")
-_SECONDS = 1800.0
 
 
 def kit_folder() -> Path:
@@ -98,7 +92,9 @@ def make_kit(progress: Callable[[str], None]) -> Path:
     folder = kit_folder()
     if not (folder / "python" / "bin" / "python").is_file():
         progress("copying this machine's Python")
-        _copy_python(folder / "python")
+        curl = shutil.which("curl")
+        programs = [Path(curl)] if curl else []
+        copy_python(folder / "python", f"{AT}/python", programs)
     if not (folder / "pip").is_dir():
         progress("getting pip")
         _pip("install", "--target", str(folder / "pip"), "pip")
@@ -108,7 +104,7 @@ def make_kit(progress: Callable[[str], None]) -> Path:
     for where, names in (("bin", _NAMES), ("fallback", _FALLBACK)):
         (folder / where).mkdir(exist_ok=True)
         for name in names:
-            _write_program(folder / where / name, script.read_text("utf-8"))
+            write_program(folder / where / name, script.read_text("utf-8"))
     return folder
 
 
@@ -136,63 +132,4 @@ def add_set(requirements: Sequence[str], progress: Callable[[str], None]) -> boo
 
 
 def _pip(command: str, *words: str) -> None:
-    line = [sys.executable, "-m", "pip", command, "--quiet", "--disable-pip-version-check"]
-    ran = subprocess.run([*line, *words], capture_output=True, text=True, timeout=_SECONDS)
-    if ran.returncode:
-        said = [row for row in ran.stderr.splitlines() if row.startswith("ERROR")]
-        why = (said or ran.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise FetchError(f"the verifier kit: pip {command} failed: {why[:300]}")
-
-
-def _write_program(path: Path, text: str) -> None:
-    path.write_text(text, "utf-8")
-    path.chmod(0o755)
-
-
-def _copy_python(target: Path) -> None:
-    """Copy the interpreter, its standard library, and the libraries of both, the loader included.
-
-    The loader is started by its name, so that nothing of an image's own C library is used.
-    """
-    part = target.with_name("python.part")
-    shutil.rmtree(part, ignore_errors=True)
-    (part / "bin").mkdir(parents=True)
-    (part / "lib").mkdir()
-    program = Path(os.path.realpath(sys.executable))
-    shutil.copy(program, part / "bin" / "python")
-    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    library = part / "lib" / version
-    ignored = shutil.ignore_patterns(*_LEFT_OUT, "config-*", "dist-packages")
-    shutil.copytree(sysconfig.get_path("stdlib"), library, ignore=ignored)
-    (library / "site-packages").mkdir()
-    needed = [program, *library.rglob("*.so")]
-    curl = shutil.which("curl")
-    if curl:
-        shutil.copy(curl, part / "bin" / "curl")
-        needed.append(Path(curl))
-    for path in _libraries(needed):
-        shutil.copy(path, part / "lib" / path.name)
-        if path.name.startswith("ld-"):
-            shutil.copy(path, part / "lib" / "ld.so")
-    if not (part / "lib" / "ld.so").is_file():
-        raise FetchError("the verifier kit: this machine's Python is of no use elsewhere (no ldd)")
-    _write_program(
-        part / "bin" / "python3",
-        f'#!/bin/bash\nexec {AT}/python/lib/ld.so --library-path {AT}/python/lib --argv0 "$0" '
-        f'{AT}/python/bin/python "$@"\n',
-    )
-    for path in (part / "bin").iterdir():
-        path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
-    words = ("-q", "--invalidation-mode", "unchecked-hash", str(library))
-    compiled = [sys.executable, "-m", "compileall", *words]
-    subprocess.run(compiled, capture_output=True, timeout=_SECONDS)
-    part.rename(target)
-
-
-def _libraries(programs: Iterable[Path]) -> set[Path]:
-    """Return the shared libraries that programs need, and those that these need."""
-    found: set[Path] = set()
-    for path in programs:
-        ran = subprocess.run(["ldd", str(path)], capture_output=True, text=True, timeout=60)
-        found.update(Path(name) for name in _LIBRARY.findall(ran.stdout))
-    return found
+    run_installer("the verifier kit", "pip", command, *words)

@@ -62,7 +62,7 @@ class SweEnvironment(ShellEnvironment):
         phases = [task.verification, *(step.verification for step in task.steps)]
         for verification in filter(None, phases):
             if verification.place != "fresh":
-                spec = replace(spec, readonly=_kit(task, verification) or spec.readonly)
+                spec = replace(spec, readonly=(*spec.readonly, *_kit(task, verification)))
         return spec
 
     @classmethod
@@ -80,7 +80,7 @@ class SweEnvironment(ShellEnvironment):
         if verification.image is not None:
             spec = replace(spec, image=provider.image(verification.image), workdir="/")
         limits = replace(limits, output=_OUTPUT)
-        return replace(spec, limits=limits, user="", readonly=_kit(task, verification))
+        return replace(spec, limits=limits, user="", readonly=_kit(task, verification), scratch=())
 
     # -- an episode
 

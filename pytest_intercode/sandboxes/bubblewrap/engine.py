@@ -31,7 +31,7 @@ from pytest_intercode.sandboxes.bubblewrap.process import NOBODY, StarterLost, S
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox, PipeStreams
 from pytest_intercode.sandboxes.bubblewrap.starter import BLOCK_FD
 from pytest_intercode.sandboxes.egress.process import Plan, Proxy
-from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
+from pytest_intercode.sandboxes.protocol import HOST, SCRATCH_SIZE, SandboxSpec
 
 __all__ = ["Bubblewrap"]
 
@@ -319,6 +319,8 @@ class Bubblewrap:
             words += ["--bind", outside, inside]
         for outside, inside in spec.readonly:
             words += ["--ro-bind", outside, inside]
+        for path in spec.scratch:
+            words += ["--perms", "1777", "--size", str(SCRATCH_SIZE), "--tmpfs", path]
         variables = {"PATH": _PATH, "HOSTNAME": hostname, "HOME": "/root"}
         if limits.hosts:
             from pytest_intercode.sandboxes.egress.plan import variables as network_variables

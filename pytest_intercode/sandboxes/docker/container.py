@@ -29,7 +29,7 @@ from pytest_intercode.sandboxes.channel import INPUT_ENDED, ChannelClosed, Chunk
 from pytest_intercode.sandboxes.docker.images import NO_ANSWER, plain
 from pytest_intercode.sandboxes.egress.process import Plan, open_from_thread
 from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
-from pytest_intercode.sandboxes.protocol import OUTSIDE, SandboxSpec
+from pytest_intercode.sandboxes.protocol import OUTSIDE, SCRATCH_SIZE, SandboxSpec
 from pytest_intercode.sandboxes.seccomp import profile
 
 if TYPE_CHECKING:
@@ -111,6 +111,7 @@ def host_config(api: APIClient, spec: SandboxSpec, runtime: str | None = None) -
             *(f"{outside}:{inside}" for outside, inside in spec.mounts),
             *(f"{outside}:{inside}:ro" for outside, inside in spec.readonly),
         ],
+        tmpfs=dict.fromkeys(spec.scratch, f"exec,mode=1777,size={SCRATCH_SIZE}"),
         shm_size=min(SHM_SIZE, limits.memory // 4),
         ulimits=[
             Ulimit(name="fsize", soft=limits.file_size, hard=limits.file_size),

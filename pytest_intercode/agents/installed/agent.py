@@ -1,0 +1,267 @@
+"""The agent ``installed:RECIPE``: a program that lives in the task's sandbox, with its own tools.
+
+It sees its bundle (read-only) and a home in memory, which is not graded. It reaches models through
+the gateway alone: a forwarder leads a port of the sandbox to a Unix socket of ours. Its turns are
+read from what went through the gateway.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+
+from pytest_intercode.agents.agent_environment import AgentEnvironment
+from pytest_intercode.agents.arguments import Argument, read_arguments
+from pytest_intercode.agents.installed.bundle import AT, find_bundle, find_program
+from pytest_intercode.agents.installed.recipe import Recipe, fill, load_recipe
+from pytest_intercode.agents.metering import episode_key
+from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.agents.texts import describe_graded
+from pytest_intercode.core.task import Task, TaskView
+from pytest_intercode.core.usage import Usage
+from pytest_intercode.core.values import text
+from pytest_intercode.databases.private_folder import PrivateFolder
+from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted, ConfigurationError
+from pytest_intercode.gateway import Gateway, GatewaySettings, Session
+from pytest_intercode.gateway.trajectory import GatewayTurn, final_message, turns
+
+__all__ = ["make_factory"]
+
+_GATEWAY_AT = "/opt/intercode/gateway"
+_HOME = "/opt/intercode/home"
+_ANSWER = f"{_HOME}/answer"
+_NO_LIMIT = 7 * 86400.0  # seconds; the episode has its own
+_PORTS = range(20_000, 60_000)
+_NO_WAY = 125
+_LAST = 8000  # bytes of the program's output that are kept
+_SHOWN = 400  # characters of it in the message of an error
+
+# Run by a shell in the task's directory. Its last words are the program's.
+_SCRIPT = """\
+command -v perl >/dev/null || {{ echo 'the image has no perl for the forwarder'; exit {no_way}; }}
+mkdir -p {home}/tmp || exit {no_way}
+forwarder=$(perl {gateway}/forward.pl {port} {gateway}/socket) || exit {no_way}
+{variables} {words} </dev/null >{home}/.output 2>&1
+status=$?
+kill "$forwarder" 2>/dev/null
+tail -c {last} {home}/.output
+exit $status
+"""
+_WORDS = {
+    "bash": "What is graded are the files and, where the task asks for output, that output: write "
+    "exactly what a shell would print to the file {answer}.",
+    "ctf": "Write the flag, and nothing else, to the file {answer}.",
+}
+
+
+def make_factory(
+    name: str,
+    rest: str,
+    arguments: Mapping[str, str],
+    folder: Path,
+    gateway: GatewaySettings | None = None,
+) -> AgentFactory:
+    """Return the factory of agents that are runs of an installed program.
+
+    Raises:
+        AgentLoadError: the recipe, its program or an argument is wrong.
+    """
+    asked = f"--intercode-agent={name}"
+    short, recipe, place = load_recipe(rest.strip() or name, folder, asked)
+    known = tuple(Argument(key, text) for key in recipe.arguments)
+    values = {**recipe.arguments, **read_arguments(name, arguments, known)}
+    missing = [key for key, value in values.items() if value is None]
+    if missing:
+        raise AgentLoadError(f"{asked}: --intercode-agent-arg {missing[0]}=... is needed")
+    bundle = find_bundle(short, recipe, place, asked, _report)
+    program = find_program(bundle, recipe, asked)
+    given = {key: str(value) for key, value in values.items()}
+    shared = _Shared(gateway or GatewaySettings.of_environment(), asked)
+
+    def make(task: Task) -> Agent:
+        fixed = {**given, "program": program, "bundle": AT, "home": _HOME, "answer": _ANSWER}
+        episode = _Episode(shared, recipe, fixed, episode_key(task), short)
+        return Agent("loop", run=episode.run, close=episode.close, abort=episode.close)
+
+    return AgentFactory(
+        name,
+        make,
+        priced=bool(shared.settings.prices),
+        close=shared.close,
+        readonly=((str(bundle), AT), (str(shared.folder), _GATEWAY_AT)),
+        scratch=(_HOME,),
+    )
+
+
+def _report(line: str) -> None:
+    import sys
+
+    print(f"intercode: {line}", file=sys.stderr, flush=True)
+
+
+class _Shared:
+    """What the episodes of one process share: the gateway, and the folder of its socket.
+
+    Attributes:
+        settings: the gateway's.
+        folder: sandboxes see it; the socket is in it, and the forwarder.
+    """
+
+    def __init__(self, settings: GatewaySettings, asked: str) -> None:
+        self.settings = settings
+        self._lock = threading.Lock()
+        self._private = PrivateFolder()
+        self.folder = self._private.make()
+        self.folder.chmod(0o755)  # whoever acts in a sandbox may be another user
+        forwarder = resources.files("pytest_intercode.agents.installed").joinpath("forward.pl")
+        (self.folder / "forward.pl").write_bytes(forwarder.read_bytes())
+        (self.folder / "forward.pl").chmod(0o644)
+        try:
+            self._gateway = Gateway(settings, socket=self.folder / "socket")
+        except ConfigurationError as error:
+            self._private.close()
+            raise AgentLoadError(f"{asked}: {error}") from None
+
+    def open(self, key: str, env: AgentEnvironment, most_turns: int) -> Session:
+        """Open the session of an episode."""
+        opened: list[Session] = []
+
+        def refused() -> str:
+            if env.over:
+                return "the episode is over"
+            if opened and opened[0].turns >= most_turns:
+                return f"{most_turns} of {most_turns} turns used"
+            return ""
+
+        opened.append(self._gateway.open(key, spend=env.spend, refused=refused))
+        return opened[0]
+
+    def close(self) -> None:
+        """End the gateway, and remove the folder."""
+        self._gateway.close()
+        self._private.close()
+
+
+class _Episode:
+    """One run of the program on one task."""
+
+    def __init__(
+        self, shared: _Shared, recipe: Recipe, values: Mapping[str, str], key: str, name: str
+    ) -> None:
+        self._shared = shared
+        self._recipe = recipe
+        self._values = dict(values)
+        self._key = key
+        self._name = name
+        self._session: Session | None = None
+
+    def run(self, task: TaskView, env: AgentEnvironment) -> None:
+        """Start the program in the sandbox, wait for its end, and hand in its answer."""
+        if task.env not in ("bash", "ctf", "swe"):
+            raise AgentError(
+                f"an installed agent needs a shell, which the environment {task.env} has not: "
+                "give an mcp: agent there"
+            )
+        session = self._session = self._shared.open(self._key, env, task.max_turns)
+        self._put_files(task, env, session)
+        try:
+            status, output = env.exec(f"sh {_HOME}/run.sh", timeout=_NO_LIMIT)
+        finally:
+            session.close()
+            self._record(env, session)
+        self._check(status, output, session)
+        answer = self._answer(task, env, session)
+        env.submit(answer)
+
+    def close(self) -> None:
+        """Refuse what is still asked; from any thread, also twice."""
+        if self._session is not None:
+            self._session.close()
+
+    def _put_files(self, task: TaskView, env: AgentEnvironment, session: Session) -> None:
+        port = secrets.choice(_PORTS)
+        gateway = f"http://127.0.0.1:{port}"
+        words = _WORDS.get(task.env) or describe_graded(task)
+        values = {
+            **self._values,
+            "query": task.query,
+            "gateway": gateway,
+            "token": session.token,
+            "prompt": f"{task.query}\n\n{fill(words, {'answer': _ANSWER})} Nobody answers "
+            f"questions. You have {task.max_turns} calls of tools.",
+        }
+        variables = {"HOME": _HOME, "TMPDIR": f"{_HOME}/tmp", **session.variables(gateway)}
+        variables |= {key: fill(value, values) for key, value in self._recipe.variables.items()}
+        command = [fill(word, values) for word in self._recipe.command]
+        node = [f"PATH={AT}/node/bin:$PATH"] if self._recipe.node else []
+        script = _SCRIPT.format(
+            home=_HOME,
+            gateway=_GATEWAY_AT,
+            port=port,
+            no_way=_NO_WAY,
+            last=_LAST,
+            variables=" ".join(
+                [*node, *(f"{key}={shlex.quote(value)}" for key, value in variables.items())]
+            ),
+            words=shlex.join(command),
+        )
+        staged = Path(tempfile.mkdtemp(prefix="intercode-"))
+        home = staged / "home"
+        try:
+            for path, content in {**self._recipe.files, "run.sh": script}.items():
+                place = home / path
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text(content if path == "run.sh" else fill(content, values))
+            env.upload(home, _HOME)
+        finally:
+            shutil.rmtree(staged)
+
+    def _record(self, env: AgentEnvironment, session: Session) -> None:
+        """Write down the turns that it took, and what was refused."""
+        for turn in turns(session.exchanges):
+            env.record_turn(turn.action, turn.observation, thought=turn.thought, usage=_usage(turn))
+        for line in session.refusals:
+            env.log(f"[gateway: {line}]\n")
+
+    def _check(self, status: int | None, output: str, session: Session) -> None:
+        """See that it came to its end.
+
+        Raises:
+            BudgetExhausted: it was refused, as a budget is used up.
+            AgentError: it failed, or asked no model.
+        """
+        if session.failure:
+            raise AgentError(session.failure)
+        if session.exhausted:
+            raise BudgetExhausted(session.exhausted)
+        last = " ".join(output.split())[-_SHOWN:]
+        if status == _NO_WAY:
+            raise AgentError(f"{self._name} cannot run in this sandbox: {last}")
+        refused = "; ".join(session.refusals[:2])
+        why = f" ({refused})" if refused else ""
+        if status != 0:
+            how = "was stopped" if status is None else f"exited with status {status}"
+            raise AgentError(f"{self._name} {how}{why}; its last output: {last}")
+        if not session.exchanges:
+            raise AgentError(
+                f"{self._name} ended without asking a model{why}; its last output: {last}"
+            )
+
+    def _answer(self, task: TaskView, env: AgentEnvironment, session: Session) -> str:
+        """Return what is graded in place of the last output."""
+        if task.env == "swe":
+            return ""
+        status, said = env.exec(f"cat {_ANSWER} 2>/dev/null")
+        return said if status == 0 else final_message(session.exchanges)
+
+
+def _usage(turn: GatewayTurn) -> Usage:
+    if turn.usage is None:
+        return Usage()
+    return Usage(1, turn.usage.input, turn.usage.output, turn.cost)

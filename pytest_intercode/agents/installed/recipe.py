@@ -1,0 +1,123 @@
+"""Recipes: where the program of an installed agent comes from, and how it is run. YAML to data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from pytest_intercode.errors import AgentLoadError, SuiteError, suggestion
+from pytest_intercode.suites.yaml_files import read_yaml
+
+__all__ = ["PLACEHOLDERS", "Recipe", "fill", "load_recipe", "recipe_names"]
+
+PLACEHOLDERS = {
+    "prompt": "the task, with words on what is graded and on where the answer goes",
+    "query": "the task alone",
+    "program": "the program",
+    "bundle": "the folder that the program was installed into, read-only",
+    "home": "the agent's home, which is not graded",
+    "answer": "the file for the answer",
+    "gateway": "the gateway's address, http://127.0.0.1:PORT; OpenAI's routes are below /v1",
+    "token": "what is sent to the gateway in place of a key",
+}
+
+_PLACE = re.compile(r"\{(\w+)\}")
+_ALIASES = {"claude": "claude-code", "qwen": "qwen-code"}
+
+
+class Recipe(BaseModel):
+    """How an agent is installed and run.
+
+    Attributes:
+        about: what it is, in a few words.
+        npm: packages of npm that hold the program, with their versions.
+        python: packages of PyPI, with their versions; a Python comes with them.
+        folder: a folder of this machine that holds the program; relative to the recipe.
+        node: the program needs Node.js, and is given this machine's.
+        program: the program's path in the bundle, in which ``*`` stands for any name.
+        command: the words of the command line; no shell reads them.
+        variables: environment variables of it.
+        files: files in its home, by their paths there.
+        arguments: what ``--intercode-agent-arg`` may give, with defaults; None has to be given.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    about: str = ""
+    npm: list[str] = Field(default_factory=list)
+    python: list[str] = Field(default_factory=list)
+    folder: str = ""
+    node: bool = False
+    program: str
+    command: list[str] = Field(min_length=1)
+    variables: dict[str, str] = Field(default_factory=dict)
+    files: dict[str, str] = Field(default_factory=dict)
+    arguments: dict[str, str | None] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Recipe:
+        if sum(map(bool, (self.npm, self.python, self.folder))) != 1:
+            raise ValueError("the program comes from one of npm, python and folder")
+        for word in [*self.command, *self.variables.values()]:
+            for name in _PLACE.findall(word):
+                if name not in PLACEHOLDERS and name not in self.arguments:
+                    known = [*PLACEHOLDERS, *self.arguments]
+                    raise ValueError(
+                        f"there is no placeholder {{{name}}}; there are "
+                        f"{', '.join(known)}.{suggestion(name, known)}"
+                    )
+        for path in self.files:
+            if path.startswith("/") or ".." in path.split("/"):
+                raise ValueError(f"files: {path!r:.80} is not below the agent's home")
+        return self
+
+
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """Return a text with the placeholders that have a value; other braces stay."""
+    return _PLACE.sub(lambda found: values.get(found[1], found[0]), text)
+
+
+def recipe_names() -> list[str]:
+    """Return the names of our recipes and their short forms."""
+    folder = resources.files("pytest_intercode.agents.installed").joinpath("recipes")
+    ours = (file.name.removesuffix(".yaml") for file in folder.iterdir())
+    return sorted({*ours, *_ALIASES})
+
+
+def load_recipe(name: str, folder: Path, asked: str) -> tuple[str, Recipe, Path]:
+    """Return a recipe with its short name and the folder that it is in.
+
+    Args:
+        name: the name of one of ours, or the path of a YAML file.
+        folder: where a relative path starts.
+        asked: what the user wrote, for messages.
+
+    Raises:
+        AgentLoadError: there is none, or it is wrong.
+    """
+    names = recipe_names()
+    if name in names:
+        name = _ALIASES.get(name, name)
+        ours = resources.files("pytest_intercode.agents.installed").joinpath("recipes")
+        path = Path(str(ours.joinpath(f"{name}.yaml")))
+    else:
+        path = folder / Path(name).expanduser()
+        if not path.is_file():
+            raise AgentLoadError(
+                f"{asked}: there is no recipe {name!r}: it is the path of a YAML file, or one of "
+                f"{', '.join(names)}.{suggestion(name, names)}"
+            )
+    try:
+        raw, _ = read_yaml(path)
+        return path.stem, Recipe.model_validate(raw), path.parent
+    except SuiteError as error:
+        raise AgentLoadError(f"{asked}: {error}") from None
+    except ValidationError as error:
+        found = error.errors(include_url=False)[0]
+        where = ".".join(map(str, found["loc"]))
+        what = found["msg"].removeprefix("Value error, ")
+        raise AgentLoadError(f"{asked}: {path}: {where + ': ' if where else ''}{what}") from None

@@ -1,0 +1,153 @@
+"""Programs of this machine in a folder that runs in any Linux sandbox of the same processor.
+
+A program is copied with its shared libraries and their loader, which a wrapper starts by its path;
+so nothing of an image's own C library is used. Packages come from pip and npm, which the user has.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pytest_intercode.errors import FetchError
+
+__all__ = ["copy_program", "copy_python", "run_installer", "write_program"]
+
+_LEFT_OUT = ("test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "site-packages")
+_LIBRARY = re.compile(r"(?:=>\s*)?(/\S+)\s+\(0x")
+_SECONDS = 1800.0
+
+
+def run_installer(what: str, *words: str) -> None:
+    """Run pip or npm.
+
+    Args:
+        what: for the message, what it is run for.
+        words: ``pip`` or ``npm``, and the arguments.
+
+    Raises:
+        FetchError: it is not there, or failed; the message has its last words.
+    """
+    program, *arguments = words
+    line = [sys.executable, "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check"]
+    if program != "pip":
+        found = shutil.which(program)
+        if found is None:
+            raise FetchError(f"{what}: {program} is needed, and is not on the PATH")
+        line = [found, *arguments]
+    try:
+        ran = subprocess.run(
+            line, capture_output=True, text=True, timeout=_SECONDS, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise FetchError(f"{what}: {program} {arguments[0]} failed: {error}") from None
+    if ran.returncode:
+        rows = ran.stderr.strip().splitlines()
+        said = [row for row in rows if row.startswith(("ERROR", "npm error", "npm ERR!"))]
+        why = " ".join((said or rows or ["no reason given"])[-3:])
+        raise FetchError(f"{what}: {program} {arguments[0]} failed: {why[:400]}")
+
+
+def write_program(path: Path, text: str) -> None:
+    """Write a script that anybody may run."""
+    path.write_text(text, "utf-8")
+    path.chmod(0o755)
+
+
+def copy_python(target: Path, at: str, programs: Iterable[Path] = ()) -> None:
+    """Copy this process's Python: the interpreter and its standard library, without packages.
+
+    Args:
+        target: the folder to make; ``bin/python3`` starts it.
+        at: where a sandbox will see that folder.
+        programs: further programs that are put into ``bin``, which find their libraries there.
+
+    Raises:
+        FetchError: it cannot be copied.
+    """
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    part = _begin(target)
+    program = Path(os.path.realpath(sys.executable))
+    shutil.copy(program, part / "bin" / "python")
+    library = part / "lib" / version
+    ignored = shutil.ignore_patterns(*_LEFT_OUT, "config-*", "dist-packages")
+    shutil.copytree(sysconfig.get_path("stdlib"), library, ignore=ignored)
+    (library / "site-packages").mkdir()
+    needed = [program, *library.rglob("*.so"), *programs]
+    for path in programs:
+        shutil.copy(path, part / "bin" / path.name)
+    _copy_libraries(needed, part, "Python")
+    _write_wrapper(part / "bin" / "python3", at, "python")
+    words = ("-q", "--invalidation-mode", "unchecked-hash", str(library))
+    compiled = [sys.executable, "-m", "compileall", *words]
+    subprocess.run(compiled, capture_output=True, timeout=_SECONDS)
+    _end(part, target)
+
+
+def copy_program(name: str, target: Path, at: str) -> None:
+    """Copy a program of this machine.
+
+    Args:
+        name: the program, as the PATH knows it.
+        target: the folder to make; ``bin/NAME`` starts it.
+        at: where a sandbox will see that folder.
+
+    Raises:
+        FetchError: there is none, or it cannot be copied.
+    """
+    found = shutil.which(name)
+    if found is None:
+        raise FetchError(f"{name} is needed, and is not on the PATH")
+    part = _begin(target)
+    program = Path(os.path.realpath(found))
+    shutil.copy(program, part / "bin" / f".{name}")
+    _copy_libraries([program], part, name)
+    _write_wrapper(part / "bin" / name, at, f".{name}")
+    _end(part, target)
+
+
+def _begin(target: Path) -> Path:
+    part = target.with_name(f"{target.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    (part / "bin").mkdir(parents=True)
+    (part / "lib").mkdir()
+    return part
+
+
+def _end(part: Path, target: Path) -> None:
+    for path in (part / "bin").iterdir():
+        path.chmod(path.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+    part.rename(target)
+
+
+def _write_wrapper(path: Path, at: str, program: str) -> None:
+    write_program(
+        path,
+        f'#!/bin/sh\nexec {at}/lib/ld.so --library-path {at}/lib --argv0 "$0" '
+        f'{at}/bin/{program} "$@"\n',
+    )
+
+
+def _copy_libraries(programs: Sequence[Path], part: Path, what: str) -> None:
+    for path in _libraries(programs):
+        shutil.copy(path, part / "lib" / path.name)
+        if path.name.startswith("ld-"):
+            shutil.copy(path, part / "lib" / "ld.so")
+    if not (part / "lib" / "ld.so").is_file():
+        raise FetchError(f"this machine's {what} is of no use elsewhere (no ldd)")
+
+
+def _libraries(programs: Iterable[Path]) -> set[Path]:
+    """Return the shared libraries that programs need, and those that these need."""
+    found: set[Path] = set()
+    for path in programs:
+        ran = subprocess.run(["ldd", str(path)], capture_output=True, text=True, timeout=60)
+        found.update(Path(name) for name in _LIBRARY.findall(ran.stdout))
+    return found
