@@ -497,8 +497,9 @@ def _left(folder: Path, pids: set[int], mounted: set[str]) -> list[str]:
 
 
 def _errors(folder: Path) -> list[str]:
+    # pytest and its other plugins may fail as they like: a full disk is an INTERNALERROR there.
     printed = (folder / "printed").read_text(errors="replace")
-    if "INTERNALERROR" in printed or re.search(r'File ".*/pytest_intercode/', printed):
+    if re.search(r'File ".*/pytest_intercode/', printed):
         lines = [line for line in printed.splitlines() if line.strip()]
         return [f"it ended in an error of ours: {lines[-1][:200]}"]
     return []
