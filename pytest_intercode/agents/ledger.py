@@ -126,6 +126,19 @@ class Ledger:
             note, self._note = self._note, Note()
         return note
 
+    def attribute(self, usage: Usage) -> None:
+        """Take out of what belongs to the next action what a turn has already."""
+        with self._lock:
+            left = self._note.usage
+            cost = None if left.cost is None else max(0.0, left.cost - (usage.cost or 0.0))
+            left = Usage(
+                max(0, left.requests - usage.requests),
+                max(0, left.input_tokens - usage.input_tokens),
+                max(0, left.output_tokens - usage.output_tokens),
+                cost,
+            )
+            self._note = replace(self._note, usage=left)
+
     def close(self) -> None:
         """End the episode: from now on :meth:`spend` raises."""
         with self._lock:

@@ -248,6 +248,7 @@ class AgentRun:
         """Add a turn that the agent took by itself, and count it."""
         with self._turnstile:
             self._environment.record_turn(turn)
+            self._ledger.attribute(turn.usage)
             spent = self._run_budget.charge(turns=1)
             if spent:
                 self._ledger.exhaust(spent)

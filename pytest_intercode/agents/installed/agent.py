@@ -175,7 +175,7 @@ class _Episode:
         finally:
             session.close()
             self._record(env, session)
-        self._check(status, output, session)
+        self._check(status, output, session, env.over)
         answer = self._answer(task, env, session)
         env.submit(answer)
 
@@ -229,7 +229,7 @@ class _Episode:
         for line in session.refusals:
             env.log(f"[gateway: {line}]\n")
 
-    def _check(self, status: int | None, output: str, session: Session) -> None:
+    def _check(self, status: int | None, output: str, session: Session, over: bool) -> None:
         """See that it came to its end.
 
         Raises:
@@ -238,8 +238,8 @@ class _Episode:
         """
         if session.failure:
             raise AgentError(session.failure)
-        if session.exhausted:
-            raise BudgetExhausted(session.exhausted)
+        if session.exhausted or over:
+            raise BudgetExhausted(session.exhausted or "the episode is over")
         last = " ".join(output.split())[-_SHOWN:]
         if status == _NO_WAY:
             raise AgentError(f"{self._name} cannot run in this sandbox: {last}")

@@ -190,7 +190,7 @@ def test_an_environment_without_a_list() -> None:
         ({"env": "bsah"}, "the environment 'bsah' cannot be run .* Did you mean 'bash'?"),
         ({"profile": "papr"}, "cannot be run with the profile 'papr'"),
         ({"suite": "s.yaml", "dataset": "nl2bash"}, "either suite or dataset, not both"),
-        ({"suite": "nowhere.yaml"}, "nowhere.yaml: cannot be read"),
+        ({"suite": "nowhere.yaml"}, "there is no such file in the working directory"),
         ({"dataset": "nl2bahs"}, r"dataset='nl2bahs'\): known are .*Did you mean 'nl2bash'?"),
         (
             {"dataset": "nl2bash"},
