@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.supply.locks import FOLDER, LOCKS, ROOT, Pin, project, read_lock, requested
@@ -37,6 +38,21 @@ def test_what_is_asked_for_is_locked(name: str, python: str) -> None:
             assert pin.name not in pins, f"{pin.name} is there twice"
             pins[pin.name] = pin
     for wanted in requested(LOCKS[name]):
+        if wanted.marker is None or wanted.marker.evaluate(here):
+            found = pins.get(canonicalize_name(wanted.name))
+            assert found is not None, f"{wanted} is not locked; run scripts/lock"
+            assert found.version in wanted.specifier, f"{wanted}: locked is {found.version}"
+    assert set(BUILD) <= pins.keys()
+
+
+@pytest.mark.parametrize("name", ["frameworks", "mini-swe-agent"])
+@pytest.mark.parametrize("python", PYTHONS)
+def test_agent_frameworks_are_locked(name: str, python: str) -> None:
+    here = environment(python)
+    pins = {pin.name: pin for pin in read_lock(name) if pin.fits(here)}
+    lines = (FOLDER / f"{name}.in").read_text().splitlines()
+    asked = [Requirement(line) for line in lines if not line.startswith("#")]
+    for wanted in (*asked, *requested(())):
         if wanted.marker is None or wanted.marker.evaluate(here):
             found = pins.get(canonicalize_name(wanted.name))
             assert found is not None, f"{wanted} is not locked; run scripts/lock"
