@@ -26,7 +26,15 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.request import getproxies, proxy_bypass
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, web
+from aiohttp import (
+    ClientError,
+    ClientSession,
+    ClientTimeout,
+    ConnectionTimeoutError,
+    DummyCookieJar,
+    TCPConnector,
+    web,
+)
 from yarl import URL
 
 from pytest_intercode.gateway.apis import (
@@ -49,6 +57,9 @@ __all__ = ["Server"]
 
 _THREADS = "intercode-gateway"
 _LARGEST = 50 * 1024 * 1024  # bytes of a request's body
+_LARGE = 4 * 1024 * 1024  # bytes from which a body is one of the few that are read at a time
+_LARGE_AT_A_TIME = 2
+_MOST_PARTS = 2_000_000  # characters that may begin a part of a body, which takes memory
 _LARGEST_ANSWER = 64 * 1024 * 1024
 _AT_A_TIME = 16  # requests of a session that run at once
 _WAITING = 128  # requests of a session that wait for their turn
@@ -57,6 +68,7 @@ _FIRST = 30.0  # seconds until a connection has sent its first request
 _BODY = 60.0  # seconds that a body may pause
 _CONNECT = 20.0  # seconds for a connection to the real server
 _IDLE = 75.0  # seconds that a connection is kept between requests
+_KEPT = 4.0  # the same for those to the real server, some of which close them after five
 _FORWARDED = ("accept", "anthropic-beta", "anthropic-version", "openai-beta", "user-agent")
 _RETURNED = ("retry-after", "retry-after-ms", "x-should-retry", "request-id", "x-request-id")
 _FINAL = frozenset({400, 401, 402, 403, 404, 405, 410, 413, 422})  # nothing changes by trying again
@@ -92,6 +104,7 @@ class _State:
 
     session: Session
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_A_TIME))
+    large: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LARGE_AT_A_TIME))
     waiting: int = 0
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
     writes: set[asyncio.Future[None]] = field(default_factory=set)
@@ -175,7 +188,7 @@ class Server:
         loop.set_default_executor(self._pool)
         self._http = web.Server(self._handle, access_log=None, keepalive_timeout=_IDLE, logger=_log)
         self._client = ClientSession(
-            connector=TCPConnector(limit=0),
+            connector=TCPConnector(limit=0, keepalive_timeout=_KEPT),
             cookie_jar=DummyCookieJar(),
             timeout=ClientTimeout(
                 total=None, sock_connect=_CONNECT, sock_read=self._settings.silence
@@ -342,14 +355,22 @@ class Server:
         try:
             if over := session.over():  # used up while it waited
                 raise _Refused(stop_status(route.api), over, "budget_exhausted")
-            body = _parsed(await _read(request)) if route.method == "POST" else {}
-            self._check(route, body)
-            vendor = route.vendor or _vendor(request, None)
-            if not route.vendor and self._settings.models:
-                return web.json_response(_models(vendor, self._settings.models))
-            return await self._answer(request, route, vendor, query, state, body)
+            if route.method == "POST" and (request.content_length or _LARGE) >= _LARGE:
+                async with state.large:
+                    return await self._read_and_answer(request, route, query, state)
+            return await self._read_and_answer(request, route, query, state)
         finally:
             state.slots.release()
+
+    async def _read_and_answer(
+        self, request: web.BaseRequest, route: Route, query: str, state: _State
+    ) -> web.StreamResponse:
+        body = _parsed(await _read(request)) if route.method == "POST" else {}
+        self._check(route, body)
+        vendor = route.vendor or _vendor(request, None)
+        if not route.vendor and self._settings.models:
+            return web.json_response(_models(vendor, self._settings.models))
+        return await self._answer(request, route, vendor, query, state, body)
 
     def _check(self, route: Route, body: Mapping[str, Any]) -> None:
         """Refuse a request that asks for what is not allowed."""
@@ -443,7 +464,9 @@ class Server:
                     {name: v for name in _RETURNED if (v := response.headers.get(name))},
                     response.content.iter_any(),
                 )
-        except asyncio.TimeoutError:
+        except asyncio.TimeoutError as error:
+            if isinstance(error, ConnectionTimeoutError):
+                raise _Failed(f"{server} cannot be reached in {_CONNECT:g} s", 504) from None
             seconds = self._settings.silence
             raise _Failed(f"{server} was silent for {seconds:g} s", 504) from None
         except ClientError as error:
@@ -516,7 +539,9 @@ class Server:
                         parts.feed(event)
                         if parts.ended and not call.charged:
                             # Before the client knows that it is over, and asks the next.
-                            await self._settle(call, 200, parts.answer(), parts.usage)
+                            whole = parts.answer()
+                            good = not whole.get("error")
+                            await self._settle(call, 200, whole, parts.usage, complete=good)
                     if not (call.hide_usage and _is_usage_alone(event)):
                         out += event.raw
                 if out:
@@ -743,6 +768,8 @@ async def _read(request: web.BaseRequest) -> bytes:
 
 def _parsed(data: bytes) -> dict[str, Any]:
     """Return the body of a request as what will be sent on."""
+    if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_PARTS:
+        raise _Refused(413, "the request's body has too many parts", "request_too_large")
 
     def refuse(name: str) -> None:
         raise ValueError(f"{name} is no JSON")

@@ -26,7 +26,8 @@ HIDDEN = (
 
 _MOST_REFUSALS = 100
 _LONGEST_REFUSAL = 300  # characters
-_KEPT = 64 * 1024 * 1024  # bytes of different messages that a session keeps
+_KEPT = 128 * 1024 * 1024  # bytes of different messages that a session keeps, about
+_PART = 60  # bytes that a part of a message takes besides
 _LISTS = ("messages", "input", "tools", "system")
 
 
@@ -235,7 +236,8 @@ class Session:
         with self._lock:
             if key in self._known:
                 return self._known[key]
-            if self._size + len(data) > _KEPT:
+            size = len(data) + _PART * sum(map(data.count, (b",", b"[", b"{")))
+            if self._size + size > _KEPT:
                 return None
-            self._size += len(data)
+            self._size += size
             return self._known.setdefault(key, part)

@@ -115,6 +115,41 @@ def test_a_server_without_usage_is_metered_by_an_estimate(
         assert ask(session, ROUTES[api], body(api)).status in (400, 401, 403)
 
 
+def test_an_error_in_a_stream_is_passed_on_and_metered(gateways: Gateways) -> None:
+    usage = {"input_tokens": 60, "cache_read_input_tokens": 40, "output_tokens": 1}
+    start = {"type": "message_start", "message": {"model": "m", "content": [], "usage": usage}}
+    block = {"type": "content_block_start", "index": 0}
+    block["content_block"] = {"type": "text", "text": "a longer text than one of a single token"}
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}
+    events = "".join(f"data: {json.dumps(each)}\n\n" for each in (start, block, error))
+    with ModelServer([Step(body=events, content_type="text/event-stream")]) as server:
+        session, _ = opened(gateways(server))
+        answer = ask(session, ROUTES["messages"], body("messages", stream=True))
+        assert answer.body.decode() == events
+        [exchange] = session.exchanges
+        assert not exchange.complete
+        assert (exchange.usage.input, exchange.usage.cached) == (100, 40)
+        assert exchange.usage.estimated
+        assert exchange.usage.output > 5
+
+
+def test_a_session_keeps_a_part_of_a_long_episode(
+    gateways: Gateways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_intercode.gateway.session._KEPT", 5000)
+    with ModelServer(["ok"]) as server:
+        session, ledger = opened(gateways(server))
+        for number in range(4):
+            said = [{"role": "user", "content": f"{n} {'x' * 1000}"} for n in range(3 * number + 1)]
+            ask(session, ROUTES["chat"], body("chat", messages=said))
+    kept = ["messages" in exchange.request for exchange in session.exchanges]
+    assert kept == [True, True, False, False]
+    assert session.exchanges[3].request == {"model": "m", "not_kept": True}
+    one, two = (exchange.request["messages"][0] for exchange in session.exchanges[:2])
+    assert one is two  # what is repeated is kept once
+    assert ledger.usage.requests == 4
+
+
 def test_a_client_that_leaves_a_stream_is_metered(gateways: Gateways) -> None:
     with ModelServer([Step("one two three four five six", pause=0.05)]) as server:
         session, ledger = opened(gateways(server))

@@ -23,8 +23,17 @@ task = json.loads(input())["task"]
 messages = [{"role": "user", "content": task["query"]}]
 parameters = {"properties": {"command": {"type": "string"}}}
 tool = {"type": "function", "function": {"name": "bash", "parameters": parameters}}
+shown = ""
+for name in [*filter(str.isdigit, os.listdir("/proc"))]:
+    try:
+        with open(f"/proc/{name}/cmdline") as file:
+            shown += file.read()
+    except OSError:
+        pass
+with open(f"/proc/{os.getppid()}/environ") as file:
+    shown += file.read()
 with open("environment.json", "w") as file:
-    json.dump(dict(os.environ), file)
+    json.dump({**os.environ, "SHOWN": shown}, file)
 
 
 def ask():
