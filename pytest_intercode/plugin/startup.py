@@ -179,7 +179,7 @@ def _check_agent(factory: AgentFactory, settings: Settings, config: pytest.Confi
     if factory.priced is False and (settings.budget.cost or settings.run_limits.cost):
         option = "max-cost" if settings.budget.cost else "run-max-cost"
         where = "--intercode-agent-arg input_price=... and output_price=... (per million tokens)"
-        if settings.gateway.programs:
+        if settings.gateway.programs or factory.scratch:  # an installed one always goes through it
             where = "--intercode-gateway-price MODEL=INPUT/OUTPUT (per million tokens)"
         raise ConfigurationError(
             f"--intercode-{option}: the agent {factory.name} knows no prices, so money cannot "

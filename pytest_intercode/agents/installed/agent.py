@@ -46,7 +46,7 @@ _SHOWN = 400  # characters of it in the message of an error
 _SCRIPT = """\
 command -v perl >/dev/null || {{ echo 'the image has no perl for the forwarder'; exit {no_way}; }}
 mkdir -p {home}/tmp || exit {no_way}
-forwarder=$(perl {gateway}/forward.pl {port} {gateway}/socket) || exit {no_way}
+forwarder=$(perl {gateway}/forward.pl {port} {gateway}/{socket}) || exit {no_way}
 {variables} {words} </dev/null >{home}/.output 2>&1
 status=$?
 kill "$forwarder" 2>/dev/null
@@ -106,11 +106,12 @@ def _report(line: str) -> None:
 
 
 class _Shared:
-    """What the episodes of one process share: the gateway, and the folder of its socket.
+    """What the episodes of one process share: the gateway, and the folder of its sockets.
 
     Attributes:
         settings: the gateway's.
-        folder: sandboxes see it; the socket is in it, and the forwarder.
+        folder: sandboxes see it; the sockets are in it, and the forwarder. None but root can list
+            it, so that a sandbox finds its own socket alone.
     """
 
     def __init__(self, settings: GatewaySettings, asked: str) -> None:
@@ -118,18 +119,21 @@ class _Shared:
         self._lock = threading.Lock()
         self._private = PrivateFolder()
         self.folder = self._private.make()
-        self.folder.chmod(0o755)  # whoever acts in a sandbox may be another user
+        self.folder.chmod(0o711)  # whoever acts in a sandbox may be another user
         forwarder = resources.files("pytest_intercode.agents.installed").joinpath("forward.pl")
         (self.folder / "forward.pl").write_bytes(forwarder.read_bytes())
         (self.folder / "forward.pl").chmod(0o644)
         try:
-            self._gateway = Gateway(settings, socket=self.folder / "socket")
+            self._gateway = Gateway(settings)
         except ConfigurationError as error:
             self._private.close()
             raise AgentLoadError(f"{asked}: {error}") from None
 
-    def open(self, key: str, env: AgentEnvironment, most_turns: int) -> Session:
-        """Open the session of an episode."""
+    def open(self, key: str, env: AgentEnvironment, most_turns: int) -> tuple[Session, str]:
+        """Open the session of an episode; return it and the name of its socket.
+
+        What comes through the socket is this episode's, whatever it has for a token.
+        """
         opened: list[Session] = []
 
         def refused() -> str:
@@ -139,8 +143,10 @@ class _Shared:
                 return f"{most_turns} of {most_turns} turns used"
             return ""
 
-        opened.append(self._gateway.open(key, spend=env.spend, refused=refused))
-        return opened[0]
+        name = secrets.token_hex(8)
+        path = self.folder / name
+        opened.append(self._gateway.open(key, spend=env.spend, refused=refused, socket=path))
+        return opened[0], name
 
     def close(self) -> None:
         """End the gateway, and remove the folder."""
@@ -168,8 +174,9 @@ class _Episode:
                 f"an installed agent needs a shell, which the environment {task.env} has not: "
                 "give an mcp: agent there"
             )
-        session = self._session = self._shared.open(self._key, env, task.max_turns)
-        self._put_files(task, env, session)
+        session, socket = self._shared.open(self._key, env, task.max_turns)
+        self._session = session
+        self._put_files(task, env, session, socket)
         try:
             status, output = env.exec(f"sh {_HOME}/run.sh", timeout=_NO_LIMIT)
         finally:
@@ -184,7 +191,9 @@ class _Episode:
         if self._session is not None:
             self._session.close()
 
-    def _put_files(self, task: TaskView, env: AgentEnvironment, session: Session) -> None:
+    def _put_files(
+        self, task: TaskView, env: AgentEnvironment, session: Session, socket: str
+    ) -> None:
         port = secrets.choice(_PORTS)
         gateway = f"http://127.0.0.1:{port}"
         words = _WORDS.get(task.env) or describe_graded(task)
@@ -203,6 +212,7 @@ class _Episode:
         script = _SCRIPT.format(
             home=_HOME,
             gateway=_GATEWAY_AT,
+            socket=socket,
             port=port,
             no_way=_NO_WAY,
             last=_LAST,

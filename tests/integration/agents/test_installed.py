@@ -130,7 +130,7 @@ def test_the_answer_is_what_it_wrote_down(world: World) -> None:
 def test_its_home_and_program_are_not_graded(world: World) -> None:
     record = world.play(
         Command("dd if=/dev/zero of=$HOME/big bs=1M count=20 2>&1; echo x >$TMPDIR/y; echo hi >x"),
-        Command("touch /opt/intercode/agent/x; rm -f /opt/intercode/gateway/socket; ls / /opt"),
+        Command("touch /opt/intercode/agent/x; rm -f /opt/intercode/gateway/forward.pl; ls / /opt"),
         "done",
         gold=("echo hi >x",),
     )
