@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -18,6 +21,8 @@ _TOOLS: Mapping[str, tuple[str, str, str]] = {
     "sql": ("sql", "statement", "Run statements in the task's database."),
     "python": ("python", "code", "Run source in the task's interpreter."),
 }
+# How a call of a tool is recorded that an agent brought along, besides a shell.
+_OWN = re.compile(r"([\w.-]+)\((\{.*\})\)", re.DOTALL)
 _OTHER = ("execute", "action", "Take an action in the task's environment.")
 
 
@@ -36,6 +41,10 @@ def call_of(env: str, turn: Turn) -> Call | None:
     if words[:1] == ["submit"]:
         answer = turn.answer if turn.answer is not None else "".join(words[1:])
         return Call("submit", {"answer": answer} if answer else {})
+    own = _OWN.fullmatch(turn.action) if turn.executed is None else None
+    if own is not None:
+        with contextlib.suppress(ValueError, RecursionError):
+            return Call(own[1], dict(json.loads(own[2])))
     name, argument, _ = _TOOLS.get(env, _OTHER)
     return Call(name, {argument: turn.action})
 
@@ -51,9 +60,16 @@ def answer_of(record: EpisodeRecord) -> str:
     return ""
 
 
-def tools_of(env: str) -> list[dict[str, Any]]:
-    """Return the tools of an environment, as functions in OpenAI's form."""
+def tools_of(record: EpisodeRecord) -> list[dict[str, Any]] | None:
+    """Return the tools that an agent had, as functions in OpenAI's form.
+
+    Those are its environment's; None for an agent that has others of its own, which are not known.
+    """
+    env = record.task.env
     name, argument, description = _TOOLS.get(env, _OTHER)
+    called = {call.name for turn in record.turns if (call := call_of(env, turn)) is not None}
+    if called - {name, "submit"}:
+        return None
     submit = "End the episode, with an answer in words or without one."
     return [
         _function(name, argument, description, required=True),

@@ -74,7 +74,7 @@ def trajectory(record: EpisodeRecord) -> Trajectory:
             name=clean(record.agent) or _UNKNOWN,
             version=clean(arguments.get("version", "")) or _UNKNOWN,
             model_name=clean(arguments.get("model")),
-            tool_definitions=tools_of(task.env),
+            tool_definitions=tools_of(record),
             extra={"arguments": clean(arguments)} if arguments else None,
         ),
         steps=steps,

@@ -144,6 +144,23 @@ def test_a_turn_is_a_step_with_its_call_and_result() -> None:
     assert found["agent"]["model_name"] == "small"
 
 
+def test_a_tool_of_the_agents_own_is_called_by_its_name() -> None:
+    own = 'write_file({"path": "a.txt", "content": "x)"})'
+    made = row() | {"turn_parts": [], "turn_usage": []}
+    made["turn_history"] = {
+        "actions": [own, "ls", own, "f({broken)", f"g({'{' * 9000}{'}' * 9000})"],
+        "observations": ["ok"] * 5,
+        "valid_action": [None, None, True, None, None],
+    }
+    record = from_row(made)
+    found = trajectory(record)
+    assert found.agent.tool_definitions is None
+    calls = [(step.tool_calls or [])[0] for step in found.steps[1:]]
+    assert [each.function_name for each in calls] == ["write_file", *["bash"] * 4]
+    assert calls[0].arguments == {"path": "a.txt", "content": "x)"}
+    assert calls[2].arguments == {"command": own}  # of a shell, which says whether it ran
+
+
 def test_what_was_not_run_is_no_call() -> None:
     made = KINDS["passed turns"]
     for step in trajectory(from_row(made)).steps[1:]:
