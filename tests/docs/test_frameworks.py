@@ -6,6 +6,7 @@ the page's own command, against a model on loopback that solves every other task
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 
 from pytest_intercode.suites.loader import load_suite
 from tests.conftest import results
-from tests.docs.scripted_model import ScriptedModel, Spent
+from tests.docs.scripted_model import ScriptedModel
 
 ROOT = Path(__file__).parents[2]
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs/agents").glob("*")}
@@ -73,7 +74,8 @@ def venv(page: str) -> Path:
 
 @pytest.fixture
 def model() -> Iterator[ScriptedModel]:
-    with ScriptedModel(ACTIONS) as model:
+    model = ScriptedModel(ACTIONS)
+    with model:
         yield model
 
 
@@ -119,11 +121,11 @@ class Played:
     def check(self, model: ScriptedModel) -> None:
         """Compare the tokens with the server's, and look for anything that was not to be said."""
         for query, row in self.rows.items():
-            usage = row["usage"]
-            counted = Spent(usage["requests"], usage["input_tokens"], usage["output_tokens"])
-            assert counted == model.spent[query], self.said
+            spent, usage = model.spent_on[query], row["usage"]
+            assert (usage["input_tokens"], usage["output_tokens"]) == (spent.input, spent.output)
+            assert usage["requests"] == model.asked.count(query)
             assert not row.get("left_behind"), self.said
-        assert set(model.spent) == set(self.rows), "requests that belong to no episode"
+        assert set(model.asked) == set(self.rows), "requests that belong to no episode"
         assert "warning" not in self.said.lower().replace("--disable-warnings", ""), self.said
         assert "Traceback" not in self.said, self.said
 
@@ -149,7 +151,8 @@ def test_side_by_side(recipe: str, model: ScriptedModel, tmp_path: Path) -> None
     assert played.outcomes() == ["solved", "failed"] * 4, played.said
     for query, row in played.rows.items():
         assert actions(row) == [*ACTIONS[query], "submit"]
-    assert model.most > 1
+    switches = sum(one != other for one, other in itertools.pairwise(model.asked))
+    assert switches > 7, "one after the other"
     played.check(model)
 
 
@@ -157,7 +160,7 @@ def test_side_by_side(recipe: str, model: ScriptedModel, tmp_path: Path) -> None
 def test_out_of_turns(recipe: str, model: ScriptedModel, tmp_path: Path) -> None:
     played = Played(recipe, model, tmp_path, "--intercode-limit=2", "--intercode-max-turns=1")
     assert played.outcomes() == ["out-of-budget"] * 2, played.said
-    assert {spent.requests for spent in model.spent.values()} == {1}
+    assert len(model.asked) == len(set(model.asked)) == 2
     played.check(model)
 
 
@@ -165,10 +168,12 @@ def test_out_of_turns(recipe: str, model: ScriptedModel, tmp_path: Path) -> None
 def test_out_of_tokens(recipe: str, model: ScriptedModel, tmp_path: Path) -> None:
     """The second of its requests uses up the budget; there is no third one."""
     played = Played(recipe, model, tmp_path, "--intercode-limit=2", "--intercode-max-tokens=200")
-    if recipe == "claude-agent-sdk":  # it may run a call before the answer is complete
+    requests = {model.asked.count(query) for query in played.rows}
+    if recipe == "claude-agent-sdk":  # it runs a call before the answer is complete
         assert set(played.outcomes()) <= {"out-of-budget", "solved"}, played.said
+        assert requests <= {2, 3}
     else:
         assert played.outcomes() == ["out-of-budget"] * 2, played.said
         assert all(actions(row) == ["SELECT 1"] for row in played.rows.values())
-    assert {spent.requests for spent in model.spent.values()} == {2}
+        assert requests == {2}
     played.check(model)

@@ -1,4 +1,6 @@
-"""A real HTTP server on loopback that speaks the three model APIs, plain and streamed, by a script.
+"""A real HTTP server on loopback that speaks the model APIs by a script.
+
+OpenAI's two and Anthropic's are plain and streamed, Gemini's ``generateContent`` is plain.
 
 ::
 
@@ -38,6 +40,7 @@ _APIS = {
     "/v1/responses": "responses",
     "/v1/messages": "messages",
 }
+_GEMINI = re.compile(r"/v1beta/models/([^/:]+):generateContent")
 
 
 @dataclass(frozen=True)
@@ -115,8 +118,15 @@ class Request:
 
     @property
     def api(self) -> str:
-        """``chat``, ``responses``, ``messages``; empty for other routes."""
-        return _APIS.get(self.path.partition("?")[0], "")
+        """``chat``, ``responses``, ``messages``, ``gemini``; empty for other routes."""
+        path = self.path.partition("?")[0]
+        return "gemini" if _GEMINI.fullmatch(path) else _APIS.get(path, "")
+
+    @property
+    def model(self) -> str:
+        """The model that is asked."""
+        named = _GEMINI.match(self.path)
+        return named[1] if named else str(self.body.get("model"))
 
     @property
     def results(self) -> list[str]:
@@ -134,6 +144,10 @@ class Request:
                     for block in message["content"]
                     if block.get("type") == "tool_result"
                 ]
+        for content in self.body.get("contents") or []:
+            for part in content["parts"]:
+                if "functionResponse" in part:
+                    found.append(json.dumps(part["functionResponse"]["response"]))
         return found
 
     @property
@@ -274,9 +288,8 @@ class ModelServer:
         if step.spent is not None:
             with self._lock:
                 self.spent += step.spent
-        model = step.model or str(got.body.get("model"))
-        make = {"chat": _chat, "responses": _responses, "messages": _messages}[got.api]
-        whole = make(step, calls, model)
+        make = {"chat": _chat, "responses": _responses, "messages": _messages, "gemini": _gemini}
+        whole = make[got.api](step, calls, step.model or got.model)
         if not got.body.get("stream"):
             await asyncio.sleep(step.pause)
             if step.fault:
@@ -462,6 +475,26 @@ def _messages(step: Step, calls: Calls, model: str) -> dict[str, Any]:
             "cache_creation_input_tokens": spent.cache_write,
             "cache_read_input_tokens": spent.cached,
             "output_tokens": spent.output,
+        }
+    return made
+
+
+def _gemini(step: Step, calls: Calls, model: str) -> dict[str, Any]:
+    parts: list[dict[str, Any]] = [{"text": step.text}] if step.text else []
+    parts += [{"functionCall": {"name": tool.name, "args": tool.arguments}} for _, tool in calls]
+    content = {"role": "model", "parts": parts}
+    made: dict[str, Any] = {
+        "candidates": [{"content": content, "finishReason": "STOP", "index": 0}],
+        "modelVersion": model,
+    }
+    if step.spent is not None:
+        thoughts = step.spent.output // 2  # which are not in the candidates' number
+        made["usageMetadata"] = {
+            "promptTokenCount": step.spent.input,
+            "cachedContentTokenCount": step.spent.cached,
+            "candidatesTokenCount": step.spent.output - thoughts,
+            "thoughtsTokenCount": thoughts,
+            "totalTokenCount": step.spent.input + step.spent.output,
         }
     return made
 
