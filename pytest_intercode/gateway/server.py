@@ -528,13 +528,15 @@ class Server:
         api = call.route.api
         parts = assembler(api) if api is not None else None
         relay = _Relay(request, answer)
+        recorded = call.session.recorder is not None
         splitter, kept = Splitter(), []
         complete = True
         try:
             async for piece in answer.pieces:
                 out = b""
                 for event in splitter.feed(piece):
-                    kept.append(event.raw)
+                    if recorded:
+                        kept.append(event.raw)
                     if parts is not None:
                         parts.feed(event)
                         if parts.ended and not call.charged:

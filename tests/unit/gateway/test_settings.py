@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from typing import Any
 
 import pytest
@@ -79,6 +80,14 @@ def test_an_address_is_checked_when_a_gateway_is_made(address: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^OPENAI_BASE_URL: the gateway ") as error:
         Gateway(settings)
     assert "secret" not in str(error.value)
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    with pytest.raises(
+        ConfigurationError, match=r"needs aiohttp: pip install 'pytest-inter.*\[gat"
+    ):
+        Gateway(GatewaySettings())
 
 
 def test_a_gateway_is_made_without_anything_started() -> None:
