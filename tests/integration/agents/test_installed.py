@@ -12,20 +12,14 @@ from typing import Any
 import pytest
 
 from pytest_intercode.agents.loader import load_agent
-from pytest_intercode.agents.protocol import AgentFactory
-from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Budget
-from pytest_intercode.gateway import GatewaySettings, Price
-from pytest_intercode.rollouts.rollout import Rollout, Services
-from pytest_intercode.rollouts.spec import RolloutSpec
-from pytest_intercode.sandboxes.provider import SandboxProvider
-from tests.support.model_server import Command, ModelServer, Request, Step
+from pytest_intercode.errors import AgentLoadError
+from tests.support.installed import KEY, World
+from tests.support.model_server import Command, Step
 
 pytest.importorskip("aiohttp")
 
 SUPPORT = Path(__file__).parents[2] / "support"
-KEY = "sk-real-0123456789abcdef"
 RECIPE = """\
 about: the program of these tests
 folder: program
@@ -38,59 +32,16 @@ arguments: {model: null, mood: fine}
 """
 
 
-class World:
-    """A backend, a recipe, and a model that plays the script of the test."""
-
-    def __init__(self, backend: str, folder: Path) -> None:
-        self.script: list[Any] = []
-        self.server = ModelServer(self._answer)
-        self.server.__enter__()
-        self.folder = folder
-        (folder / "program").mkdir()
-        shutil.copy(SUPPORT / "installed_program.py", folder / "program")
-        (folder / "mine.yaml").write_text(RECIPE)
-        self.settings = GatewaySettings(
-            upstreams={"openai": f"{self.server.url}/v1"},
-            keys={"openai": KEY},
-            prices={"*": Price(1.0, 2.0)},
-        )
-        self.factory: AgentFactory = load_agent(
-            "installed:mine.yaml", {"model": "m"}, folder, self.settings
-        )
-        self.provider = SandboxProvider(
-            sandbox=backend, readonly=self.factory.readonly, scratch=self.factory.scratch
-        )
-
-    def _answer(self, request: Request) -> Any:
-        return self.script[min(len(request.results), len(self.script) - 1)]
-
-    def play(self, *script: Any, **fields: Any) -> EpisodeRecord:
-        """Play one episode with a model that answers so."""
-        self.script = list(script)
-        spec = {name: fields.pop(name) for name in ("budget", "timeout") if name in fields}
-        fields = {"env": "bash", "gold": ("echo hi >x",), "workdir": "/w", **fields}
-        task = Task(id="t", query="Write hi to x.", suite="s", dataset="s", **fields)
-        services = Services(self.provider, make_agent=lambda spec: self.factory.make(spec.task))
-        rollout = Rollout(RolloutSpec(task, agent="installed:mine.yaml", **spec), services)
-        try:
-            environment = rollout.make_environment()
-            rollout.prepare(environment)
-            return rollout.run(rollout.make_agent(), environment)
-        finally:
-            rollout.close()
-
-    def close(self) -> None:
-        self.provider.close()
-        self.factory.close()
-        self.server.__exit__(None, None, None)
-
-
 @pytest.fixture(scope="module", params=["docker", "bubblewrap"])
 def world(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
     request.getfixturevalue("docker_engine" if request.param == "docker" else request.param)
-    made = World(request.param, tmp_path_factory.mktemp("recipe"))
+    folder = tmp_path_factory.mktemp("recipe")
+    (folder / "program").mkdir()
+    shutil.copy(SUPPORT / "installed_program.py", folder / "program")
+    (folder / "mine.yaml").write_text(RECIPE)
+    made = World(request.param, "installed:mine.yaml", {"model": "m"}, folder)
     yield made
     made.close()
 
@@ -194,3 +145,41 @@ def test_where_there_is_no_shell(world: World) -> None:
     record = world.play("done", env="python", gold=("1",))
     assert record.outcome == "agent-error"
     assert "an installed agent needs a shell" in record.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("installed:codx", {}, "there is no recipe 'codx': .* Did you mean 'codex'?"),
+        ("claud", {}, "Did you mean 'claude'?"),
+        ("codex:x", {}, "it is written codex"),
+        ("installed:mine.yaml", {}, "--intercode-agent-arg model=... is needed"),
+        ("installed:mine.yaml", {"modl": "m"}, "Did you mean 'model'?"),
+        ("installed:typo.yaml", {}, "typo.yaml: there is no placeholder {promt}; .*'prompt'?"),
+        ("installed:two.yaml", {}, "the program comes from one of npm, python and folder"),
+        ("installed:keys.yaml", {}, "keys.yaml: comand: Extra inputs are not permitted"),
+        ("installed:out.yaml", {}, r"files: '../x' is not below the agent's home"),
+        ("installed:gone.yaml", {}, "the recipe's folder .*/nowhere does not exist"),
+        ("installed:empty.yaml", {}, "the bundle .* has no program nothing"),
+        ("installed:npm.yaml", {}, "npm install failed: .*"),
+    ],
+)
+def test_bad_input_is_one_line(
+    tmp_path: Path, name: str, arguments: dict[str, str], said: str
+) -> None:
+    start = "program: nothing\ncommand: [x]\n"
+    recipes = {
+        "mine": RECIPE.replace("folder: program", "folder: ."),
+        "typo": 'folder: .\nprogram: x\ncommand: ["{program}", "{promt}"]\n',
+        "two": f"folder: .\nnpm: [a]\n{start}",
+        "keys": f"folder: .\ncomand: []\n{start}",
+        "out": f'folder: .\nfiles: {{"../x": ""}}\n{start}',
+        "gone": f"folder: nowhere\n{start}",
+        "empty": f"folder: .\n{start}",
+        "npm": f'npm: ["file:///nowhere/at/all"]\n{start}',
+    }
+    for recipe, written in recipes.items():
+        (tmp_path / f"{recipe}.yaml").write_text(written)
+    with pytest.raises(AgentLoadError, match=said) as caught:
+        load_agent(name, arguments, tmp_path)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,82 @@
+"""The presets with their real programs: Codex CLI, Claude Code, opencode, mini-swe-agent."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from pytest_intercode.core.usage import Budget
+from pytest_intercode.errors import AgentLoadError
+from tests.support.installed import KEY, World
+from tests.support.model_server import Command
+
+pytestmark = pytest.mark.slow
+
+PRESETS = ("codex", "claude", "opencode", "mini-swe-agent")
+
+
+@pytest.fixture(scope="module", params=["docker", "bubblewrap"])
+def backend(request: pytest.FixtureRequest) -> str:
+    name = str(request.param)
+    request.getfixturevalue("docker_engine" if name == "docker" else name)
+    return name
+
+
+@pytest.fixture(scope="module", params=PRESETS)
+def world(
+    request: pytest.FixtureRequest, backend: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    preset = str(request.param)
+    if preset != "mini-swe-agent" and shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
+    try:
+        made = World(backend, preset, {"model": "gpt-5"}, tmp_path_factory.mktemp("preset"))
+    except AgentLoadError as error:
+        pytest.skip(f"its packages cannot be had here: {error}")
+    yield made
+    made.close()
+
+
+def test_it_solves_a_task(world: World) -> None:
+    before, asked = world.server.spent, len(world.server.requests)
+    record = world.play(Command("echo hi >x"), Command("cat x"), "done")
+    assert (record.outcome, record.reason) == ("solved", "")
+    actions = [turn.action for turn in record.turns]
+    assert actions[:2] == ["echo hi >x", "cat x"]
+    assert "hi" in record.turns[1].observation
+    spent = world.server.spent
+    assert record.usage.input_tokens == spent.input - before.input
+    assert record.usage.output_tokens == spent.output - before.output
+    assert record.usage.requests == len(world.server.requests) - asked
+    assert record.left_behind == ()
+    assert KEY not in repr(record)
+
+
+def test_it_works_in_a_repository(world: World) -> None:
+    fix = "sed -i 's/a - b/a + b/' sums.py"
+    setup = (
+        "git init -q . && git config user.email a@b && git config user.name a",
+        "printf 'def add(a, b):\\n    return a - b\\n' >sums.py",
+        "git add . && git commit -qm first",
+    )
+    record = world.play(Command(f"{fix} && git diff --stat"), "done", setup=setup, gold=(fix,))
+    assert record.outcome == "solved", record.reason
+    assert "1 file changed" in record.turns[0].observation
+
+
+def test_a_budget_stops_it_within_a_request(world: World) -> None:
+    before = len(world.server.requests)
+    steps = [Command(f"echo {number}") for number in range(40)]
+    record = world.play(*steps, "done", budget=Budget(tokens=300), timeout=60)
+    assert record.outcome == "out-of-budget", record.reason
+    assert len(world.server.requests) - before == 3  # of 107 tokens each
+    assert "300 tokens used" in record.reason
+
+
+def test_four_at_a_time(world: World) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        runs = [threads.submit(world.play, Command("echo hi >x"), "done") for _ in range(4)]
+    assert [run.result().outcome for run in runs] == ["solved"] * 4

@@ -1,0 +1,73 @@
+"""Episodes of installed agents, whose models a test plays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_intercode.agents.loader import load_agent
+from pytest_intercode.agents.protocol import AgentFactory
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.task import Task
+from pytest_intercode.gateway import GatewaySettings, Price
+from pytest_intercode.rollouts.rollout import Rollout, Services
+from pytest_intercode.rollouts.spec import RolloutSpec
+from pytest_intercode.sandboxes.provider import SandboxProvider
+from tests.support.model_server import ModelServer, Request
+
+__all__ = ["KEY", "World"]
+
+KEY = "sk-real-0123456789abcdef"
+"""The key that the gateway holds."""
+
+
+class World:
+    """A backend, an installed agent, and a model that plays the script of the test.
+
+    Args:
+        backend: of the sandboxes.
+        agent: as ``--intercode-agent`` names it.
+        arguments: of the agent.
+        folder: where a relative path of the agent starts.
+    """
+
+    def __init__(
+        self, backend: str, agent: str, arguments: Mapping[str, str], folder: Path
+    ) -> None:
+        self.script: list[Any] = []
+        self.agent = agent
+        self.server = ModelServer(self._answer)
+        self.server.__enter__()
+        settings = GatewaySettings(
+            upstreams={"openai": f"{self.server.url}/v1", "anthropic": self.server.url},
+            keys={"openai": KEY, "anthropic": KEY},
+            prices={"*": Price(1.0, 2.0)},
+        )
+        self.factory: AgentFactory = load_agent(agent, arguments, folder, settings)
+        self.provider = SandboxProvider(
+            sandbox=backend, readonly=self.factory.readonly, scratch=self.factory.scratch
+        )
+
+    def _answer(self, request: Request) -> Any:
+        return self.script[min(len(request.results), len(self.script) - 1)]
+
+    def play(self, *script: Any, **fields: Any) -> EpisodeRecord:
+        """Play one episode with a model that answers so."""
+        self.script = list(script)
+        spec = {name: fields.pop(name) for name in ("budget", "timeout") if name in fields}
+        fields = {"env": "bash", "gold": ("echo hi >x",), "workdir": "/w", **fields}
+        task = Task(id="t", query="Write hi to x.", suite="s", dataset="s", **fields)
+        services = Services(self.provider, make_agent=lambda spec: self.factory.make(spec.task))
+        rollout = Rollout(RolloutSpec(task, agent=self.agent, **spec), services)
+        try:
+            environment = rollout.make_environment()
+            rollout.prepare(environment)
+            return rollout.run(rollout.make_agent(), environment)
+        finally:
+            rollout.close()
+
+    def close(self) -> None:
+        self.provider.close()
+        self.factory.close()
+        self.server.__exit__(None, None, None)
