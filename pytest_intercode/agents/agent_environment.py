@@ -10,7 +10,7 @@ from pytest_intercode.agents.ledger import Ledger
 from pytest_intercode.core.task import TaskView
 from pytest_intercode.core.turn import CommandResult, SandboxInfo, StepResult, Turn
 from pytest_intercode.core.usage import UNSPENT, Usage
-from pytest_intercode.errors import BudgetExhausted
+from pytest_intercode.errors import AgentError, BudgetExhausted
 
 __all__ = ["AgentEnvironment"]
 
@@ -162,6 +162,14 @@ class AgentEnvironment:
             AgentError: the environment has no shell.
         """
         return self._episode.sandbox()
+
+    def sandbox_variables(self) -> dict[str, str]:
+        """Return where the sandbox is, as environment variables of a program; none without one."""
+        try:
+            backend, name = self.sandbox
+        except AgentError:
+            return {}
+        return {"INTERCODE_SANDBOX": name, "INTERCODE_SANDBOX_BACKEND": backend}
 
     def exec(
         self,

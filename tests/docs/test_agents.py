@@ -25,8 +25,11 @@ LIMITED = "--intercode-limit=3 --intercode-results=results.jsonl"
 
 
 def test_there_is_something_to_test() -> None:
-    assert set(FILES) == {"step.py", "loop.py", "spender.py", "program.py", "program.pl"}
-    assert len(COMMANDS) == 8
+    assert set(FILES) == {
+        *("step.py", "loop.py", "spender.py", "shell.py"),
+        *("program.py", "program.pl"),
+    }
+    assert len(COMMANDS) == 9
 
 
 @pytest.mark.parametrize("name", FILES)

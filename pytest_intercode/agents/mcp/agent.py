@@ -159,7 +159,7 @@ class _Episode:
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
         """Play the episode: start the program, and carry out its calls until it ends."""
         self._turns_left = task.max_turns
-        program, endpoint = self._start(task, self._metered.begin(env))
+        program, endpoint = self._start(task, env, self._metered.begin(env))
         try:
             self._serve(program, endpoint, env)
         finally:
@@ -203,17 +203,21 @@ class _Episode:
             self._client.remove()
             self._client = None
 
-    def _start(self, task: TaskView, metered: Mapping[str, str | None]) -> tuple[Program, Endpoint]:
+    def _start(
+        self, task: TaskView, env: AgentEnvironment, metered: Mapping[str, str | None]
+    ) -> tuple[Program, Endpoint]:
         client = self._client = ClientConfiguration(self._shared.make_folder(), self._working)
         server = self._server = self._shared.start()
         endpoint = self._endpoint = server.open(
             task, self._calls, lambda: self._turns_left, client.socket
         )
-        client.write(task, self._here, endpoint.url, endpoint.token)
+        where = env.sandbox_variables()
+        sandbox = where.get("INTERCODE_SANDBOX", "")
+        client.write(task, self._here, endpoint.url, endpoint.token, sandbox)
         program = self._program = Program(
             self._command.fill(client.values),
             folder=client.folder,
-            variables={**client.variables, **metered},
+            variables={**client.variables, **where, **metered},
             pipes=False,
         )
 

@@ -32,6 +32,7 @@ PLACEHOLDERS = {
     "stdio": "a program that is the stdio server; it takes no arguments",
     "url": "the address of the streamable HTTP server",
     "token": "the bearer token of that server",
+    "sandbox": "the sandbox's name, of Docker the container's id; empty where there is no shell",
     "folder": "the folder that the program runs in",
     "here": "the folder where relative paths of the option start, for files of yours",
 }
@@ -125,7 +126,7 @@ class ClientConfiguration:
         self.socket = private / "socket"
         self.values: dict[str, str] = {}
 
-    def write(self, task: TaskView, here: Path, url: str, token: str) -> None:
+    def write(self, task: TaskView, here: Path, url: str, token: str, sandbox: str) -> None:
         """Write the files.
 
         Args:
@@ -133,6 +134,7 @@ class ClientConfiguration:
             here: where relative paths of the option start.
             url: the address of the HTTP server.
             token: the bearer token of the episode.
+            sandbox: the sandbox's name.
 
         Raises:
             AgentError: the task has a text that no program can be given.
@@ -153,6 +155,7 @@ class ClientConfiguration:
             "stdio": str(program),
             "url": url,
             "token": token,
+            "sandbox": sandbox,
             "folder": str(self.folder),
             "here": str(here),
         }

@@ -87,6 +87,7 @@ class _Episode:
             folder=self._folder,
             variables={
                 "PYTHONUNBUFFERED": "1",  # or Python's print() would keep lines back
+                **env.sandbox_variables(),
                 **self._metered.begin(env),
             },
         )
