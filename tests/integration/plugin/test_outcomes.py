@@ -159,8 +159,9 @@ def test_an_agent_sees_no_gold(pytester: pytest.Pytester) -> None:
             assert not hasattr(task, "gold")
             seen = repr(dataclasses.asdict(task))
             assert "echo" not in seen, seen
-            public = "log pass_turn spend step submit task think".split()
-            assert [n for n in dir(env) if not n.startswith("_")] == public
+            acts = "download exec log pass_turn spend step submit think upload".split()
+            tells = "async_tools over prompt sandbox task tools".split()
+            assert [n for n in dir(env) if not n.startswith("_")] == sorted(acts + tells)
             assert env.task is task
             assert task.max_turns == 10 and task.workdir == "/work"
             golds = {"prints": "echo hello", "writes": "echo hi > out.txt", "both": "echo done"}
