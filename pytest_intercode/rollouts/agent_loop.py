@@ -80,6 +80,8 @@ class AgentLoop:
             atexit.unregister(self.close)
         if loop is None or thread is None or self._process != os.getpid():
             return
+        for tasks in list(self._live):  # those of a run that was interrupted
+            tasks.abandon()
         with contextlib.suppress(Exception):
             asyncio.run_coroutine_threadsafe(_end_all(loop), loop).result(_CLOSING)
         self._ending.set()

@@ -277,3 +277,25 @@ def test_one_that_ignores_its_cancellation_is_left(play: Play) -> None:
     record = play(agent, 0.2)
     assert (record.outcome, record.left_behind) == ("timed-out", ())
     assert play(agent, 0.1).outcome == "timed-out"
+
+
+def test_the_loop_ends_at_once_although_an_agent_blocks_it(shared: SharedLoop) -> None:
+    began, end = threading.Event(), threading.Event()
+
+    async def agent(task: Any, env: Any) -> None:
+        began.set()
+        end.wait(20)
+
+    environment = Counter()
+    first, _ = environment.reset(task=TASK)
+    playing = threading.Thread(
+        target=lambda: run_episode(adapt(agent), environment, first, shared_loop=shared)
+    )
+    playing.start()
+    assert began.wait(10)
+    before = time.monotonic()
+    shared.close()  # as where Ctrl-C ends the run
+    assert time.monotonic() - before < 2
+    end.set()
+    playing.join(10)
+    assert not playing.is_alive()
