@@ -50,14 +50,20 @@ class World:
         )
 
     def _answer(self, request: Request) -> Any:
+        if not request.has_tools:  # for a title
+            return "A task"
         return self.script[min(len(request.results), len(self.script) - 1)]
 
     def play(self, *script: Any, **fields: Any) -> EpisodeRecord:
-        """Play one episode with a model that answers so."""
-        self.script = list(script)
+        """Play one small task of bash, or of what the fields say, with a model that answers so."""
         spec = {name: fields.pop(name) for name in ("budget", "timeout") if name in fields}
         fields = {"env": "bash", "gold": ("echo hi >x",), "workdir": "/w", **fields}
         task = Task(id="t", query="Write hi to x.", suite="s", dataset="s", **fields)
+        return self.play_task(task, *script, **spec)
+
+    def play_task(self, task: Task, *script: Any, **spec: Any) -> EpisodeRecord:
+        """Play one episode with a model that answers so."""
+        self.script = list(script)
         services = Services(self.provider, make_agent=lambda spec: self.factory.make(spec.task))
         rollout = Rollout(RolloutSpec(task, agent=self.agent, **spec), services)
         try:

@@ -9,7 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pytest_intercode.core.usage import Budget
+from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.errors import AgentLoadError
+from pytest_intercode.suites.loader import bundled_folder, load_suite
 from tests.support.installed import KEY, World
 from tests.support.model_server import Command
 
@@ -55,16 +57,12 @@ def test_it_solves_a_task(world: World) -> None:
     assert KEY not in repr(record)
 
 
-def test_it_works_in_a_repository(world: World) -> None:
-    fix = "sed -i 's/a - b/a + b/' sums.py"
-    setup = (
-        "git init -q . && git config user.email a@b && git config user.name a",
-        "printf 'def add(a, b):\\n    return a - b\\n' >sums.py",
-        "git add . && git commit -qm first",
-    )
-    record = world.play(Command(f"{fix} && git diff --stat"), "done", setup=setup, gold=(fix,))
+def test_it_mends_a_repository(world: World) -> None:
+    task = load_suite(bundled_folder("tasks") / "swe.yaml").tasks[0]
+    [gold] = gold_actions(task)
+    record = world.play_task(task, Command(gold), Command("git status --short"), "done")
     assert record.outcome == "solved", record.reason
-    assert "1 file changed" in record.turns[0].observation
+    assert record.turns[1].observation
 
 
 def test_a_budget_stops_it_within_a_request(world: World) -> None:
