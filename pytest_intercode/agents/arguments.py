@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pytest_intercode.errors import AgentLoadError, suggestion
 
-__all__ = ["Argument", "read_arguments"]
+__all__ = ["Argument", "find_folder", "read_arguments"]
 
 
 class Argument(NamedTuple):
@@ -54,3 +55,22 @@ def read_arguments(
             shown = "..." if parsers[key].secret else text
             raise AgentLoadError(f"{asked}={shown}: {error}") from None
     return values
+
+
+def find_folder(argument: str, name: str | None, folder: Path) -> Path | None:
+    """Return the folder that an argument names, if it was given.
+
+    Args:
+        argument: which.
+        name: its value.
+        folder: where a relative path starts.
+
+    Raises:
+        AgentLoadError: there is none.
+    """
+    if name is None:
+        return None
+    path = (folder / Path(name).expanduser()).absolute()
+    if not path.is_dir():
+        raise AgentLoadError(f"--intercode-agent-arg {argument}=...: there is no folder {path}")
+    return path

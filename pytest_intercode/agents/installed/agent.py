@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment
-from pytest_intercode.agents.arguments import Argument, read_arguments
+from pytest_intercode.agents.arguments import Argument, find_folder, read_arguments
 from pytest_intercode.agents.installed.bundle import AT, find_bundle, find_program
 from pytest_intercode.agents.installed.recipe import Recipe, fill, load_recipe
 from pytest_intercode.agents.metering import episode_key
@@ -39,6 +39,7 @@ _ANSWER = f"{_HOME}/answer"
 _NO_LIMIT = 7 * 86400.0  # seconds; the episode has its own
 _PORTS = range(20_000, 60_000)
 _NO_WAY = 125
+_TEMPLATE = "template"  # the argument that every recipe has
 _LAST = 8000  # bytes of the program's output that are kept
 _SHOWN = 400  # characters of it in the message of an error
 
@@ -74,8 +75,9 @@ def make_factory(
     """
     asked = f"--intercode-agent={name}"
     short, recipe, place = load_recipe(rest.strip() or name, folder, asked)
-    known = tuple(Argument(key, text) for key in recipe.arguments)
+    known = tuple(Argument(key, text) for key in (*recipe.arguments, _TEMPLATE))
     values = {**recipe.arguments, **read_arguments(name, arguments, known)}
+    template = find_folder(_TEMPLATE, values.pop(_TEMPLATE, None), folder)
     missing = [key for key, value in values.items() if value is None]
     if missing:
         raise AgentLoadError(f"{asked}: --intercode-agent-arg {missing[0]}=... is needed")
@@ -86,7 +88,7 @@ def make_factory(
 
     def make(task: Task) -> Agent:
         fixed = {**given, "program": program, "bundle": AT, "home": _HOME, "answer": _ANSWER}
-        episode = _Episode(shared, recipe, fixed, episode_key(task), short)
+        episode = _Episode(shared, recipe, fixed, episode_key(task), short, template)
         return Agent("loop", run=episode.run, close=episode.close, abort=episode.close)
 
     return AgentFactory(
@@ -158,8 +160,15 @@ class _Episode:
     """One run of the program on one task."""
 
     def __init__(
-        self, shared: _Shared, recipe: Recipe, values: Mapping[str, str], key: str, name: str
+        self,
+        shared: _Shared,
+        recipe: Recipe,
+        values: Mapping[str, str],
+        key: str,
+        name: str,
+        template: Path | None,
     ) -> None:
+        self._template = template
         self._shared = shared
         self._recipe = recipe
         self._values = dict(values)
@@ -224,6 +233,8 @@ class _Episode:
         staged = Path(tempfile.mkdtemp(prefix="intercode-"))
         home = staged / "home"
         try:
+            if self._template is not None:
+                shutil.copytree(self._template, home, symlinks=True)
             for path, content in {**self._recipe.files, "run.sh": script}.items():
                 place = home / path
                 place.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment
-from pytest_intercode.agents.arguments import Argument, read_arguments
+from pytest_intercode.agents.arguments import Argument, find_folder, read_arguments
 from pytest_intercode.agents.mcp import texts
 from pytest_intercode.agents.mcp.calls import Call, Calls
 from pytest_intercode.agents.mcp.client import ClientConfiguration, CommandLine
@@ -36,6 +36,7 @@ __all__ = ["make_factory"]
 _GRACE = 5.0  # seconds that the program has to end by itself once the episode is over
 _ARGUMENTS = (
     Argument("folder", text),
+    Argument("template", text),
     Argument("grace", amount("a number of seconds from 0 up", zero=True)),
 )
 
@@ -49,8 +50,8 @@ def make_factory(
 ) -> AgentFactory:
     """Return the factory of agents that speak MCP.
 
-    The arguments are ``folder``, where the program runs, and ``grace``, the seconds that it has to
-    end by itself after the episode.
+    The arguments are ``folder``, where the program runs; ``template``, a folder that it runs in a
+    copy of; and ``grace``, the seconds that it has to end by itself after the episode.
 
     Raises:
         AgentLoadError: the command line or an argument is wrong, or the extra is missing.
@@ -58,18 +59,19 @@ def make_factory(
     _check_extra(name)
     command = CommandLine(name, rest, folder)
     values = read_arguments(name, arguments, _ARGUMENTS)
-    working = values.get("folder")
-    if working is not None:
-        working = (folder / Path(working).expanduser()).absolute()
-        if not working.is_dir():
-            raise AgentLoadError(f"--intercode-agent-arg folder=...: there is no folder {working}")
+    working = find_folder("folder", values.get("folder"), folder)
+    template = find_folder("template", values.get("template"), folder)
+    if working is not None and template is not None:
+        raise AgentLoadError(
+            "--intercode-agent-arg: the program runs in folder=..., or in a copy of template=..."
+        )
     grace = values.get("grace", _GRACE)
     metering = Metering(name, gateway)
     shared = _Shared()
 
     def make(task: Task) -> Agent:
         shared.start()
-        episode = _Episode(shared, command, folder, working, grace, metering.open(task))
+        episode = _Episode(shared, command, folder, working, template, grace, metering.open(task))
         return Agent("loop", run=episode.run, close=episode.close, abort=episode.abort)
 
     def close() -> None:
@@ -139,6 +141,7 @@ class _Episode:
         command: CommandLine,
         here: Path,
         working: Path | None,
+        template: Path | None,
         grace: float,
         metered: Metered,
     ) -> None:
@@ -146,6 +149,7 @@ class _Episode:
         self._command = command
         self._here = here
         self._working = working
+        self._template = template
         self._grace = grace
         self._metered = metered
         self._calls = Calls()
@@ -206,7 +210,9 @@ class _Episode:
     def _start(
         self, task: TaskView, env: AgentEnvironment, metered: Mapping[str, str | None]
     ) -> tuple[Program, Endpoint]:
-        client = self._client = ClientConfiguration(self._shared.make_folder(), self._working)
+        client = self._client = ClientConfiguration(
+            self._shared.make_folder(), self._working, self._template
+        )
         server = self._server = self._shared.start()
         endpoint = self._endpoint = server.open(
             task, self._calls, lambda: self._turns_left, client.socket

@@ -109,7 +109,8 @@ class ClientConfiguration:
 
     Args:
         private: an empty folder that only this user may open; it is removed at the end.
-        working: where the program runs; None for an empty folder of its own.
+        working: where the program runs; None for a folder of its own.
+        template: what is copied into that.
 
     Attributes:
         folder: where the program runs.
@@ -117,11 +118,13 @@ class ClientConfiguration:
         values: what the placeholders stand for; filled by :meth:`write`.
     """
 
-    def __init__(self, private: Path, working: Path | None) -> None:
+    def __init__(self, private: Path, working: Path | None, template: Path | None) -> None:
         self._private = private
         private.chmod(0o700)
         self.folder = working or private / "work"
-        if working is None:
+        if template is not None:
+            shutil.copytree(template, self.folder, symlinks=True)
+        elif working is None:
             self.folder.mkdir()
         self.socket = private / "socket"
         self.values: dict[str, str] = {}

@@ -41,7 +41,10 @@ def world(
     (folder / "program").mkdir()
     shutil.copy(SUPPORT / "installed_program.py", folder / "program")
     (folder / "mine.yaml").write_text(RECIPE)
-    made = World(request.param, "installed:mine.yaml", {"model": "m"}, folder)
+    (folder / "template" / "skills").mkdir(parents=True)
+    (folder / "template" / "skills" / "one.md").write_text("a skill\n")
+    arguments = {"model": "m", "template": "template"}
+    made = World(request.param, "installed:mine.yaml", arguments, folder)
     yield made
     made.close()
 
@@ -49,16 +52,19 @@ def world(
 def test_it_solves_a_task_with_its_own_tools(world: World) -> None:
     before = world.server.spent
     record = world.play(
-        Command("cat $MINE/settings; pwd; id -un", thought="I look."),
+        Command("cat $MINE/settings ~/skills/one.md; pwd; id -un", thought="I look."),
         Command("echo hi >x"),
         "All done.",
     )
     spent = (world.server.spent.input - before.input, world.server.spent.output - before.output)
     assert (record.outcome, record.reason) == ("solved", "")
     first, second, last = record.turns
-    assert (first.action, first.thought) == ("cat $MINE/settings; pwd; id -un", "I look.")
+    assert (first.action, first.thought) == (
+        "cat $MINE/settings ~/skills/one.md; pwd; id -un",
+        "I look.",
+    )
     assert first.observation.startswith("model m at http://127.0.0.1:")
-    assert first.observation.endswith("/w\nroot\n")
+    assert first.observation.endswith("a skill\n/w\nroot\n")
     assert (second.action, second.observation) == ("echo hi >x", "")
     assert last.action == "submit All done."
     assert (record.usage.input_tokens, record.usage.output_tokens) == spent
@@ -155,6 +161,11 @@ def test_where_there_is_no_shell(world: World) -> None:
         ("codex:x", {}, "it is written codex"),
         ("installed:mine.yaml", {}, "--intercode-agent-arg model=... is needed"),
         ("installed:mine.yaml", {"modl": "m"}, "Did you mean 'model'?"),
+        (
+            "installed:mine.yaml",
+            {"model": "m", "template": "x"},
+            "template=...: there is no",
+        ),
         ("installed:typo.yaml", {}, "typo.yaml: there is no placeholder {promt}; .*'prompt'?"),
         ("installed:two.yaml", {}, "the program comes from one of npm, python and folder"),
         ("installed:keys.yaml", {}, "keys.yaml: comand: Extra inputs are not permitted"),

@@ -403,6 +403,20 @@ def test_a_folder_of_the_users(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.usefixtures("pretend")
+def test_a_copy_of_a_folder_of_the_users(pytester: pytest.Pytester) -> None:
+    (pytester.path / "mine").mkdir()
+    (pytester.path / "mine" / "AGENTS.md").write_text("Be brief.")
+    out = pytester.path / "given.json"
+    agent = write(pytester.path, GIVEN.replace("{out!r}", repr(str(out))))
+    row = run(pytester, agent, "--intercode-agent-arg=template=mine")
+    assert row["outcome"] == "solved"
+    given = json.loads(out.read_text())
+    assert given["files"] == ["AGENTS.md"]
+    assert given["folder"] != str(pytester.path / "mine")
+    assert [path.name for path in (pytester.path / "mine").iterdir()] == ["AGENTS.md"]
+
+
+@pytest.mark.usefixtures("pretend")
 def test_the_stdio_server_as_one_word(pytester: pytest.Pytester) -> None:
     """It needs no arguments, and nothing of the environment that the agent gives it."""
     body = PLAIN.replace('[server["command"], *server["args"]]', "[sys.argv[2]], env={}")
