@@ -30,10 +30,11 @@ class World:
         agent: as ``--intercode-agent`` names it.
         arguments: of the agent.
         folder: where a relative path of the agent starts.
+        more: further settings of the gateway.
     """
 
     def __init__(
-        self, backend: str, agent: str, arguments: Mapping[str, str], folder: Path
+        self, backend: str, agent: str, arguments: Mapping[str, str], folder: Path, **more: Any
     ) -> None:
         self.script: list[Any] = []
         self.agent = agent
@@ -43,6 +44,7 @@ class World:
             upstreams={"openai": f"{self.server.url}/v1", "anthropic": self.server.url},
             keys={"openai": KEY, "anthropic": KEY},
             prices={"*": Price(1.0, 2.0)},
+            **more,
         )
         self.factory: AgentFactory = load_agent(agent, arguments, folder, settings)
         self.provider = SandboxProvider(
