@@ -37,7 +37,7 @@ _BUILT_IN = {
     "installed": ("installed", "installed:RECIPE"),
     **{  # recipes of ours
         name: ("installed", name)
-        for name in ("codex", "claude", "opencode", "mini-swe-agent", "aider")
+        for name in ("codex", "claude", "opencode", "qwen", "mini-swe-agent", "aider")
     },
 }
 _PROGRAMS = ("program", "mcp", "installed")  # the modules of what reaches models by itself

@@ -17,7 +17,7 @@ from tests.support.model_server import Command
 
 pytestmark = pytest.mark.slow
 
-PRESETS = ("codex", "claude", "opencode", "mini-swe-agent")
+PRESETS = ("codex", "claude", "opencode", "qwen", "mini-swe-agent")
 
 
 @pytest.fixture(scope="module", params=["docker", "bubblewrap"])
