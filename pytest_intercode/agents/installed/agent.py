@@ -10,8 +10,6 @@ from __future__ import annotations
 import secrets
 import shlex
 import shutil
-import tempfile
-import threading
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -21,6 +19,7 @@ from pytest_intercode.agents.arguments import Argument, find_folder, read_argume
 from pytest_intercode.agents.installed.bundle import AT, find_bundle, find_program
 from pytest_intercode.agents.installed.recipe import Recipe, fill, load_recipe
 from pytest_intercode.agents.metering import episode_key
+from pytest_intercode.agents.program.process import check_value
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.agents.texts import describe_graded
 from pytest_intercode.core.task import Task, TaskView
@@ -118,7 +117,6 @@ class _Shared:
 
     def __init__(self, settings: GatewaySettings, asked: str) -> None:
         self.settings = settings
-        self._lock = threading.Lock()
         self._private = PrivateFolder()
         self.folder = self._private.make()
         self.folder.chmod(0o711)  # whoever acts in a sandbox may be another user
@@ -150,8 +148,12 @@ class _Shared:
         opened.append(self._gateway.open(key, spend=env.spend, refused=refused, socket=path))
         return opened[0], name
 
+    def make_folder(self) -> Path:
+        """Return a new folder for what goes into a sandbox; it does not outlive this process."""
+        return self._private.make()
+
     def close(self) -> None:
-        """End the gateway, and remove the folder."""
+        """End the gateway, and remove the folders."""
         self._gateway.close()
         self._private.close()
 
@@ -208,7 +210,7 @@ class _Episode:
         words = _WORDS.get(task.env) or describe_graded(task)
         values = {
             **self._values,
-            "query": task.query,
+            "query": check_value("query", task.query),
             "gateway": gateway,
             "token": session.token,
             "prompt": f"{task.query}\n\n{fill(words, {'answer': _ANSWER})} Nobody answers "
@@ -230,7 +232,7 @@ class _Episode:
             ),
             words=shlex.join(command),
         )
-        staged = Path(tempfile.mkdtemp(prefix="intercode-"))
+        staged = self._shared.make_folder()
         home = staged / "home"
         try:
             if self._template is not None:
@@ -238,7 +240,9 @@ class _Episode:
             for path, content in {**self._recipe.files, "run.sh": script}.items():
                 place = home / path
                 place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_text(content if path == "run.sh" else fill(content, values))
+                place.unlink(missing_ok=True)  # it may be a link of the template's
+                written = content if path == "run.sh" else fill(content, values)
+                place.write_text(written, "utf-8")
             env.upload(home, _HOME)
         finally:
             shutil.rmtree(staged)

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pytest_intercode.agents.mcp import stdio, texts
-from pytest_intercode.agents.program.process import find_program
+from pytest_intercode.agents.program.process import check_value, find_program
 from pytest_intercode.core.proxies import without_proxy
 from pytest_intercode.core.task import TaskView
-from pytest_intercode.errors import AgentError, AgentLoadError, suggestion
+from pytest_intercode.errors import AgentLoadError, suggestion
 
 __all__ = ["PLACEHOLDERS", "ClientConfiguration", "CommandLine"]
 
@@ -38,7 +38,6 @@ PLACEHOLDERS = {
 }
 
 _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
-_LONGEST = 128 * 1024 - 1  # bytes; the kernel takes no longer word
 _OF_TASK = ("query", "prompt", "task_id", "env")
 _OF_SERVER = ("config", "config_http", "stdio", "url", "token")
 
@@ -182,20 +181,3 @@ class ClientConfiguration:
         path.touch(0o600)  # it holds the token
         path.write_text(json.dumps({"mcpServers": {"intercode": server}}, indent=2))
         return str(path)
-
-
-def check_value(name: str, value: str) -> str:
-    """Return a value that may stand in a command line or in an environment variable.
-
-    Raises:
-        AgentError: it may not.
-    """
-    try:
-        size = len(value.encode("utf-8"))
-    except UnicodeEncodeError:
-        raise AgentError(f"the task's {name} has half a surrogate pair, which is no text") from None
-    if "\0" in value:
-        raise AgentError(f"the task's {name} has a NUL, which no command line can hold")
-    if size > _LONGEST - len("INTERCODE_PROMPT="):
-        raise AgentError(f"the task's {name} has {size} bytes; a program's word may have 128 KiB")
-    return value

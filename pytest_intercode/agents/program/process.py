@@ -25,12 +25,13 @@ from typing import IO
 from pytest_intercode.agents.program import supervisor
 from pytest_intercode.errors import AgentError, AgentLoadError
 
-__all__ = ["Program", "describe_exit", "find_program"]
+__all__ = ["Program", "check_value", "describe_exit", "find_program"]
 
 _MARK = "PYTEST_INTERCODE_PROGRAM"
 _PATIENCE = 10.0  # seconds that the supervisor has before it is bypassed
 _KEPT = 16 * 1024  # characters of output kept of the beginning and of the end
 _PIECE = 64 * 1024
+_LONGEST_WORD = 128 * 1024 - 1  # bytes; the kernel takes no longer word
 _LAST_LINES = 3  # of its output, in the message of an error
 _LONGEST = 400  # characters of them
 
@@ -320,3 +321,20 @@ def describe_exit(status: int) -> str:
         return f"was killed by {signal.Signals(-status).name}"
     except ValueError:
         return f"was killed by signal {-status}"
+
+
+def check_value(name: str, value: str) -> str:
+    """Return a value that may stand in a command line or in an environment variable.
+
+    Raises:
+        AgentError: it may not.
+    """
+    try:
+        size = len(value.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise AgentError(f"the task's {name} has half a surrogate pair, which is no text") from None
+    if "\0" in value:
+        raise AgentError(f"the task's {name} has a NUL, which no command line can hold")
+    if size > _LONGEST_WORD - len("INTERCODE_PROMPT="):
+        raise AgentError(f"the task's {name} has {size} bytes; a program's word may have 128 KiB")
+    return value

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pytest_intercode.agents.loader import load_agent
-from pytest_intercode.agents.mcp.client import PLACEHOLDERS, CommandLine, check_value
+from pytest_intercode.agents.mcp.client import PLACEHOLDERS, CommandLine
+from pytest_intercode.agents.program.process import check_value
 from pytest_intercode.errors import AgentError, AgentLoadError
 
 VALUES = {name: f"<{name}>" for name in PLACEHOLDERS}
@@ -94,7 +95,7 @@ def test_what_no_program_can_be_given(value: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"foldr": "."}, "it takes folder, grace. Did you mean 'folder'"),
+        ({"foldr": "."}, "it takes folder, template, grace. Did you mean 'folder'"),
         ({"folder": "no/such"}, "there is no folder .*/no/such"),
         ({"grace": "soon"}, "a number of seconds"),
         ({"grace": "-1"}, "a number of seconds"),
