@@ -344,6 +344,7 @@ class Server:
                 raise _Refused(426, "there is no WebSocket here; use POST", "upgrade", note=False)
             raise _Refused(404, "the gateway does not serve this", "not_found")
         if over := session.over():
+            await _keep_last(request, route, session)
             raise _Refused(stop_status(route.api), over, "budget_exhausted")
         if state.waiting >= _WAITING:
             raise _Refused(429, "too many requests at a time", "rate_limit_exceeded")
@@ -354,6 +355,7 @@ class Server:
             state.waiting -= 1
         try:
             if over := session.over():  # used up while it waited
+                await _keep_last(request, route, session)
                 raise _Refused(stop_status(route.api), over, "budget_exhausted")
             if route.method == "POST" and (request.content_length or _LARGE) >= _LARGE:
                 async with state.large:
@@ -744,6 +746,17 @@ def _error(
     headers = {"x-should-retry": "false"} if final and status != 429 else {}
     body = error_body(_vendor(request, route), status, message, code)
     return web.json_response(body, status=status, headers=headers)
+
+
+async def _keep_last(request: web.BaseRequest, route: Route, session: Session) -> None:
+    """Keep the first request that is refused: it has the results of the last calls of tools."""
+    if route.method != "POST" or not route.api or not session.keeps_last():
+        return
+    with contextlib.suppress(_Refused):
+        body = _parsed(await _read(request))
+        model = str(body.get("model", ""))
+        status = stop_status(route.api)
+        session.add(session.begin(), Exchange(route.api, model, session.kept(body), {}, status))
 
 
 async def _read(request: web.BaseRequest) -> bytes:

@@ -70,6 +70,7 @@ class Session:
         self._refusals: list[str] = []
         self._more_refusals = 0
         self._over = ""
+        self._kept_last = False
         self._known: dict[bytes, Any] = {}
         self._size = 0
 
@@ -120,7 +121,10 @@ class Session:
 
     @property
     def exchanges(self) -> list[Exchange]:
-        """The finished exchanges, in the order of their requests."""
+        """The finished exchanges, in the order of their requests.
+
+        The first one that was refused for a budget is among them, without an answer.
+        """
         with self._lock:
             return [exchange for _, exchange in sorted(self._exchanges.items())]
 
@@ -204,6 +208,12 @@ class Session:
             self.end(str(error))
         except AgentError as error:
             self.fail(f"the model {exchange.model!r:.60}: {error}")
+
+    def keeps_last(self) -> bool:
+        """Whether no refused request was kept yet; one is."""
+        with self._lock:
+            kept, self._kept_last = self._kept_last, True
+        return not kept
 
     def add(self, number: int, exchange: Exchange) -> None:
         """Keep a finished exchange."""

@@ -110,6 +110,7 @@ def test_a_budget_ends_it(world: World, limits: dict[str, Any], turns: int) -> N
     assert record.outcome == "out-of-budget", record.reason
     assert len(record.turns) == turns
     assert len(world.server.requests) - before == turns
+    assert [turn.observation for turn in record.turns] == [f"{n}\n" for n in range(turns)]
     assert record.seconds < 10
 
 
