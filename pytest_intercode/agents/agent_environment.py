@@ -12,7 +12,7 @@ from pytest_intercode.core.turn import CommandResult, SandboxInfo, StepResult, T
 from pytest_intercode.core.usage import UNSPENT, Usage
 from pytest_intercode.errors import AgentError, BudgetExhausted
 
-__all__ = ["AgentEnvironment"]
+__all__ = ["AgentEnvironment", "sandbox_variables"]
 
 
 class _Episode(Protocol):
@@ -163,14 +163,6 @@ class AgentEnvironment:
         """
         return self._episode.sandbox()
 
-    def sandbox_variables(self) -> dict[str, str]:
-        """Return where the sandbox is, as environment variables of a program; none without one."""
-        try:
-            backend, name = self.sandbox
-        except AgentError:
-            return {}
-        return {"INTERCODE_SANDBOX": name, "INTERCODE_SANDBOX_BACKEND": backend}
-
     def exec(
         self,
         command: str,
@@ -269,3 +261,12 @@ class AgentEnvironment:
     def log(self, text: str) -> None:
         """Record output of the agent that is no action."""
         self._ledger.log(text)
+
+
+def sandbox_variables(env: AgentEnvironment) -> dict[str, str]:
+    """Return where the sandbox is, as environment variables of a program; none without a shell."""
+    try:
+        backend, name = env.sandbox
+    except AgentError:
+        return {}
+    return {"INTERCODE_SANDBOX": name, "INTERCODE_SANDBOX_BACKEND": backend}

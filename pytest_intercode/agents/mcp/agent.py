@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_intercode.agents.agent_environment import AgentEnvironment
+from pytest_intercode.agents.agent_environment import AgentEnvironment, sandbox_variables
 from pytest_intercode.agents.arguments import Argument, find_folder, read_arguments
 from pytest_intercode.agents.mcp import texts
 from pytest_intercode.agents.mcp.calls import Call, Calls
@@ -217,7 +217,7 @@ class _Episode:
         endpoint = self._endpoint = server.open(
             task, self._calls, lambda: self._turns_left, client.socket
         )
-        where = env.sandbox_variables()
+        where = sandbox_variables(env)
         sandbox = where.get("INTERCODE_SANDBOX", "")
         client.write(task, self._here, endpoint.url, endpoint.token, sandbox)
         program = self._program = Program(

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from pytest_intercode.agents.agent_environment import AgentEnvironment
+from pytest_intercode.agents.agent_environment import AgentEnvironment, sandbox_variables
 from pytest_intercode.agents.ledger import log
 from pytest_intercode.agents.metering import Metered, Metering
 from pytest_intercode.agents.program.messages import JsonLines, parse, replace_surrogates
@@ -87,7 +87,7 @@ class _Episode:
             folder=self._folder,
             variables={
                 "PYTHONUNBUFFERED": "1",  # or Python's print() would keep lines back
-                **env.sandbox_variables(),
+                **sandbox_variables(env),
                 **self._metered.begin(env),
             },
         )

@@ -189,19 +189,20 @@ class MySqlServer:
 
     # -- life and death
 
-    def answers(self) -> bool:
-        """Whether the server is there."""
-        with self._lock:
-            try:
-                self._ask("DO 0")
-            except failures():
-                return False
-        return True
+    def gone(self) -> bool:
+        """Whether its sandbox has ended, and not only the server in it."""
+        try:
+            self._sandbox.admin("true", _ADMIN)
+        except SandboxError:
+            return True
+        return False
 
     def revive(self) -> None:
         """Start the server again if it has died; its databases are as it left them."""
         with self._lock:
-            if not self.answers():
+            try:
+                self._ask("DO 0")
+            except failures():
                 self._sandbox.admin('kill -KILL "$(cat /srv/intercode/started)"', _ADMIN)
                 self._start()
 

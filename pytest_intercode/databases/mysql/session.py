@@ -93,17 +93,18 @@ class MySqlSession:
             held = self._holds
             what = self._execute(statement, timeout, max_rows, max_bytes)
             reads = not held and _STATELESS.fullmatch(statement) is not None
-            if what.get("code") == _NEVER_SENT or (reads and self._lost_its_server(what)):
-                # The server ended between two statements, or while this one only read: another
-                # session ended it, or somebody has killed it.
+            if what.get("code") == _NEVER_SENT or (reads and self._lost_its_sandbox(what)):
+                # The server ended between two statements: another session ended it. Or somebody
+                # has killed its sandbox, which no statement can, while this one only read.
                 what = self._execute(statement, timeout, max_rows, max_bytes)
                 what["lost"] = what["lost"] or held
         return Answer(seconds=time.monotonic() - began, **what)
 
-    def _lost_its_server(self, what: dict[str, Any]) -> bool:
-        """Whether the server has ended, and not only the connection to it."""
+    def _lost_its_sandbox(self, what: dict[str, Any]) -> bool:
+        """Whether the sandbox of a server that others share has ended under a statement."""
         ended_itself = what.get("ended", "itself") == "itself"
-        return ended_itself and what.get("code") == _LOST[0] and not self._server.answers()
+        lost = ended_itself and what.get("code") == _LOST[0]
+        return lost and self._server.mode == "reading" and self._server.gone()
 
     def _execute(
         self, statement: str, timeout: float, max_rows: int, max_bytes: int

@@ -181,13 +181,13 @@ def test_the_whole_machine_is_tested_where_there_is_no_repository(
 
 
 def test_tests_may_run_beside_what_the_agent_started(provider: SandboxProvider) -> None:
-    made = machine_task(command="kill -0 $(cat pid)")
-    start = "sleep 1000 & echo $! >pid"
+    made = machine_task(command="grep -qa 98765 /proc/$(cat pid)/cmdline")
+    start = "sleep 98765 & echo $! >pid"
     assert Play(provider, made, start).reward.value == 0.0
     there = verified_there(made)
     assert Play(provider, there, start).reward.value == 1.0
     assert Play(provider, there, start, feedback="reward").reward.value == 1.0
-    trojan = "bash() { true; }; kill() { true; }; export -f bash kill; echo 99999 >pid"
+    trojan = "bash() { true; }; grep() { true; }; export -f bash grep; echo 99999 >pid"
     assert Play(provider, there, trojan).reward.value == 0.0
     reward = Play(provider, verified_there(machine_task(command="sleep 99", timeout=1.0))).reward
     assert reward.value == 0.0

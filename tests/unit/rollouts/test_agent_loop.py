@@ -25,10 +25,12 @@ Play = Callable[..., EpisodeRecord]
 
 @pytest.fixture
 def shared() -> Iterator[SharedLoop]:
+    before = set(threading.enumerate())  # other tests leave agents that never end
     loop = SharedLoop()
     yield loop
     loop.close()
-    assert not [t for t in threading.enumerate() if t.name.startswith("intercode-")]
+    left = set(threading.enumerate()) - before
+    assert not [thread for thread in left if thread.name.startswith("intercode-")]
 
 
 @pytest.fixture

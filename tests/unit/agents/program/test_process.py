@@ -394,7 +394,8 @@ def test_many_leave_no_file_no_thread_and_no_zombie(start: Start) -> None:
             program.stdin.close()
             assert program.wait(_PATIENCE) == 1  # what ``read`` says at the end of its input
         program.close()
-    assert _held() == before
+    # What other tests have left may end meanwhile.
+    assert all(now <= then for now, then in zip(_held(), before, strict=True))
 
 
 def test_many_at_once(start: Start, mark: str) -> None:
