@@ -141,6 +141,7 @@ def test_answers_are_recorded_once_and_played_without_the_model(
     assert len(model.requests) == asked
 
 
+@pytest.mark.slow
 def test_another_prompt_is_an_error_that_says_so(project: Path, model: ChatServer) -> None:
     assert "2 passed" in run(project, model.url, "a.jsonl", "test_mine.py", "--record-mode=once")
     asked = len(model.requests)
@@ -153,6 +154,7 @@ def test_another_prompt_is_an_error_that_says_so(project: Path, model: ChatServe
     assert len(model.requests) == asked
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("needs_docker")
 def test_sandboxes_are_none_of_vcrs_business(project: Path, model: ChatServer) -> None:
     (project / "conftest.py").write_text("\n\n".join(blocks()))

@@ -87,6 +87,7 @@ def test_ten_thousand_episodes_are_light(browser: Browser, large: Path) -> None:
     assert large.stat().st_size < 3_000_000
 
 
+@pytest.mark.slow
 def test_the_table_shows_what_is_scrolled_to(browser: Browser, large: Path) -> None:
     browser.open(large)
     browser.evaluate("document.getElementById('scroller').scrollTop = 5000 * 36")
