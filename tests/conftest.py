@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import docker
+import openai
 import pytest
 
 import pytest_intercode
@@ -132,6 +133,9 @@ def _import_what_runs_use() -> None:
         for module in pkgutil.walk_packages([path], f"{package}."):
             if not {"human", "inside", "mcp"} & set(module.name.split(".")):
                 importlib.import_module(module.name)
+    # With what a client imports when it is made: of two copies of its transport, one does not
+    # know the other's errors.
+    openai.AsyncOpenAI(api_key="none")
 
 
 _import_what_runs_use()

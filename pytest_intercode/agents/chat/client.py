@@ -188,9 +188,7 @@ class ChatClient:
         if isinstance(error, openai.APITimeoutError):
             seconds = self._arguments.timeout
             return AgentError(f"{server} was silent for {seconds:g} s{after}")
-        # The client's own transport may raise its errors as they are.
-        transport = type(error).__module__.partition(".")[0] in ("httpx", "httpcore")
-        if isinstance(error, openai.APIConnectionError) or transport:
+        if isinstance(error, openai.APIConnectionError):
             self._unreachable = True
             return AgentError(f"{server} cannot be reached{after}: {_cause(error)}")
         said = _one_line(str(error))
