@@ -14,7 +14,10 @@ from typing import Any, Literal
 
 from pytest_intercode.gateway.exchange import Api
 
-__all__ = ["ROUTES", "Route", "error_body", "hosted_tools", "is_answer", "stop_status"]
+__all__ = [
+    *("ROUTES", "Route", "error_body", "error_message", "hosted_tools"),
+    *("is_answer", "model_list", "stop_status"),
+]
 
 Vendor = Literal["openai", "anthropic"]
 
@@ -76,6 +79,28 @@ def error_body(vendor: str, status: int, message: str, code: str) -> dict[str, A
         return {"type": "error", "error": {"type": kind, "message": message}}
     kind = _OPENAI_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+def error_message(body: Mapping[str, Any] | None) -> str:
+    """Return the message of an error's body, which is in different places."""
+    error = (body or {}).get("error", body)
+    if isinstance(error, dict):
+        error = error.get("message") or error.get("detail")
+    return error if isinstance(error, str) else ""
+
+
+def model_list(vendor: str, models: tuple[str, ...]) -> dict[str, Any]:
+    """Return a list of models as a vendor writes it."""
+    if vendor == "anthropic":
+        began = "1970-01-01T00:00:00Z"
+        data: list[dict[str, Any]] = [
+            {"type": "model", "id": name, "display_name": name, "created_at": began}
+            for name in models
+        ]
+        ends = {"first_id": models[0], "last_id": models[-1]}
+        return {"data": data, "has_more": False, **ends}
+    data = [{"id": name, "object": "model", "created": 0, "owned_by": "gateway"} for name in models]
+    return {"object": "list", "data": data}
 
 
 def is_answer(api: Api | None, body: Mapping[str, Any]) -> bool:

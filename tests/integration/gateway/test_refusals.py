@@ -12,7 +12,7 @@ import pytest
 
 from pytest_intercode.core.usage import Budget
 from pytest_intercode.gateway import Price
-from pytest_intercode.gateway.server import _LARGEST
+from pytest_intercode.gateway.request import LARGEST
 from tests.integration.gateway.conftest import KEY, ROUTES, Gateways, ask, body, opened
 from tests.support.model_server import ModelServer
 
@@ -338,7 +338,7 @@ def test_a_body_of_megabytes_passes_and_one_without_end_does_not(
     with _connected(session) as raw:
         raw.sendall(
             f"POST {ROUTES['chat']} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {session.token}"
-            f"\r\ncontent-length: {_LARGEST + 1}\r\n\r\n".encode()
+            f"\r\ncontent-length: {LARGEST + 1}\r\n\r\n".encode()
         )
         assert raw.recv(65536).startswith(b"HTTP/1.1 413 ")
 

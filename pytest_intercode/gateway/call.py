@@ -1,0 +1,139 @@
+"""One request that is served: its tokens are metered, and it is kept and recorded, once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_intercode.gateway.apis import Route
+from pytest_intercode.gateway.exchange import NOTHING, Exchange, TokenUsage
+from pytest_intercode.gateway.prices import Price, price_of
+from pytest_intercode.gateway.recording import Recorded
+from pytest_intercode.gateway.session import Session
+from pytest_intercode.gateway.usage import estimate, read_usage
+
+__all__ = ["Call"]
+
+
+@dataclass(eq=False)
+class Call:
+    """One request that is served.
+
+    Attributes:
+        session: whose it is.
+        route: what is asked.
+        vendor: whose server answers.
+        number: of the request in its session, from 1.
+        body: as the client sent it, parsed.
+        sent: bytes of the body that goes to the server.
+        hide_usage: the server was asked for a usage that the client did not ask for.
+        prices: what models cost, by name.
+        writes: what is being written of the session; it is waited for at its end.
+        charged: whether it was metered.
+    """
+
+    session: Session
+    route: Route
+    vendor: str
+    number: int
+    body: dict[str, Any]
+    sent: int
+    hide_usage: bool
+    prices: Mapping[str, Price]
+    writes: set[asyncio.Future[None]]
+    began: float = field(default_factory=time.perf_counter)
+    charged: bool = False
+
+    @property
+    def model(self) -> str:
+        """The model that was asked for."""
+        return str(self.body.get("model", ""))
+
+    async def settle(
+        self, status: int, answer: Mapping[str, Any], usage: Any, *, complete: bool = True
+    ) -> None:
+        """Meter the exchange and keep it; once, and only what costs tokens.
+
+        Args:
+            status: the HTTP status.
+            answer: the parsed answer, as far as it came.
+            usage: what the server says of its tokens.
+            complete: whether the answer is whole.
+        """
+        api = self.route.api
+        if self.charged or api is None:
+            return
+        self.charged = True
+        tokens = NOTHING
+        if status == 200:
+            tokens = _tokens(read_usage(api, usage), estimate(self.sent, answer), complete)
+        model = str(answer.get("model") or self.model)
+        price = price_of(self.prices, model, self.model)
+        cost = price.cost(tokens) if price is not None and tokens != NOTHING else None
+        seconds = time.perf_counter() - self.began
+
+        def keep() -> None:
+            exchange = Exchange(
+                api=api,
+                model=model,
+                request=self.session.kept(self.body),
+                answer=answer,
+                status=status,
+                usage=tokens,
+                cost=cost,
+                seconds=seconds,
+                complete=complete,
+            )
+            self.session.add(self.number, exchange)
+            self.session.charge(exchange)
+
+        await self._aside(keep)
+
+    async def record(self, answer: Mapping[str, Any] | None, recorded: Recorded) -> None:
+        """Write the exchange to the recording, where there is one.
+
+        Args:
+            answer: the parsed answer; None if it is none.
+            recorded: the answer as it was.
+        """
+        recorder = self.session.recorder
+        if recorder is None:
+            return
+
+        def write() -> None:
+            recorder.write(
+                self.number,
+                method=self.route.method,
+                path=self.route.path,
+                request=self.body,
+                token=self.session.token,
+                answer=answer,
+                recorded=recorded,
+            )
+
+        try:
+            await self._aside(write)
+        except OSError as error:
+            self.session.note(f"an exchange could not be recorded: {error.strerror}")
+
+    async def _aside(self, work: Callable[[], None]) -> None:
+        """Do what may wait, for a file or its lock, on another thread, and to its end."""
+        future = asyncio.get_running_loop().run_in_executor(None, work)
+        self.writes.add(future)
+        future.add_done_callback(self.writes.discard)
+        await asyncio.shield(future)
+
+
+def _tokens(said: TokenUsage | None, guessed: TokenUsage, complete: bool) -> TokenUsage:
+    """Return the tokens of an answer: what its server says, or an estimate of what it left out."""
+    if said is None:
+        return guessed
+    if complete or said.output >= guessed.output:
+        return said
+    # It broke off after a part of its usage: Anthropic's begins with an output of 1.
+    return TokenUsage(
+        said.input, guessed.output, said.cached, said.cache_write, said.reasoning, estimated=True
+    )

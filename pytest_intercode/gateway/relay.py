@@ -1,0 +1,194 @@
+"""The way of an answer from the real server to the client: in one piece, or event by event.
+
+What a server sends is metered before the client can know that it is over; a key in it is masked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import ClientError, web
+
+from pytest_intercode.gateway.apis import error_body, error_message, is_answer
+from pytest_intercode.gateway.call import Call
+from pytest_intercode.gateway.recording import Recorded
+from pytest_intercode.gateway.streams import Event, Splitter, StreamTooLong, assembler
+from pytest_intercode.gateway.upstream import STREAM, Answer, Failed, Upstream, cause
+
+__all__ = ["relay"]
+
+_LARGEST = 64 * 1024 * 1024  # bytes of an answer in one piece
+_FINAL = frozenset({400, 401, 402, 403, 404, 405, 410, 413, 422})  # nothing changes by trying again
+
+
+async def relay(
+    request: web.BaseRequest, call: Call, answer: Answer, upstream: Upstream
+) -> web.StreamResponse:
+    """Pass an answer on, meter it, and record it.
+
+    Raises:
+        Failed: it is no answer of its API, and nothing of it was sent on.
+    """
+    if answer.status == 200 and answer.content_type == STREAM:
+        return await _stream(request, call, answer, upstream)
+    return await _plain(call, answer, upstream)
+
+
+async def _plain(call: Call, answer: Answer, upstream: Upstream) -> web.StreamResponse:
+    """Pass an answer on that is in one piece."""
+    data = bytearray()
+    async for piece in answer.pieces:
+        data += piece
+        if len(data) > _LARGEST:
+            raise Failed("the answer has more than 64 MiB")
+    status, server = answer.status, upstream.name(call.vendor)
+    parsed = _object(data)
+    if 300 <= status < 400:
+        raise Failed(f"{server} redirects, which is not followed")
+    if status == 200 and (parsed is None or not is_answer(call.route.api, parsed)):
+        what = "is no JSON" if parsed is None else "is no answer of this API"
+        start = data[:80].decode("utf-8", "replace")
+        raise Failed(f"{server} sent what {what}: {start!r}")
+    raw = upstream.masked(bytes(data))
+    headers = {**answer.headers}
+    if status != 200:
+        said = error_message(parsed) or raw[:200].decode("utf-8", "replace")
+        call.session.note(f"{server} answered {status}: {said}")
+        if parsed is None:
+            words = f"the server answered {status}: {said}"
+            raw = json.dumps(error_body(call.vendor, status, words, "upstream_error")).encode()
+        if status in _FINAL:
+            headers.setdefault("x-should-retry", "false")
+    text = raw.decode("utf-8", "replace")
+    await call.settle(status, parsed or {}, (parsed or {}).get("usage"))
+    await call.record(parsed, Recorded(status, "application/json", (text,)))
+    return web.Response(status=status, body=raw, headers=headers, content_type="application/json")
+
+
+async def _stream(
+    request: web.BaseRequest, call: Call, answer: Answer, upstream: Upstream
+) -> web.StreamResponse:
+    """Pass a stream on, event by event as they come."""
+    api = call.route.api
+    parts = assembler(api) if api is not None else None
+    client = _Client(request, answer)
+    recorded = call.session.recorder is not None
+    splitter, kept = Splitter(), []
+    complete = True
+    try:
+        async for piece in answer.pieces:
+            out = b""
+            for event in splitter.feed(piece):
+                if recorded:
+                    kept.append(event.raw)
+                if parts is not None:
+                    parts.feed(event)
+                    if parts.ended and not call.charged:
+                        # Before the client knows that it is over, and asks the next.
+                        whole = parts.answer()
+                        good = not whole.get("error")
+                        await call.settle(200, whole, parts.usage, complete=good)
+                if not (call.hide_usage and _is_usage_alone(event)):
+                    out += event.raw
+            if out:
+                await client.write(upstream.masked(out))
+        rest = splitter.rest()
+        if rest:
+            kept.append(rest)
+            await client.write(upstream.masked(rest))
+        complete = parts is None or parts.ended or _finished(parts.answer())
+        if not complete:
+            call.session.note("the stream of the server ended before the answer was complete")
+    except _ClientGone:
+        complete = parts is not None and parts.ended
+    except (Failed, StreamTooLong, ClientError, asyncio.TimeoutError) as error:
+        complete = False
+        if not client.begun:
+            if isinstance(error, (ClientError, asyncio.TimeoutError)):
+                raise  # in the words of whoever opened it
+            raise error if isinstance(error, Failed) else Failed(str(error)) from None
+        said = error.message if isinstance(error, Failed) else cause(error)
+        call.session.note(f"the stream of the server broke off: {said}")
+    except asyncio.CancelledError:
+        if parts is not None:
+            await call.settle(200, parts.answer(), parts.usage, complete=False)
+        client.cut()
+        raise
+    if parts is not None:
+        await call.settle(200, parts.answer(), parts.usage, complete=complete)
+    texts = tuple(raw.decode("utf-8", "replace") for raw in kept)
+    await call.record(parts.answer() if parts else None, Recorded(200, STREAM, texts, complete))
+    return await client.end(complete)
+
+
+class _ClientGone(Exception):
+    """The client closed its connection in the middle of an answer."""
+
+
+class _Client:
+    """The client's side of a stream; its head goes out with the first event."""
+
+    def __init__(self, request: web.BaseRequest, answer: Answer) -> None:
+        self._request = request
+        self._response = web.StreamResponse(
+            headers={
+                **answer.headers,
+                "content-type": f"{STREAM}; charset=utf-8",
+                "cache-control": "no-cache",
+            }
+        )
+        self.begun = False
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes at once."""
+        try:
+            if not self.begun:
+                self.begun = True
+                await self._response.prepare(self._request)
+            await self._response.write(data)
+        except (ConnectionError, RuntimeError):
+            raise _ClientGone from None
+
+    async def end(self, complete: bool) -> web.StreamResponse:
+        """End the stream; one that broke off breaks off for the client, too."""
+        try:
+            if not self.begun:
+                self.begun = True
+                await self._response.prepare(self._request)
+            if complete:
+                await self._response.write_eof()
+            else:
+                self.cut()
+        except (ConnectionError, RuntimeError):
+            pass  # the client is gone
+        return self._response
+
+    def cut(self) -> None:
+        """Close the connection."""
+        transport = self._request.transport
+        if transport is not None:
+            transport.close()
+
+
+def _object(data: bytes | bytearray) -> dict[str, Any] | None:
+    try:
+        parsed = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
+def _finished(answer: Mapping[str, Any]) -> bool:
+    """Whether an answer is whole, though the event that should end it is missing."""
+    choices = answer.get("choices")
+    if isinstance(choices, list):
+        return bool(choices) and all(choice.get("finish_reason") for choice in choices)
+    return bool(answer.get("stop_reason"))
+
+
+def _is_usage_alone(event: Event) -> bool:
+    data = event.data
+    return data is not None and data.get("choices") == [] and bool(data.get("usage"))

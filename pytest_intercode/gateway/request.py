@@ -1,0 +1,156 @@
+"""What a client sends: its token, its body, whether it may be served, and errors in its own words.
+
+A body is parsed here and written anew for the real server: it can mean only what was checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from pytest_intercode.gateway.apis import Route, error_body, hosted_tools
+from pytest_intercode.gateway.settings import GatewaySettings
+
+__all__ = [
+    *("LARGEST", "Refused", "check_body", "digest_of", "error_answer"),
+    *("parse_body", "read_body", "tokens_of", "vendor_of", "write_body"),
+]
+
+LARGEST = 50 * 1024 * 1024
+"""Bytes that a request's body may have."""
+
+_MOST_PARTS = 2_000_000  # characters that may begin a part of a body, which takes memory
+_BODY = 60.0  # seconds that a body may pause
+
+
+class Refused(Exception):
+    """A request is not served.
+
+    Args:
+        status: the HTTP status.
+        message: for the client.
+        code: the same for programs.
+        note: whether it is a matter for the episode's log.
+    """
+
+    def __init__(self, status: int, message: str, code: str, *, note: bool = True) -> None:
+        super().__init__(message)
+        self.status, self.message, self.code, self.note = status, message, code, note
+
+
+def digest_of(token: str) -> bytes:
+    """Return what tokens are looked up by, so that no comparison tells how far one is right."""
+    return hashlib.sha256(token.encode("utf-8", "replace")).digest()
+
+
+def tokens_of(request: web.BaseRequest) -> list[bytes]:
+    """Return the digests of the tokens that a request has, in the places that clients use."""
+    given = [request.headers.get(name, "") for name in ("x-api-key", "x-goog-api-key")]
+    scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        given.append(bearer.strip())
+    return [digest_of(token) for token in given if token]
+
+
+def vendor_of(request: web.BaseRequest, route: Route | None) -> str:
+    """Return the vendor whose client has sent a request."""
+    if route is not None and route.vendor:
+        return route.vendor
+    headers = request.headers
+    anthropic = "x-api-key" in headers or "anthropic-version" in headers
+    return "anthropic" if anthropic or "/messages" in request.raw_path else "openai"
+
+
+async def read_body(request: web.BaseRequest) -> bytes:
+    """Return the body of a request."""
+    too_large = Refused(413, "a request may have 50 MiB", "request_too_large")
+    if (request.content_length or 0) > LARGEST:
+        raise too_large
+    data = bytearray()
+    try:
+        while piece := await asyncio.wait_for(request.content.readany(), _BODY):
+            data += piece
+            if len(data) > LARGEST:
+                raise too_large
+    except asyncio.TimeoutError:
+        raise Refused(408, "the request's body did not come", "timeout") from None
+    except Refused:
+        raise
+    except Exception as error:  # a body that is not encoded as it says
+        raise Refused(
+            400, f"the request's body cannot be read: {type(error).__name__}", "invalid_request"
+        ) from None
+    return bytes(data)
+
+
+def parse_body(data: bytes) -> dict[str, Any]:
+    """Return the body of a request as what will be sent on."""
+    if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_PARTS:
+        raise Refused(413, "the request's body has too many parts", "request_too_large")
+
+    def refuse(name: str) -> None:
+        raise ValueError(f"{name} is no JSON")
+
+    try:
+        body = json.loads(data.decode("utf-8"), parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise Refused(
+            400, f"the request's body is no JSON: {error!s:.100}", "invalid_request"
+        ) from None
+    if not isinstance(body, dict):
+        raise Refused(400, "the request's body is no JSON object", "invalid_request")
+    return body
+
+
+def write_body(body: Mapping[str, Any]) -> bytes:
+    """Return a body as it is sent: written anew, so that it can mean but what was checked."""
+    try:
+        text = json.dumps(body, separators=(",", ":"), allow_nan=False)
+    except (ValueError, RecursionError):  # a number beyond all others
+        raise Refused(400, "the request's body cannot be sent as JSON", "invalid_request") from None
+    return text.encode("ascii")
+
+
+def check_body(settings: GatewaySettings, route: Route, body: Mapping[str, Any]) -> None:
+    """Refuse a request that asks for what is not allowed."""
+    if route.method != "POST":
+        return
+    model = body.get("model")
+    if not isinstance(model, str) or not model:
+        raise Refused(400, "the request names no model", "invalid_request")
+    if settings.models and model not in settings.models:
+        allowed = ", ".join(settings.models)
+        status = 400 if route.api == "responses" else 404
+        raise Refused(
+            status,
+            f"the gateway serves no model {model!r:.80}; allowed: {allowed:.300}",
+            "model_not_found",
+        )
+    if route.api == "responses" and body.get("background"):
+        raise Refused(400, "background responses are not served", "not_supported")
+    if not settings.hosted_tools and (hosted := hosted_tools(body)):
+        raise Refused(
+            400,
+            f"hosted tools are not allowed, as they leave the sandbox through the provider: "
+            f"{', '.join(hosted):.200}; --intercode-gateway-hosted-tools allows them",
+            "hosted_tool",
+        )
+
+
+def error_answer(
+    request: web.BaseRequest,
+    route: Route | None,
+    status: int,
+    message: str,
+    code: str,
+    final: bool = True,
+) -> web.Response:
+    """Return an error in the words of the client's vendor."""
+    headers = {"x-should-retry": "false"} if final and status != 429 else {}
+    body = error_body(vendor_of(request, route), status, message, code)
+    return web.json_response(body, status=status, headers=headers)

@@ -1,0 +1,203 @@
+"""The client of the models' real servers: addresses, keys, proxies, and what fails there.
+
+With a recording that is replayed there is no server, and answers come from the recording. Only this
+module connects to anything, and only here a key is put into a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import os
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from urllib.request import getproxies, proxy_bypass
+
+from aiohttp import (
+    ClientError,
+    ClientSession,
+    ClientTimeout,
+    ConnectionTimeoutError,
+    DummyCookieJar,
+    TCPConnector,
+)
+from yarl import URL
+
+from pytest_intercode.gateway.recording import Recorded
+from pytest_intercode.gateway.settings import GatewaySettings
+
+__all__ = ["STREAM", "Answer", "Failed", "Upstream", "cause", "replayed"]
+
+STREAM = "text/event-stream"
+"""The media type of a streamed answer."""
+
+_CONNECT = 20.0  # seconds for a connection
+_KEPT = 4.0  # seconds that a connection is kept between requests; some servers close it after five
+_FORWARDED = ("accept", "anthropic-beta", "anthropic-version", "openai-beta", "user-agent")
+_RETURNED = ("retry-after", "retry-after-ms", "x-should-retry", "request-id", "x-request-id")
+
+
+class Failed(Exception):
+    """The real server did not answer as it should; the status is for the client."""
+
+    def __init__(self, message: str, status: int = 502) -> None:
+        super().__init__(message)
+        self.message, self.status = message, status
+
+
+@dataclass
+class Answer:
+    """What the real server answers, before its body was read."""
+
+    status: int
+    content_type: str
+    headers: Mapping[str, str]
+    pieces: AsyncIterator[bytes]
+
+
+class Upstream:
+    """The real servers; used on the event loop of the gateway.
+
+    Args:
+        settings: the gateway's.
+    """
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self._keys = tuple(key.encode() for key in settings.keys.values() if key)
+        self._client: ClientSession | None = None
+
+    def start(self) -> None:
+        """Make the client; it connects when it is first asked."""
+        self._client = ClientSession(
+            connector=TCPConnector(limit=0, keepalive_timeout=_KEPT),
+            cookie_jar=DummyCookieJar(),
+            timeout=ClientTimeout(
+                total=None, sock_connect=_CONNECT, sock_read=self._settings.silence
+            ),
+        )
+
+    async def stop(self) -> None:
+        """Close all connections."""
+        if self._client is not None:
+            await self._client.close()
+
+    def name(self, vendor: str) -> str:
+        """Return the address of a vendor's server, for messages."""
+        return self._settings.upstream(vendor)
+
+    def headers(self, given: Mapping[str, str], vendor: str, *, has_body: bool) -> dict[str, str]:
+        """Return the headers of a request to a server.
+
+        Args:
+            given: those of the client, of which few are passed on.
+            vendor: whose server it is.
+            has_body: whether the request has a body, which is JSON.
+        """
+        headers = {name: v for name in _FORWARDED if (v := given.get(name))}
+        headers["accept-encoding"] = "identity"  # the usage is read from the answer
+        if has_body:
+            headers["content-type"] = "application/json"
+        key = self._settings.keys.get(vendor)
+        if key and vendor == "anthropic":
+            headers["x-api-key"] = key
+        elif key:
+            headers["authorization"] = f"Bearer {key}"
+        return headers
+
+    @contextlib.asynccontextmanager
+    async def open(
+        self,
+        method: str,
+        path: str,
+        vendor: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        beta: bool,
+    ) -> AsyncIterator[Answer]:
+        """Send a request.
+
+        Args:
+            method: the HTTP method.
+            path: the route, with ``/v1``.
+            vendor: whose server is asked.
+            headers: see :meth:`headers`.
+            body: JSON; None for none.
+            beta: whether the client asked with ``?beta=true``, which Anthropic's does.
+
+        Raises:
+            Failed: the server cannot be reached, or falls silent.
+        """
+        assert self._client is not None
+        address = self._settings.address(vendor, path) + ("?beta=true" if beta else "")
+        server = f"the server {self.name(vendor)}"
+        try:
+            async with self._client.request(
+                method,
+                URL(address, encoded=True),
+                data=None if body is None else _payload(body),
+                headers=headers,
+                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+                allow_redirects=False,
+                proxy=_proxy(address),
+            ) as response:
+                yield Answer(
+                    response.status,
+                    response.content_type,
+                    {name: v for name in _RETURNED if (v := response.headers.get(name))},
+                    response.content.iter_any(),
+                )
+        except asyncio.TimeoutError as error:
+            if isinstance(error, ConnectionTimeoutError):
+                raise Failed(f"{server} cannot be reached in {_CONNECT:g} s", 504) from None
+            seconds = self._settings.silence
+            raise Failed(f"{server} was silent for {seconds:g} s", 504) from None
+        except ClientError as error:
+            raise Failed(f"{server} cannot be used: {cause(error)}") from None
+
+    def masked(self, data: bytes) -> bytes:
+        """Return what a server sent, without the key, which some repeat in their errors."""
+        for key in self._keys:
+            if key in data:
+                data = data.replace(key, b"***")
+        return data
+
+
+def replayed(recorded: Recorded) -> Answer:
+    """Return an answer of a recording."""
+    return Answer(recorded.status, recorded.content_type, {}, _again(recorded))
+
+
+async def _again(recorded: Recorded) -> AsyncIterator[bytes]:
+    for piece in recorded.pieces:
+        yield piece.encode("utf-8")
+    if not recorded.complete:
+        raise Failed("it broke off when it was recorded")
+
+
+def _payload(data: bytes) -> bytes | io.BytesIO:
+    """Return a body as the client sends it: a large one in pieces, so that others go on."""
+    return data if len(data) < 512 * 1024 else io.BytesIO(data)
+
+
+def _proxy(address: str) -> str | None:
+    """Return the proxy that the machine's settings name for an address."""
+    url = URL(address)
+    host = url.host or ""
+    if host in ("localhost", "127.0.0.1", "::1") or proxy_bypass(host):
+        return None
+    return getproxies().get(url.scheme)
+
+
+def cause(error: BaseException) -> str:
+    """Return why a connection failed, in a few words."""
+    inner: BaseException | None = error
+    found = str(error)
+    while inner is not None:
+        number = getattr(inner, "errno", None)
+        if isinstance(inner, OSError) and isinstance(number, int) and number > 0:
+            return os.strerror(number)
+        inner = inner.__cause__ or inner.__context__ or getattr(inner, "os_error", None)
+    return found or type(error).__name__
