@@ -16,7 +16,7 @@ from pytest_intercode.gateway.exchange import Api
 
 __all__ = [
     *("ROUTES", "Route", "error_body", "error_message", "hosted_tools"),
-    *("is_answer", "model_list", "stop_status"),
+    *("is_answer", "model_list", "objects", "stop_status"),
 ]
 
 Vendor = Literal["openai", "anthropic"]
@@ -110,6 +110,11 @@ def is_answer(api: Api | None, body: Mapping[str, Any]) -> bool:
     return isinstance(
         body.get({"chat": "choices", "responses": "output", "messages": "content"}[api]), list
     )
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """Return the objects of a list of an API's; what is none, and what is no list, is left out."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 # -- tools that run at the provider

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from pytest_intercode.gateway.apis import objects
 from pytest_intercode.gateway.exchange import Api
 
 __all__ = ["Assembler", "Event", "Splitter", "StreamTooLong", "assembler"]
@@ -142,7 +143,7 @@ class _Chat:
                 self._head.setdefault(key, data[key])
         if isinstance(data.get("usage"), dict):
             self.usage = data["usage"]
-        for choice in _dicts(data.get("choices")):
+        for choice in objects(data.get("choices")):
             self._add(choice)
 
     def _add(self, choice: dict[str, Any]) -> None:
@@ -157,7 +158,7 @@ class _Chat:
         for key in self._TEXTS:
             if isinstance(delta.get(key), str):
                 kept["texts"].setdefault(key, []).append(self._room.take(delta[key]))
-        for call in _dicts(delta.get("tool_calls")):
+        for call in objects(delta.get("tool_calls")):
             # Some servers leave the index out, and send a call in one piece.
             at = call.get("index")
             calls = kept["calls"]
@@ -309,10 +310,6 @@ class _Messages:
                 except (ValueError, RecursionError):
                     block["input"] = {"unreadable": text}
         return block
-
-
-def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _number(value: Any) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pytest_intercode.gateway.apis import objects
 from pytest_intercode.gateway.exchange import Exchange, TokenUsage
 
 __all__ = ["GatewayTurn", "TurnCounter", "count_calls", "final_message", "turns"]
@@ -148,20 +149,20 @@ def _calls(exchange: Exchange) -> list[_Call]:
     if exchange.api == "messages":
         return [
             _Call(str(block.get("id", "")), str(block.get("name", "")), block.get("input"))
-            for block in _dicts(answer.get("content"))
+            for block in objects(answer.get("content"))
             if block.get("type") == "tool_use"
         ]
-    return [_responses_call(item) for item in _dicts(answer.get("output")) if _is_call(item)]
+    return [_responses_call(item) for item in objects(answer.get("output")) if _is_call(item)]
 
 
 def _message(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    choices = _dicts(answer.get("choices"))
+    choices = objects(answer.get("choices"))
     message = choices[0].get("message") if choices else None
     return message if isinstance(message, dict) else {}
 
 
 def _chat_calls(message: Mapping[str, Any]) -> Iterator[_Call]:
-    for call in _dicts(message.get("tool_calls")):
+    for call in objects(message.get("tool_calls")):
         of = call.get("function") or call.get("custom")
         if isinstance(of, dict):
             given = of.get("arguments", of.get("input"))
@@ -227,7 +228,7 @@ def _thought(exchange: Exchange) -> str:
         return next((each for each in thoughts if isinstance(each, str)), "")
     if exchange.api == "messages":
         return _joined_texts(answer.get("content"), "thinking", "thinking")
-    reasoning = (i for i in _dicts(answer.get("output")) if i.get("type") == "reasoning")
+    reasoning = (i for i in objects(answer.get("output")) if i.get("type") == "reasoning")
     return "\n".join(
         filter(None, (_joined_texts(item.get("summary"), "summary_text") for item in reasoning))
     )
@@ -240,14 +241,14 @@ def _text(exchange: Exchange) -> str:
         return _content(_message(answer).get("content"))
     if exchange.api == "messages":
         return _joined_texts(answer.get("content"), "text")
-    messages = (i for i in _dicts(answer.get("output")) if i.get("type") == "message")
+    messages = (i for i in objects(answer.get("output")) if i.get("type") == "message")
     return "\n".join(
         filter(None, (_joined_texts(item.get("content"), "output_text") for item in messages))
     )
 
 
 def _joined_texts(parts: Any, kind: str, key: str = "text") -> str:
-    found = (part.get(key) for part in _dicts(parts) if part.get("type") == kind)
+    found = (part.get(key) for part in objects(parts) if part.get("type") == kind)
     return "\n".join(each for each in found if isinstance(each, str) and each)
 
 
@@ -259,17 +260,17 @@ def _results(exchange: Exchange) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     request = exchange.request
     if exchange.api == "responses":
-        for item in _dicts(request.get("input")):
+        for item in objects(request.get("input")):
             if str(item.get("type")).endswith("_output") and "call_id" in item:
                 output = item.get("output")
                 found.setdefault(str(item["call_id"]), []).append(_output(output))
         return found
-    for message in _dicts(request.get("messages")):
+    for message in objects(request.get("messages")):
         if exchange.api == "chat" and message.get("role") == "tool":
             identity = str(message.get("tool_call_id", ""))
             found.setdefault(identity, []).append(_content(message.get("content")))
         elif exchange.api == "messages":
-            for block in _dicts(message.get("content")):
+            for block in objects(message.get("content")):
                 if block.get("type") == "tool_result":
                     identity = str(block.get("tool_use_id", ""))
                     found.setdefault(identity, []).append(_content(block.get("content")))
@@ -319,7 +320,3 @@ def _content(content: Any) -> str:
             text = part.get("text")
             texts.append(text if isinstance(text, str) else f"[{part.get('type', 'part')}]")
     return "\n".join(texts)
-
-
-def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
