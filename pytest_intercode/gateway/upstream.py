@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-import os
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from urllib.request import getproxies, proxy_bypass
@@ -24,6 +23,7 @@ from aiohttp import (
 )
 from yarl import URL
 
+from pytest_intercode.core.connections import failure
 from pytest_intercode.gateway.recording import Recorded
 from pytest_intercode.gateway.settings import GatewaySettings
 
@@ -192,12 +192,5 @@ def _proxy(address: str) -> str | None:
 
 
 def cause(error: BaseException) -> str:
-    """Return why a connection failed, in a few words."""
-    inner: BaseException | None = error
-    found = str(error)
-    while inner is not None:
-        number = getattr(inner, "errno", None)
-        if isinstance(inner, OSError) and isinstance(number, int) and number > 0:
-            return os.strerror(number)
-        inner = inner.__cause__ or inner.__context__ or getattr(inner, "os_error", None)
-    return found or type(error).__name__
+    """Return why a connection failed: the system's words, or the library's."""
+    return failure(error) or str(error) or type(error).__name__

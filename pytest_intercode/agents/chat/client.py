@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.agents.chat.arguments import ChatArguments
+from pytest_intercode.core.connections import causes, failure
 from pytest_intercode.errors import AgentError, BudgetExhausted
 
 if TYPE_CHECKING:
@@ -241,16 +242,9 @@ def _tries(error: Exception) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """Return why a connection failed: the innermost message that there is."""
-    message = ""
-    inner: BaseException | None = error
-    while inner is not None:
-        if isinstance(inner, OSError) and inner.strerror:
-            number = inner.errno or 0  # below 0 where a name was not found
-            return os.strerror(number) if number > 0 else inner.strerror
-        message = str(inner) or message
-        inner = inner.__cause__ or inner.__context__
-    return _one_line(message)
+    """Return why a connection failed: the system's words, or the innermost message."""
+    messages = [said for each in causes(error) if (said := str(each))]
+    return _one_line(failure(error) or (messages[-1] if messages else type(error).__name__))
 
 
 # -- answers
