@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import importlib.util
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from pytest_intercode.core.forks import MakingProcess
+from pytest_intercode.core.loop_thread import LoopThread
 from pytest_intercode.core.text import one_line
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.recording import Recorder, Replayer
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pytest_intercode.gateway.server import Server
 
 __all__ = ["Gateway"]
-
-Result = TypeVar("Result")
 
 _THREAD = "intercode-gateway"  # threads with this name are not reported as left behind
 _PATIENCE = 10.0  # seconds for what runs to end
@@ -55,8 +53,7 @@ class Gateway:
         self._socket = socket
         self._process = MakingProcess("this gateway belongs")
         self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: LoopThread | None = None
         self._server: Server | None = None
         self._port = 0
         self._closed = False
@@ -92,7 +89,7 @@ class Gateway:
         recorder = Recorder(settings.record, key, secrets) if settings.record else None
         replayer = Replayer(settings.replay, key) if settings.replay else None
         with self._lock:
-            server = self._start()
+            server, thread = self._start()
             session = Session(
                 key,
                 self._port,
@@ -104,7 +101,7 @@ class Gateway:
                 masked=secrets,
             )
             try:
-                self._call(server.add(session, socket))
+                thread.begin(server.add(session, socket)).result()
             except OSError as error:
                 raise ConfigurationError(
                     f"the gateway cannot listen on {socket}: {error.strerror or error}"
@@ -122,57 +119,43 @@ class Gateway:
             return
         with self._lock:
             self._closed = True
-            loop, self._loop = self._loop, None
-            thread, server = self._thread, self._server
-        if loop is None or thread is None or server is None:
+            thread, self._thread = self._thread, None
+            server = self._server
+        if thread is None or server is None:
             return
         with contextlib.suppress(Exception):
-            asyncio.run_coroutine_threadsafe(server.stop(), loop).result(_PATIENCE)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(_PATIENCE)
+            thread.begin(server.stop()).result(_PATIENCE)
+        thread.stop(_PATIENCE)
 
     def _end(self, session: Session) -> None:
         """End a session; does nothing after the gateway's own end."""
         session.end("the episode is over")
-        loop, server = self._loop, self._server
-        if loop is None or server is None or not self._process.is_this:
+        thread, server = self._thread, self._server
+        if thread is None or server is None or not self._process.is_this:
             return
         with contextlib.suppress(Exception):
-            asyncio.run_coroutine_threadsafe(server.remove(session), loop).result(_PATIENCE)
+            thread.begin(server.remove(session)).result(_PATIENCE)
 
-    def _start(self) -> Server:
-        """Return the server, which is started if it is not."""
+    def _start(self) -> tuple[Server, LoopThread]:
+        """Return the server and its thread, which are started if they are not."""
         if self._closed:
             raise ConfigurationError("the run is over: the gateway is closed")
-        if self._server is not None:
-            return self._server
+        if self._server is not None and self._thread is not None:
+            return self._server, self._thread
         from pytest_intercode.gateway.server import Server
 
-        loop = self._loop = asyncio.new_event_loop()
-
-        def serve() -> None:
-            try:
-                loop.run_forever()
-            finally:
-                loop.close()
-
-        self._thread = threading.Thread(target=serve, name=_THREAD, daemon=True)
-        self._thread.start()
+        thread = self._thread = LoopThread(_THREAD)
         server = Server(self.settings, self._note)
         try:
-            self._port = self._call(server.start(self._socket))
+            self._port = thread.begin(server.start(self._socket)).result()
         except OSError as error:
-            self._loop = None
-            loop.call_soon_threadsafe(loop.stop)
+            self._thread = None
+            thread.stop(_PATIENCE)
             raise ConfigurationError(
                 f"the gateway cannot listen: {error.strerror or error}"
             ) from None
         self._server = server
-        return server
-
-    def _call(self, work: Coroutine[Any, Any, Result]) -> Result:
-        assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return server, thread
 
     def _note(self, line: str) -> None:
         if len(self._refusals) < _MOST_REFUSALS:

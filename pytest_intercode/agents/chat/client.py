@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.agents.chat.arguments import ChatArguments
 from pytest_intercode.core.connections import causes, failure
+from pytest_intercode.core.loop_thread import LoopThread
 from pytest_intercode.errors import AgentError, BudgetExhausted
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ __all__ = ["Answer", "Call", "Caller", "ChatClient"]
 _NO_KEY = "none"  # the client wants one even for servers that do not
 _THREADS = "intercode-chat"  # threads with this name are not reported as left behind
 _CONNECT = 20.0  # seconds for a connection
+_CLOSING = 5.0  # seconds for what runs to end
 _LONGEST = 500  # characters of a server's message
 
 
@@ -73,8 +75,7 @@ class ChatClient:
     def __init__(self, arguments: ChatArguments) -> None:
         self._arguments = arguments
         self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: LoopThread | None = None
         self._api: openai.AsyncOpenAI | None = None
         self._closed = False
         self._reached = False  # the server has answered, be it with an error
@@ -87,29 +88,31 @@ class ChatClient:
             AgentError: the client does not accept its settings.
         """
         with self._lock:
-            if self._loop is None and not self._closed:
+            if self._thread is None and not self._closed:
                 self._connect()
-                self._start_loop()
+                self._thread = LoopThread(_THREADS)
+                # It looks addresses up.
+                pool = ThreadPoolExecutor(4, thread_name_prefix=_THREADS)
+                self._thread.loop.set_default_executor(pool)
 
     def begin(self, request: Mapping[str, Any]) -> Future[Answer | AgentError]:
         """Send a request; cancelling the future cancels it."""
         self.start()
         with self._lock:
-            if self._loop is None:
+            if self._thread is None:
                 raise AgentError("the run is over: the chat client is closed")
-            return asyncio.run_coroutine_threadsafe(self._ask(request), self._loop)
+            return self._thread.begin(self._ask(request))
 
     def close(self) -> None:
         """Cancel all requests and close the connections; may be called twice."""
         with self._lock:
             self._closed = True
-            loop, self._loop = self._loop, None
-        if loop is None or self._thread is None:
+            thread, self._thread = self._thread, None
+        if thread is None:
             return
         with contextlib.suppress(Exception):
-            asyncio.run_coroutine_threadsafe(self._end(), loop).result(5.0)
-        loop.call_soon_threadsafe(loop.stop)
-        self._thread.join(5.0)
+            thread.begin(self._end()).result(_CLOSING)
+        thread.stop(_CLOSING)
 
     def _connect(self) -> None:
         import openai
@@ -124,20 +127,6 @@ class ChatClient:
             )
         except Exception as error:  # an environment variable of the client's, or a proxy
             raise AgentError(f"the openai client: {_one_line(str(error))}") from None
-
-    def _start_loop(self) -> None:
-        loop = self._loop = asyncio.new_event_loop()
-        # It looks addresses up.
-        loop.set_default_executor(ThreadPoolExecutor(4, thread_name_prefix=_THREADS))
-
-        def serve() -> None:
-            try:
-                loop.run_forever()
-            finally:
-                loop.close()
-
-        self._thread = threading.Thread(target=serve, name=_THREADS, daemon=True)
-        self._thread.start()
 
     async def _ask(self, request: Mapping[str, Any]) -> Answer | AgentError:
         """Return the answer or the error; raised after a cancel, it would be logged."""

@@ -1,0 +1,45 @@
+"""An event loop on a thread of its own, for what others await from threads without one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+__all__ = ["LoopThread"]
+
+Result = TypeVar("Result")
+
+
+class LoopThread:
+    """A loop that runs from now until :meth:`stop`, on a daemon thread.
+
+    Args:
+        name: of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def begin(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Run a coroutine on the loop; from any other thread."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def stop(self, patience: float) -> None:
+        """End the loop, whatever is under way, and wait for the thread.
+
+        Args:
+            patience: seconds.
+        """
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(patience)
+
+    def _serve(self) -> None:
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.close()
