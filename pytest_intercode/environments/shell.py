@@ -183,14 +183,7 @@ class ShellEnvironment(Environment):
         user: str = "",
         counts_as_turn: bool = False,
     ) -> CommandResult:
-        """Run a command in a bash of its own; the agent's shell and its last output stay.
-
-        Args:
-            command: the command.
-            cwd: where; by default, and for a relative one, the task's directory.
-            timeout: seconds after which it is killed; by default those of an action.
-            user: by whom; by default the user of the task's actions, whom only root may change.
-            counts_as_turn: take a turn for it, as for an action.
+        """Run a command in a bash of its own, as ``AgentEnvironment.exec`` says.
 
         Raises:
             BudgetExhausted: the episode is over.

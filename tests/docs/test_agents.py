@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import results
+from tests.docs.shell import run
 from tests.support.chat_server import ChatServer, Reply, Request, calls
 
 ROOT = Path(__file__).parents[2]
@@ -52,17 +50,8 @@ def test_each_command(command: str, tmp_path: Path, quick_sandbox: str) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     with ChatServer(answer) as server:
         command = command.replace("http://localhost:8000/v1", server.url)
-        done = subprocess.run(
-            ["sh", "-ec", command],
-            cwd=tmp_path,
-            env={
-                **os.environ,
-                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-                "OPENAI_BASE_URL": server.url,
-                "PYTEST_ADDOPTS": f"{LIMITED} {quick_sandbox}",
-            },
-            capture_output=True,
-            text=True,
+        done = run(
+            command, tmp_path, f"{LIMITED} {quick_sandbox}", "sh", OPENAI_BASE_URL=server.url
         )
     rows = results(tmp_path / "results.jsonl")
     assert len(rows) == 3, done.stdout + done.stderr

@@ -6,16 +6,15 @@ test of their own are left to it.
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ADDOPTS
+from tests.docs.shell import run
 
 ROOT = Path(__file__).parents[2]
 PAGES = (
@@ -74,25 +73,12 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, quick_sandbox: str) -> Pa
 
 
 def _run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["bash", "-ec", command],
-        cwd=folder,
-        env={
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PYTEST_ADDOPTS": f"{ADDOPTS} --intercode-limit=2 --intercode-sandbox=bubblewrap",
-        },
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    return run(command, folder, f"{ADDOPTS} --intercode-limit=2 --intercode-sandbox=bubblewrap")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "page",
-    [page if page == "README.md" else pytest.param(page, marks=pytest.mark.slow) for page in PAGES],
-)
+@pytest.mark.parametrize("page", PAGES)
 def test_the_commands_of_a_page(page: str, prepared: Path, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     shutil.copytree(prepared, folder)

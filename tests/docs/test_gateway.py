@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ADDOPTS, results
+from tests.docs.shell import run
 from tests.integration.gateway.test_programs import AGENT
 from tests.support.model_server import Command, ModelServer
 
@@ -29,20 +27,12 @@ def test_the_commands_of_the_page(tmp_path: Path, quick_sandbox: str) -> None:
         for command in commands:
             if "replay" in command:
                 asked = len(server.requests)
-            done = subprocess.run(
-                ["bash", "-ec", command],
-                cwd=tmp_path,
-                env={
-                    **os.environ,
-                    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-                    "OPENAI_API_KEY": "sk-of-the-page",
-                    "OPENAI_BASE_URL": f"{server.url}/v1",
-                    "PYTEST_ADDOPTS": f"{ADDOPTS} --intercode-limit=1 {quick_sandbox} "
-                    "--intercode-results=r.jsonl",
-                },
-                capture_output=True,
-                text=True,
-                timeout=120,
+            done = run(
+                command,
+                tmp_path,
+                f"{ADDOPTS} --intercode-limit=1 {quick_sandbox} --intercode-results=r.jsonl",
+                OPENAI_API_KEY="sk-of-the-page",
+                OPENAI_BASE_URL=f"{server.url}/v1",
             )
             assert done.returncode == 1, done.stdout + done.stderr  # what it does solves nothing
             assert "models " in done.stdout

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ADDOPTS, results
+from tests.docs.shell import run
 from tests.support.model_server import Command, ModelServer
 
 ROOT = Path(__file__).parents[2]
@@ -28,20 +26,12 @@ def test_the_recipe_and_the_command_of_the_page(tmp_path: Path, quick_sandbox: s
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     shutil.copy(ROOT / "tests/support/installed_program.py", tmp_path / "agent.py")
     with ModelServer([Command("cat $MY_SETTINGS; ls"), "done"]) as server:
-        done = subprocess.run(
-            ["bash", "-ec", commands[1]],
-            cwd=tmp_path,
-            env={
-                **os.environ,
-                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-                "OPENAI_API_KEY": "sk-of-the-page",
-                "OPENAI_BASE_URL": f"{server.url}/v1",
-                "PYTEST_ADDOPTS": f"{ADDOPTS} --intercode-limit=1 {quick_sandbox} "
-                "--intercode-results=r.jsonl",
-            },
-            capture_output=True,
-            text=True,
-            timeout=120,
+        done = run(
+            commands[1],
+            tmp_path,
+            f"{ADDOPTS} --intercode-limit=1 {quick_sandbox} --intercode-results=r.jsonl",
+            OPENAI_API_KEY="sk-of-the-page",
+            OPENAI_BASE_URL=f"{server.url}/v1",
         )
     assert done.returncode == 1, done.stdout + done.stderr  # what it does solves nothing
     [row] = results(tmp_path / "r.jsonl")

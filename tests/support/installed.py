@@ -14,6 +14,7 @@ from pytest_intercode.gateway import GatewaySettings, Price
 from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from tests.support import rollouts
 from tests.support.model_server import ModelServer, Request
 
 __all__ = ["KEY", "World"]
@@ -67,13 +68,7 @@ class World:
         """Play one episode with a model that answers so."""
         self.script = list(script)
         services = Services(self.provider, make_agent=lambda spec: self.factory.make(spec.task))
-        rollout = Rollout(RolloutSpec(task, agent=self.agent, **spec), services)
-        try:
-            environment = rollout.make_environment()
-            rollout.prepare(environment)
-            return rollout.run(rollout.make_agent(), environment)
-        finally:
-            rollout.close()
+        return rollouts.play(Rollout(RolloutSpec(task, agent=self.agent, **spec), services))
 
     def close(self) -> None:
         self.provider.close()

@@ -19,7 +19,7 @@ from pytest_intercode.errors import AgentError, BudgetExhausted
 from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from tests.support import puzzles
+from tests.support import puzzles, rollouts
 
 provider = puzzles.provider  # fixture: of each backend
 quick_provider = puzzles.quick_provider
@@ -30,13 +30,7 @@ def play(provider: SandboxProvider, run: Run, **fields: Any) -> EpisodeRecord:
     fields = {"env": "bash", "gold": ("echo x >x",), "workdir": "/w", **fields}
     task = Task(id="t", query="Do.", suite="s", dataset="s", **fields)
     services = Services(provider, make_agent=lambda _: Agent("loop", run=lambda _, env: run(env)))
-    rollout = Rollout(RolloutSpec(task, agent="mine", timeout=30), services)
-    try:
-        environment = rollout.make_environment()
-        rollout.prepare(environment)
-        return rollout.run(rollout.make_agent(), environment)
-    finally:
-        rollout.close()
+    return rollouts.play(Rollout(RolloutSpec(task, agent="mine", timeout=30), services))
 
 
 def test_commands_take_no_turn(provider: SandboxProvider) -> None:

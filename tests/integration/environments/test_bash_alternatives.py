@@ -14,8 +14,9 @@ from pytest_intercode.environments.bash.strict import BashEnvironment
 from pytest_intercode.errors import TaskError
 from pytest_intercode.rewards.bash_strict import bash_strict_reward_again
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from tests.integration.environments.test_bash_grading import play, rollout
+from tests.integration.environments.test_bash_grading import rollout
 from tests.support import puzzles
+from tests.support.rollouts import play
 
 provider = puzzles.provider  # fixture: of each backend
 

@@ -21,6 +21,7 @@ from pytest_intercode.sandboxes.attached import AttachedSandbox
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.reading import GradingLimits, Reading
 from tests.support import puzzles
+from tests.support.rollouts import play
 from tests.unit.rollouts.test_turn_loop import acts
 
 provider = puzzles.provider  # fixture: of each backend
@@ -35,15 +36,6 @@ def rollout(provider: SandboxProvider, *actions: str, **fields: Any) -> Rollout:
     task = Task(id="t", query="Do.", suite="s", dataset="s", **fields)
     services = Services(provider, make_agent=lambda spec: Agent("step", act=acts(*actions)))
     return Rollout(RolloutSpec(task, agent="mine", timeout=20, **spec), services)
-
-
-def play(rollout: Rollout) -> Any:
-    try:
-        environment = rollout.make_environment()
-        rollout.prepare(environment)
-        return rollout.run(rollout.make_agent(), environment)
-    finally:
-        rollout.close()
 
 
 @pytest.fixture

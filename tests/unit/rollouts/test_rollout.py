@@ -30,6 +30,7 @@ from pytest_intercode.rollouts.rollout import Rollout, Services, failure_record
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.digest import digest
+from tests.support.rollouts import play
 from tests.unit.rollouts.test_turn_loop import TASK, Counter, acts
 
 SPEC = RolloutSpec(TASK, agent="mine:Agent", agent_arguments={"a": "b"}, node_id="n", timeout=20)
@@ -76,16 +77,6 @@ def services(environment: Counter, agent: Callable[[], Agent] | None = None) -> 
         make_environment=lambda spec: environment,
         isolate=lambda: nullcontext([]),
     )
-
-
-def play(rollout: Rollout) -> Any:
-    """Go through all phases."""
-    try:
-        agent, environment = rollout.make_agent(), rollout.make_environment()
-        rollout.prepare(environment)
-        return rollout.run(agent, environment)
-    finally:
-        rollout.close()
 
 
 def test_what_cannot_be_graded_earns_nothing() -> None:
