@@ -41,6 +41,7 @@ MODULES = {
 }
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """Return the dotted names of all that a module imports, ``a.b`` for ``from a import b``."""
     found: set[str] = set()

@@ -24,8 +24,6 @@ from tests.support.architecture import (
     top,
 )
 
-_GRAPH = graph()
-
 
 def test_the_root_holds_no_more_than_the_public_names() -> None:
     found = {path.name for path in PACKAGE.iterdir() if path.is_file()}
@@ -34,14 +32,14 @@ def test_the_root_holds_no_more_than_the_public_names() -> None:
 
 def test_no_circle() -> None:
     try:
-        TopologicalSorter(_GRAPH).prepare()
+        TopologicalSorter(graph()).prepare()
     except CycleError as error:
         pytest.fail(f"modules import each other: {' -> '.join(error.args[1])}")
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_point_down(module: str) -> None:
-    for imported in _GRAPH[module]:
+    for imported in graph()[module]:
         same_folder = top(imported) == top(module)
         assert same_folder or layer(imported) > layer(module), (
             f"{module} imports {imported}, which is not below it"

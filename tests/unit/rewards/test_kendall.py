@@ -9,14 +9,21 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import kendalltau  # type: ignore[import-untyped]
 
 from pytest_intercode.rewards.sql_paper import kendall_tau_b
 
 _PAIRS = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from("abcdefgh")), max_size=40)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _imported() -> None:
+    """Import scipy, which takes a second, outside of a test's time and of the collection."""
+    import scipy.stats  # type: ignore[import-untyped]  # noqa: F401
+
+
 def _scipy(x: list[str], y: list[str]) -> float:
+    from scipy.stats import kendalltau
+
     if len(x) < 2:
         return math.nan  # scipy warns of it, and says the same
     with np.errstate(all="ignore"):
