@@ -8,8 +8,14 @@ import pytest
 
 from tests.campaigns.faults import FEW_DESCRIPTORS, Laboratory, Setting, disturb
 
-SHORT = ("SIGKILL of pytest", "SIGKILL of keeper")
-LONG = ("SIGKILL of starter", "full disk of the results", "results file renamed", FEW_DESCRIPTORS)
+SHORT = ("SIGKILL of pytest",)
+LONG = (
+    "SIGKILL of keeper",
+    "SIGKILL of starter",
+    "full disk of the results",
+    "results file renamed",
+    FEW_DESCRIPTORS,
+)
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,8 @@ NETWORK = {
     *("62", "66", "73", "87", "88", "89", "95"),
 }
 
-# One task in ten, always the same; all of it takes a minute.
-EVERY = every(10)
+# One task in twenty, always the same; all of it takes a minute.
+EVERY = every(20)
 
 # Runs what is marked as in need of a network without one.
 OFFLINE = f"""\

@@ -36,7 +36,7 @@ def run(folder: Path, data: Path, one_in: int, *options: str) -> dict[str, dict[
 
 def test_strict_oracle(tmp_path: Path, data: Path, quick_sandbox: str) -> None:
     """Golds pass all of their tests."""
-    one_in = every(50)
+    one_in = every(100)
     rows = run(tmp_path, data, one_in, "--intercode-agent=oracle", quick_sandbox)
     assert len(rows) == len(range(0, 974, one_in))
     assert {name: row["reason"] for name, row in rows.items() if row["outcome"] != "solved"} == {}
@@ -55,7 +55,7 @@ def test_strict_noop(tmp_path: Path, data: Path, quick_sandbox: str) -> None:
 def test_paper(model: str, episodes: int, tmp_path: Path, data: Path, recordings: Path) -> None:
     """Every reward that InterCode recorded, after every action; and GPT-4's observations."""
     recording = recordings / f"python_mbpp_{model}.json.gz"
-    one_in = every(18)
+    one_in = every(36)
     rows = run(
         *(tmp_path, data, one_in, "--intercode-profile=paper", "--intercode-feedback=reward"),
         f"--intercode-agent=replay:{recording}",

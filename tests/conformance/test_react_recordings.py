@@ -27,7 +27,7 @@ from tests.support.thinning import every
 
 _LEAST = 0.99
 # The parser reads all of them in CI; through client and server goes every eighth episode of SQL's.
-_EVERY = every(8)
+_EVERY = every(24)
 _END = "\n"
 _ENVS = {"ic_bash": "bash", "ic_sql": "sql"}
 

@@ -52,7 +52,7 @@ def references(folder: Path, kind: str) -> list[dict[str, Any]]:
 
 def test_strict_oracle(tmp_path: Path, data: Path, reference: Path) -> None:
     """Every gold is solved but those that the server refuses, which are xfailed in its words."""
-    tasks = range(0, TASKS, every(16))
+    tasks = range(0, TASKS, every(32))
     made = run(tmp_path, data, "--intercode-agent=oracle", *thinned(tmp_path, tasks.step))
     refused = {
         row["task_id"]
@@ -79,7 +79,7 @@ def test_paper(
     kind: str, agent: str, tmp_path: Path, data: Path, reference: Path, recordings: Path
 ) -> None:
     """Rewards after every step, and success, are those of InterCode's own code."""
-    one_in = every(20)
+    one_in = every(40)
     play = f"--intercode-agent={agent.format(recordings=recordings)}"
     made = run(tmp_path, data, play, *PAPER, *thinned(tmp_path, one_in))
     theirs = references(reference, kind)

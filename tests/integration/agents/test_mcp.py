@@ -428,6 +428,7 @@ def test_the_stdio_server_as_one_word(pytester: pytest.Pytester) -> None:
 # -- several at a time
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pretend")
 def test_with_workers(pytester: pytest.Pytester) -> None:
     agent = write(pytester.path, "call('execute', code='echo hello'); call('submit')\n")

@@ -113,7 +113,8 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("agent", [pytest.param("agent.py:Agent", marks=pytest.mark.slow), "tools"])
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", ["agent.py:Agent", "tools"])
 def test_answers_are_recorded_once_and_played_without_the_model(
     project: Path, model: ChatServer, agent: str
 ) -> None:

@@ -18,7 +18,7 @@ from tests.support.thinning import every
 
 pytestmark = pytest.mark.usefixtures("bubblewrap")
 
-EVERY = str(every(18))
+EVERY = str(every(36))
 
 Audit = Callable[..., "tuple[int, list[dict[str, Any]]]"]
 

@@ -379,7 +379,9 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("profile", [SqlEnvironment, PaperSqlEnvironment])
+@pytest.mark.parametrize(
+    "profile", [SqlEnvironment, pytest.param(PaperSqlEnvironment, marks=pytest.mark.slow)]
+)
 def test_harm_ends_with_its_episode(
     provider: SandboxProvider, shop: Database, profile: type[Environment]
 ) -> None:

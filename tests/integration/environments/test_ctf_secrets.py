@@ -116,6 +116,7 @@ def search(env: CtfEnvironment) -> list[str]:
     return sorted({"/proc/N" if "/proc/" in line else line for line in found})
 
 
+@pytest.mark.slow
 def test_the_search_finds_what_is_there(start: Start) -> None:
     env = start(
         files={"a/note": FileSpec("file", f"--{FLAG}--".encode())} | server("pass"),
@@ -124,7 +125,9 @@ def test_the_search_finds_what_is_there(start: Start) -> None:
     assert search(env) == ["/proc/N", "file /ctf/a/note"]
 
 
-@pytest.mark.parametrize("kind", [CtfEnvironment, PaperCtfEnvironment])
+@pytest.mark.parametrize(
+    "kind", [CtfEnvironment, pytest.param(PaperCtfEnvironment, marks=pytest.mark.slow)]
+)
 def test_the_flag_is_not_in_the_sandbox(start: Start, kind: type[CtfEnvironment]) -> None:
     """Nor is the text of setup, though it ran there and left two programs and a file behind."""
     env = start(

@@ -164,7 +164,11 @@ def script(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("context", [pytest.param("fork", marks=pytest.mark.slow), "spawn"])
 @pytest.mark.parametrize(
-    "then", [pytest.param("closed", marks=pytest.mark.slow), "a worker killed", "killed"]
+    "then",
+    [
+        *(pytest.param(how, marks=pytest.mark.slow) for how in ("closed", "killed")),
+        "a worker killed",
+    ],
 )
 def test_workers(docker_api: docker.APIClient, script: Path, context: str, then: str) -> None:
     """Each process has sandboxes of its own, and they end with it, and with no other."""
@@ -266,6 +270,7 @@ def temporary(tmp_path: Path) -> Iterator[Path]:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_random_policy_leaves_nothing(docker_api: docker.APIClient, temporary: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-W", "error", _ROOT / "examples/random_policy.py", "--steps", "60"],

@@ -22,7 +22,7 @@ tasks:
 
 
 @pytest.mark.usefixtures("needs_sandboxes")
-@pytest.mark.parametrize("options", [pytest.param((), marks=pytest.mark.slow), ("-n", "2")])
+@pytest.mark.parametrize("options", [(), pytest.param(("-n", "2"), marks=pytest.mark.slow)])
 def test_items_fail_with_what_is_wrong(pytester: pytest.Pytester, options: tuple[str, ...]) -> None:
     pytester.makefile(".yaml", suite=SUITE)
     result = pytester.runpytest_subprocess("suite.yaml", "--intercode-audit", "-v", *options)

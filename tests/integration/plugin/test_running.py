@@ -134,7 +134,7 @@ def test_xdist(pytester: pytest.Pytester, docker_api: docker.APIClient) -> None:
 
 
 @pytest.mark.usefixtures("small_suite")
-@pytest.mark.parametrize("method", ["signal", "thread"])
+@pytest.mark.parametrize("method", ["signal", pytest.param("thread", marks=pytest.mark.slow)])
 def test_pytest_timeout(
     pytester: pytest.Pytester, docker_api: docker.APIClient, method: str
 ) -> None:

@@ -40,7 +40,7 @@ def test_oracle_solves_every_task(pytester: pytest.Pytester, suite_backend: str)
 @pytest.mark.usefixtures("bubblewrap")
 def test_doing_nothing_earns_nothing(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(lazy="def act(observation):\n    return 'true'\n")
-    one_in = every(3)
+    one_in = every(8)
     options = ["--intercode-max-turns=3", *thinned(pytester.path, one_in)]
     rows, result = play(pytester, "bash", "lazy:act", "bubblewrap", *options)
     assert result.parseoutcomes()["failed"] == len(tasks_of(rows, "bubblewrap", one_in))
@@ -53,7 +53,7 @@ def test_both_probes_see_the_same_effects() -> None:
 
     Of all tasks with ``scripts/test --all``, else of every 24th.
     """
-    tasks = SUITE.tasks[:: every(24)]
+    tasks = SUITE.tasks[:: every(48)]
     provider = SandboxProvider(sandbox="docker")
     try:
         for at, task in enumerate(tasks):
