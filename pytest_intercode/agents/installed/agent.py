@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 import shlex
 import shutil
+import sys
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -22,10 +23,10 @@ from pytest_intercode.agents.metering import episode_key
 from pytest_intercode.agents.program.process import check_value
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.agents.texts import describe_graded
+from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.core.values import text
-from pytest_intercode.databases.private_folder import PrivateFolder
 from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted, ConfigurationError
 from pytest_intercode.gateway import Gateway, GatewaySettings, Session
 from pytest_intercode.gateway.trajectory import GatewayTurn, final_message, turns
@@ -101,8 +102,6 @@ def make_factory(
 
 
 def _report(line: str) -> None:
-    import sys
-
     print(f"intercode: {line}", file=sys.stderr, flush=True)
 
 

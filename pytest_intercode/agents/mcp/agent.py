@@ -22,9 +22,9 @@ from pytest_intercode.agents.mcp.client import ClientConfiguration, CommandLine
 from pytest_intercode.agents.metering import Metered, Metering
 from pytest_intercode.agents.program.process import Program, describe_exit
 from pytest_intercode.agents.protocol import Agent, AgentFactory, NeverActed
+from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.values import amount, text
-from pytest_intercode.databases.private_folder import PrivateFolder
 from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted
 from pytest_intercode.gateway.settings import GatewaySettings
 

@@ -23,12 +23,12 @@ from typing import Any, cast
 import docker
 import pytest
 
+from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import Database, Limits, Task
 from pytest_intercode.databases.mysql import state
 from pytest_intercode.databases.mysql.engine import MySqlEngine, image_source
 from pytest_intercode.databases.mysql.server import MySqlServer
 from pytest_intercode.databases.mysql.session import MySqlSession
-from pytest_intercode.databases.private_folder import PrivateFolder
 from pytest_intercode.databases.protocol import Answer
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.sql.paper import PaperSqlEnvironment

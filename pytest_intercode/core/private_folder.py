@@ -1,4 +1,4 @@
-"""Folders for the sockets of servers: private to the user, and removed after their process.
+"""Folders for sockets and files of a run: private to the user, and removed after their process.
 
 A process has one folder below a common one in the temporary directory. It holds a lock on its
 folder as long as it lives; the next process removes the folders that are not locked.
