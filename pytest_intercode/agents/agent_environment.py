@@ -230,25 +230,37 @@ class AgentEnvironment:
         output_tokens: int = 0,
         cost: float | None = None,
         requests: int = 1,
+        cached_tokens: int = 0,
+        cache_write_tokens: int = 0,
+        reasoning_tokens: int = 0,
         raises: bool = True,
     ) -> None:
         """Record what a request to a model used up; see :meth:`Ledger.spend`.
 
         Args:
-            input_tokens: tokens that went in.
-            output_tokens: tokens that came out.
+            input_tokens: tokens that went in, those of caches included.
+            output_tokens: tokens that came out, those of reasoning included.
             cost: in the user's currency; None where no price is known.
             requests: how many requests this was.
+            cached_tokens: tokens of the input that were read from a cache.
+            cache_write_tokens: tokens of the input that were written to a cache.
+            reasoning_tokens: tokens of the output that no one sees.
             raises: False is for code that must not be left by an exception; :attr:`over` says that
                 a budget is used up.
 
         Raises:
             BudgetExhausted: a budget is used up.
-            AgentError: a number is negative or malformed.
+            AgentError: a number is negative or malformed, or a part is more than its whole.
         """
         try:
             self._ledger.spend(
-                input_tokens=input_tokens, output_tokens=output_tokens, cost=cost, requests=requests
+                input_tokens=input_tokens,
+                output_tokens=output_tokens,
+                cost=cost,
+                requests=requests,
+                cached_tokens=cached_tokens,
+                cache_write_tokens=cache_write_tokens,
+                reasoning_tokens=reasoning_tokens,
             )
         except BudgetExhausted:
             if raises:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from pytest_intercode.core.usage import UNSPENT, Budget, Usage, reached
 from pytest_intercode.errors import AgentError, BudgetExhausted
@@ -71,22 +71,33 @@ class Ledger:
         output_tokens: int = 0,
         cost: float | None = None,
         requests: int = 1,
+        cached_tokens: int = 0,
+        cache_write_tokens: int = 0,
+        reasoning_tokens: int = 0,
     ) -> None:
         """Record what a request to a model used up.
 
         Args:
-            input_tokens: tokens that went in.
-            output_tokens: tokens that came out.
+            input_tokens: tokens that went in, those of caches included.
+            output_tokens: tokens that came out, those of reasoning included.
             cost: in the user's currency; None where no price is known.
             requests: how many requests this was.
+            cached_tokens: tokens of the input that were read from a cache.
+            cache_write_tokens: tokens of the input that were written to a cache.
+            reasoning_tokens: tokens of the output that no one sees.
 
         Raises:
             BudgetExhausted: a budget of the episode or of the run is used up. What the answer
                 asked for is not run any more; the state is graded as it is.
-            AgentError: a number is negative or malformed, or money is limited and the cost is not
-                known.
+            AgentError: a number is negative or malformed, a part is more than its whole, or money
+                is limited and the cost is not known.
         """
-        used = _usage(requests, input_tokens, output_tokens, cost)
+        used = _checked(
+            Usage(
+                *(requests, input_tokens, output_tokens, cost),
+                *(cached_tokens, cache_write_tokens, reasoning_tokens),
+            )
+        )
         with self._lock:
             spent_by_run = self._charge(used)  # the money is gone, also after the episode
             if self._closed:
@@ -129,15 +140,7 @@ class Ledger:
     def attribute(self, usage: Usage) -> None:
         """Take out of what belongs to the next action what a turn has already."""
         with self._lock:
-            left = self._note.usage
-            cost = None if left.cost is None else max(0.0, left.cost - (usage.cost or 0.0))
-            left = Usage(
-                max(0, left.requests - usage.requests),
-                max(0, left.input_tokens - usage.input_tokens),
-                max(0, left.output_tokens - usage.output_tokens),
-                cost,
-            )
-            self._note = replace(self._note, usage=left)
+            self._note = replace(self._note, usage=self._note.usage.without(usage))
 
     def close(self) -> None:
         """End the episode: from now on :meth:`spend` raises."""
@@ -154,15 +157,32 @@ class Ledger:
         return ""
 
 
-def _usage(requests: int, input_tokens: int, output_tokens: int, cost: float | None) -> Usage:
-    counts = {"requests": requests, "input_tokens": input_tokens, "output_tokens": output_tokens}
-    for name, value in counts.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+def _checked(usage: Usage) -> Usage:
+    """Return a usage that an agent reports.
+
+    Raises:
+        AgentError: it cannot be true.
+    """
+    cost = usage.cost
+    for name, value in asdict(usage).items():
+        whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        if name != "cost" and not whole:
             raise AgentError(f"spend({name}={value!r:.40}): a whole number from 0 up is needed")
     number = isinstance(cost, (int, float)) and not isinstance(cost, bool)
     if cost is not None and not (number and 0 <= cost < float("inf")):
         raise AgentError(f"spend(cost={cost!r:.40}): a number from 0 up is needed, or None")
-    return Usage(requests, input_tokens, output_tokens, None if cost is None else float(cost))
+    of_caches = usage.cached_tokens + usage.cache_write_tokens
+    if of_caches > usage.input_tokens:
+        raise AgentError(
+            f"spend(): {of_caches} tokens of caches are a part of input_tokens, which are "
+            f"{usage.input_tokens}"
+        )
+    if usage.reasoning_tokens > usage.output_tokens:
+        raise AgentError(
+            f"spend(): {usage.reasoning_tokens} tokens of reasoning are a part of output_tokens, "
+            f"which are {usage.output_tokens}"
+        )
+    return usage if cost is None else replace(usage, cost=float(cost))
 
 
 def _append(before: str, text: str, between: str) -> str:
@@ -186,6 +206,9 @@ def spend(
     output_tokens: int = 0,
     cost: float | None = None,
     requests: int = 1,
+    cached_tokens: int = 0,
+    cache_write_tokens: int = 0,
+    reasoning_tokens: int = 0,
 ) -> None:
     """Record what a request to a model used up; see :meth:`Ledger.spend`.
 
@@ -198,7 +221,13 @@ def spend(
     ledger = _current.get()
     if ledger is not None:
         ledger.spend(
-            input_tokens=input_tokens, output_tokens=output_tokens, cost=cost, requests=requests
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            cost=cost,
+            requests=requests,
+            cached_tokens=cached_tokens,
+            cache_write_tokens=cache_write_tokens,
+            reasoning_tokens=reasoning_tokens,
         )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 __all__ = ["UNSPENT", "Budget", "RunLimits", "Usage", "reached"]
 
@@ -17,16 +18,22 @@ class Usage:
         input_tokens: tokens that went in.
         output_tokens: tokens that came out.
         cost: in the currency of the user's prices; None where no price is known.
+        cached_tokens: tokens of the input that were read from a cache.
+        cache_write_tokens: tokens of the input that were written to a cache.
+        reasoning_tokens: tokens of the output that no one sees.
     """
 
     requests: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float | None = None
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
 
     @property
     def tokens(self) -> int:
-        """Tokens in and out."""
+        """Tokens in and out; those of caches and of reasoning are among them."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
@@ -36,11 +43,35 @@ class Usage:
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             sum(costs) if costs else None,
+            self.cached_tokens + other.cached_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
         )
+
+    def without(self, other: Usage) -> Usage:
+        """Return what is left of this when another is taken out, and never less than nothing."""
+        return Usage(
+            max(0, self.requests - other.requests),
+            max(0, self.input_tokens - other.input_tokens),
+            max(0, self.output_tokens - other.output_tokens),
+            None if self.cost is None else max(0.0, self.cost - (other.cost or 0.0)),
+            max(0, self.cached_tokens - other.cached_tokens),
+            max(0, self.cache_write_tokens - other.cache_write_tokens),
+            max(0, self.reasoning_tokens - other.reasoning_tokens),
+        )
+
+    def as_row(self) -> dict[str, Any]:
+        """Return it as records and messages have it: parts of the tokens only where there are any.
+
+        So rows of agents without a cache are as they were before caches were counted.
+        """
+        return {name: value for name, value in asdict(self).items() if value or name in _ALWAYS}
 
     def __bool__(self) -> bool:
         return self != UNSPENT
 
+
+_ALWAYS = frozenset({"requests", "input_tokens", "output_tokens", "cost"})
 
 UNSPENT = Usage()
 """Nothing was used up."""

@@ -201,6 +201,9 @@ class Session:
                 output_tokens=usage.output,
                 cost=exchange.cost,
                 requests=1,
+                cached_tokens=usage.cached,
+                cache_write_tokens=usage.cache_write,
+                reasoning_tokens=usage.reasoning,
             )
         except BudgetExhausted as error:
             if not self._over:

@@ -202,7 +202,8 @@ def measures(summary: Summary) -> list[Measure]:
     if summary.seconds is not None:
         found.append(Measure("seconds", _number(summary.seconds, 2), "mean of a try"))
     if summary.tokens:
-        found.append(Measure("tokens", _large(summary.tokens), "all tries together"))
+        cached = f", {_large(summary.cached_tokens)} cached" if summary.cached_tokens else ""
+        found.append(Measure("tokens", _large(summary.tokens), f"all tries together{cached}"))
     if summary.cost is not None:
         found.append(Measure("cost", f"{summary.cost:,.2f}", "in the currency of the prices"))
     return found

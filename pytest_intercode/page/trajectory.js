@@ -132,7 +132,8 @@ function partsOf(parts) {
 function usageOf(usage) {
   if (!usage) return null;
   const tokens = (usage.input_tokens || 0) + (usage.output_tokens || 0);
-  const said = [tokens ? `${tokens.toLocaleString("en")} tokens` : "", usage.cost ? `cost ${number(usage.cost, 4)}` : ""].filter(Boolean);
+  const cached = usage.cached_tokens ? ` (${usage.cached_tokens.toLocaleString("en")} cached)` : "";
+  const said = [tokens ? `${tokens.toLocaleString("en")} tokens${cached}` : "", usage.cost ? `cost ${number(usage.cost, 4)}` : ""].filter(Boolean);
   return said.length ? make("span", null, said.join(", ")) : null;
 }
 

@@ -27,7 +27,7 @@ _PROPERTIES = frozenset(
     f"intercode_{name}"
     for name in (
         *("reward", "turns", "seconds", "outcome"),
-        *("requests", "input_tokens", "output_tokens", "cost"),
+        *("requests", "input_tokens", "output_tokens", "cost", "cached_tokens"),
     )
 )
 _OURS = "intercode trajectory"
@@ -139,6 +139,8 @@ def _set_properties(item: pytest.Item, episode: EpisodeRecord) -> None:
         ours["intercode_requests"] = str(usage.requests)
         ours["intercode_input_tokens"] = str(usage.input_tokens)
         ours["intercode_output_tokens"] = str(usage.output_tokens)
+    if usage.cached_tokens:
+        ours["intercode_cached_tokens"] = str(usage.cached_tokens)
     if usage.cost is not None:
         ours["intercode_cost"] = f"{usage.cost:.6f}"
     kept = [pair for pair in item.user_properties if pair[0] not in _PROPERTIES]

@@ -106,8 +106,8 @@ def to_row(record: EpisodeRecord) -> dict[str, Any]:
         **({"turn_passed": passed} if any(passed) else {}),
         **({"turn_answers": answers} if any(answers) else {}),
         **({"turn_logs": logs} if any(logs) else {}),
-        **({"turn_usage": [asdict(turn.usage) for turn in turns]} if record.usage else {}),
-        "usage": asdict(record.usage),
+        **({"turn_usage": [turn.usage.as_row() for turn in turns]} if record.usage else {}),
+        "usage": record.usage.as_row(),
         "log": _plain(record.log),
         "left_behind": [_plain(line) for line in record.left_behind],
         "suite": task.suite,
@@ -208,6 +208,12 @@ class UsageNumbers(_Lenient):
     """Tokens that came out."""
     cost: _Number | None = None
     """Money, in the currency of the user's prices."""
+    cached_tokens: _Whole = 0
+    """Tokens of the input that were read from a cache; left out where there are none."""
+    cache_write_tokens: _Whole = 0
+    """Tokens of the input that were written to a cache; left out where there are none."""
+    reasoning_tokens: _Whole = 0
+    """Tokens of the output that no one sees; left out where there are none."""
 
 
 class RescoredFrom(_Lenient):
@@ -463,7 +469,10 @@ def _first_score(again: RescoredFrom) -> FirstScore:
 
 
 def _usage(numbers: UsageNumbers) -> Usage:
-    return Usage(numbers.requests, numbers.input_tokens, numbers.output_tokens, numbers.cost)
+    return Usage(
+        *(numbers.requests, numbers.input_tokens, numbers.output_tokens, numbers.cost),
+        *(numbers.cached_tokens, numbers.cache_write_tokens, numbers.reasoning_tokens),
+    )
 
 
 # -- what is wrong with a row

@@ -55,6 +55,7 @@ class Summary:
         seconds: the mean duration; None in InterCode's results, which do not hold any.
         tokens: all tokens that were used, in and out, by all tries together.
         cost: what all tries cost together; None where no price is known.
+        cached_tokens: tokens of the input that were read from a cache, by all tries together.
     """
 
     tasks: int
@@ -73,6 +74,7 @@ class Summary:
     seconds: float | None = None
     tokens: float = 0.0
     cost: float | None = None
+    cached_tokens: float = 0.0
 
 
 def summarise(tries: Iterable[EpisodeRecord]) -> Summary:
@@ -103,6 +105,7 @@ def summarise(tries: Iterable[EpisodeRecord]) -> Summary:
         seconds=_mean([each.seconds for each in graded if is_ours(each)]),
         tokens=float(sum(each.usage.tokens for each in tries)),
         cost=sum(costs) if costs else None,
+        cached_tokens=float(sum(each.usage.cached_tokens for each in tries)),
     )
 
 

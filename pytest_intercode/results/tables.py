@@ -149,7 +149,8 @@ def _spent(tries: list[EpisodeRecord]) -> tuple[bool, bool]:
 def _bill(tries: list[EpisodeRecord]) -> str:
     used = sum((each.usage for each in tries), UNSPENT)
     cost = "" if used.cost is None else f", cost {used.cost:.4f}"
-    return f"spent: {used.requests:,} requests, {used.tokens:,} tokens{cost}"
+    cached = f" ({used.cached_tokens:,} cached)" if used.cached_tokens else ""
+    return f"spent: {used.requests:,} requests, {used.tokens:,} tokens{cached}{cost}"
 
 
 def _percent(value: float | None) -> str:

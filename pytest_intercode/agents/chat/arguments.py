@@ -12,6 +12,7 @@ from typing import Any
 from pytest_intercode.agents.arguments import Argument, read_arguments
 from pytest_intercode.core.values import amount, text, whole
 from pytest_intercode.errors import AgentLoadError
+from pytest_intercode.gateway.prices import Price
 
 __all__ = ["ChatArguments", "read_chat_arguments"]
 
@@ -35,7 +36,7 @@ class ChatArguments:
         history: characters of past turns that are sent again.
         observation_limit: characters of an observation that are shown.
         prompts: a folder with the user's own templates.
-        prices: of a million tokens of input and of output; None where they are not known.
+        prices: what tokens cost; None where it is not known.
         refine: turns that plan-solve has after its plan.
     """
 
@@ -49,7 +50,7 @@ class ChatArguments:
     history: int = 100_000
     observation_limit: int = 8_000
     prompts: Path | None = None
-    prices: tuple[float, float] | None = None
+    prices: Price | None = None
     refine: int = 3
 
 
@@ -73,9 +74,11 @@ def read_chat_arguments(name: str, given: Mapping[str, str], folder: Path) -> Ch
         )
     sampling = {key: values.pop(key) for key in _SAMPLING if key in values}
     prices = [values.pop(key, None) for key in ("input_price", "output_price")]
-    if prices.count(None) == 1:
+    cached = values.pop("cached_price", None)
+    if prices.count(None) == 1 or (cached is not None and None in prices):
         missing = "input_price" if prices[0] is None else "output_price"
-        raise AgentLoadError(f"--intercode-agent-arg {missing}=... is missing: the other is given")
+        there = "the other" if prices.count(None) == 1 else "cached_price"
+        raise AgentLoadError(f"--intercode-agent-arg {missing}=... is missing: {there} is given")
     if "prompts" in values:
         values["prompts"] = folder / Path(values["prompts"]).expanduser()
     values.setdefault("model", os.environ.get("OPENAI_MODEL", "").strip())
@@ -90,7 +93,7 @@ def read_chat_arguments(name: str, given: Mapping[str, str], folder: Path) -> Ch
             f"--intercode-agent={name}: there is no API key; set the environment variable "
             "OPENAI_API_KEY or, for a server that needs none, --intercode-agent-arg base_url=URL"
         )
-    priced = None if None in prices else (prices[0], prices[1])
+    priced = None if None in prices else Price(prices[0], prices[1], cached)
     return ChatArguments(**values, sampling=sampling, prices=priced)
 
 
@@ -131,6 +134,7 @@ _ARGUMENTS = (
     Argument("prompts", text),
     Argument("input_price", _PRICE),
     Argument("output_price", _PRICE),
+    Argument("cached_price", _PRICE),
     Argument("extra_body", _json_object),
 )
 _REFINE = Argument("refine", whole("a whole number of turns from 0 up", 0))

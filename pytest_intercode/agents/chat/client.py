@@ -55,6 +55,9 @@ class Answer:
         reasoning: what it thought, where the server reports it.
         input_tokens: tokens of the request; None where the server does not report them.
         output_tokens: tokens of the answer.
+        cached_tokens: tokens of the request that the server read from a cache.
+        cache_write_tokens: tokens of the request that it wrote to a cache.
+        reasoning_tokens: tokens of the answer that no one sees.
     """
 
     text: str
@@ -63,6 +66,9 @@ class Answer:
     reasoning: str = ""
     input_tokens: int | None = None
     output_tokens: int | None = None
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
 
 
 class ChatClient:
@@ -263,6 +269,10 @@ def _read_answer(completion: Any) -> Answer:
     usage = getattr(completion, "usage", None)
     thoughts = (getattr(message, key, None) for key in ("reasoning_content", "reasoning"))
     reasoning = next((thought for thought in thoughts if isinstance(thought, str)), "")
+    sent, got = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    of_sent = getattr(usage, "prompt_tokens_details", None)
+    of_got = getattr(usage, "completion_tokens_details", None)
+    cached = min(_count(of_sent, "cached_tokens") or 0, sent or 0)
     text = getattr(message, "content", None)
     if isinstance(text, list):  # in parts
         text = "".join(part["text"] for part in text if isinstance(part.get("text"), str))
@@ -271,8 +281,11 @@ def _read_answer(completion: Any) -> Answer:
         calls=tuple(calls),
         cut_off=getattr(choices[0], "finish_reason", None) == "length",
         reasoning=_sendable(reasoning),
-        input_tokens=_count(usage, "prompt_tokens"),
-        output_tokens=_count(usage, "completion_tokens"),
+        input_tokens=sent,
+        output_tokens=got,
+        cached_tokens=cached,
+        cache_write_tokens=min(_count(of_sent, "cache_write_tokens") or 0, (sent or 0) - cached),
+        reasoning_tokens=min(_count(of_got, "reasoning_tokens") or 0, got or 0),
     )
 
 

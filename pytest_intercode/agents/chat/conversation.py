@@ -17,6 +17,7 @@ from pytest_intercode.agents.texts import added
 from pytest_intercode.core.task import TaskView
 from pytest_intercode.core.turn import StepResult
 from pytest_intercode.errors import AgentError
+from pytest_intercode.gateway.exchange import TokenUsage
 
 __all__ = ["Conversation"]
 
@@ -143,8 +144,16 @@ class Conversation:
                 self._uncounted = True
                 self.env.log("the chat server does not report how many tokens it used")
         elif prices is not None:
-            cost = (sent * prices[0] + got * prices[1]) / 1e6
-        self.env.spend(input_tokens=sent or 0, output_tokens=got or 0, cost=cost)
+            cached, written = answer.cached_tokens, answer.cache_write_tokens
+            cost = prices.cost(TokenUsage(sent, got, cached, written))
+        self.env.spend(
+            input_tokens=sent or 0,
+            output_tokens=got or 0,
+            cost=cost,
+            cached_tokens=answer.cached_tokens,
+            cache_write_tokens=answer.cache_write_tokens,
+            reasoning_tokens=answer.reasoning_tokens,
+        )
         if answer.reasoning:
             self.env.think(answer.reasoning.strip())
         return answer

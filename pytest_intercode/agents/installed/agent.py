@@ -288,4 +288,7 @@ class _Episode:
 def _usage(turn: GatewayTurn) -> Usage:
     if turn.usage is None:
         return Usage()
-    return Usage(1, turn.usage.input, turn.usage.output, turn.cost)
+    used = turn.usage
+    return Usage(
+        *(1, used.input, used.output, turn.cost, used.cached, used.cache_write, used.reasoning)
+    )

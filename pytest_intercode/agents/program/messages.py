@@ -11,9 +11,11 @@ import json
 import os
 import select
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from pytest_intercode.agents.program.process import Program
+from pytest_intercode.core.usage import Usage
 from pytest_intercode.errors import AgentError, suggestion
 
 __all__ = ["JsonLines", "parse", "replace_surrogates"]
@@ -22,7 +24,7 @@ _LONGEST_LINE = 4 * 1024**2  # bytes
 _PIECE = 64 * 1024
 _POLL = 500  # milliseconds after which it is checked that the program still runs
 _KEYS = ("action", "submit", "thought", "usage")
-_USAGE = ("requests", "input_tokens", "output_tokens", "cost")
+_USAGE = tuple(field.name for field in fields(Usage))
 _SHOWN = 120  # characters of a bad line
 
 

@@ -81,8 +81,10 @@ def trajectory(record: EpisodeRecord) -> Trajectory:
         final_metrics=FinalMetrics(
             total_prompt_tokens=usage.input_tokens if usage else None,
             total_completion_tokens=usage.output_tokens if usage else None,
+            total_cached_tokens=usage.cached_tokens or None,
             total_cost_usd=clean(usage.cost),
             total_steps=len(steps),
+            extra=_parts_of(usage),
         ),
         extra=facts_of(record),
     )
@@ -122,8 +124,19 @@ def _metrics(usage: Usage) -> Metrics | None:
     return Metrics(
         prompt_tokens=usage.input_tokens,
         completion_tokens=usage.output_tokens,
+        cached_tokens=usage.cached_tokens or None,
         cost_usd=clean(usage.cost),
+        extra=_parts_of(usage),
     )
+
+
+def _parts_of(usage: Usage) -> dict[str, int] | None:
+    """Return the parts of tokens that ATIF has no name for."""
+    found = {
+        "cache_write_tokens": usage.cache_write_tokens,
+        "reasoning_tokens": usage.reasoning_tokens,
+    }
+    return {name: number for name, number in found.items() if number} or None
 
 
 def _extra(turn: Turn) -> dict[str, Any]:

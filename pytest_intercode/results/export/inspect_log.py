@@ -144,12 +144,19 @@ def _score(name: str, metric: str, values: Sequence[float], tries: int) -> dict[
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
-    return {
-        "input_tokens": usage.input_tokens,
+    of_caches = usage.cached_tokens + usage.cache_write_tokens
+    found = {
+        "input_tokens": max(0, usage.input_tokens - of_caches),  # its input is without caches'
         "output_tokens": usage.output_tokens,
         "total_tokens": usage.tokens,
         "total_cost": usage.cost,
     }
+    parts = {
+        "input_tokens_cache_read": usage.cached_tokens,
+        "input_tokens_cache_write": usage.cache_write_tokens,
+        "reasoning_tokens": usage.reasoning_tokens,
+    }
+    return {**found, **{name: number for name, number in parts.items() if number}}
 
 
 # -- a sample

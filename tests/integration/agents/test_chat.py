@@ -396,12 +396,17 @@ def test_the_usual_environment_variables_are_enough(
 
 
 def test_tokens_and_cost_are_counted(play: Play) -> None:
-    priced = ("input_price=2", "output_price=10")
-    script = [Reply(text="?", usage=(1000, 100)), *GOOD["react"]]
+    priced = ("input_price=2", "output_price=10", "cached_price=0.5")
+    usage = {"prompt_tokens": 1400, "completion_tokens": 100}
+    cached = {"prompt_tokens_details": {"cached_tokens": 400}}
+    body = {"choices": [{"index": 0, "message": {"content": "?"}}], "usage": usage | cached}
+    script = [Reply(body=body), *GOOD["react"]]
     row = play("react", script, *priced)
-    expected = {"requests": 3, "input_tokens": 1200, "output_tokens": 120, "cost": 0.0036}
+    expected = {"requests": 3, "input_tokens": 1600, "output_tokens": 120, "cost": 0.0038}
+    expected["cached_tokens"] = 400
     assert row["usage"] == pytest.approx(expected)
-    first = {"requests": 1, "input_tokens": 1000, "output_tokens": 100, "cost": 0.003}
+    first = {"requests": 1, "input_tokens": 1400, "output_tokens": 100, "cost": 0.0032}
+    first["cached_tokens"] = 400
     assert row["turn_usage"][0] == pytest.approx(first)  # also where it could not be read
     unpriced = play("react", script)
     assert unpriced["usage"] == {**expected, "cost": None}

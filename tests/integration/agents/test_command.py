@@ -257,7 +257,7 @@ print(json.dumps({"submit": ""}))
         (
             'echo "{\\"submit\\": \\"\\", \\"usage\\": {\\"tokens\\": 5}}"',
             "\"usage\" has the key 'tokens'; allowed are requests, input_tokens, output_tokens, "
-            "cost.",
+            "cost, cached_tokens, cache_write_tokens, reasoning_tokens.",
         ),
         (
             'echo "{\\"submit\\": \\"\\", \\"usage\\": {\\"input_tokens\\": -5}}"',

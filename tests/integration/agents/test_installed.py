@@ -69,6 +69,7 @@ def test_it_solves_a_task_with_its_own_tools(world: World) -> None:
     assert last.action == "submit All done."
     assert (record.usage.input_tokens, record.usage.output_tokens) == spent
     assert record.usage.requests == 3
+    assert record.usage.cached_tokens == 3 * record.turns[0].usage.cached_tokens == 120
     assert [turn.usage.requests for turn in record.turns] == [1, 1, 1]
     assert record.usage.cost is not None
     assert record.left_behind == ()

@@ -52,6 +52,7 @@ def test_it_solves_a_task(world: World) -> None:
     spent = world.server.spent
     assert record.usage.input_tokens == spent.input - before.input
     assert record.usage.output_tokens == spent.output - before.output
+    assert record.usage.cached_tokens == spent.cached - before.cached
     assert record.usage.requests == len(world.server.requests) - asked
     assert record.left_behind == ()
     assert KEY not in repr(record)

@@ -103,6 +103,7 @@ def test_the_tokens_of_a_program_are_counted_and_the_key_is_nowhere(
     assert (row["outcome"], row["reward"]) == ("solved", 1.0)
     assert row["turn_history"]["actions"] == ["echo hello", "submit"]
     assert row["usage"]["requests"] == 2
+    assert row["usage"]["cached_tokens"] == 80
     assert (row["usage"]["input_tokens"], row["usage"]["output_tokens"]) == (200, 14)
     assert (server.spent.input, server.spent.output) == (200, 14)
     seen = json.loads((pytester.path / "environment.json").read_text())

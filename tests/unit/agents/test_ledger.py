@@ -21,6 +21,9 @@ def test_usage_adds() -> None:
     assert Usage(1, 10, 2) + Usage(2, 5, 1, 0.5) == Usage(3, 15, 3, 0.5)
     assert (Usage(1, 1, 1, 0.25) + Usage(1, 1, 1, 0.5)).cost == 0.75
     assert (UNSPENT + UNSPENT) == UNSPENT
+    assert Usage(1, 9, 5, None, 4, 2, 3) + Usage(1, 9, 5, None, 1) == Usage(
+        2, 18, 10, None, 5, 2, 3
+    )
     assert not UNSPENT
     assert Usage(cost=0.0)
 
@@ -98,6 +101,8 @@ def test_money_is_limited_and_its_price_not_known() -> None:
         {"cost": float("inf")},
         {"cost": "1"},
         {"cost": True},
+        {"cached_tokens": -1},
+        {"reasoning_tokens": 0.5},
     ],
 )
 def test_wrong_numbers(wrong: dict[str, Any]) -> None:
@@ -106,6 +111,22 @@ def test_wrong_numbers(wrong: dict[str, Any]) -> None:
     with pytest.raises(AgentError, match=rf"^spend\({name}=.*from 0 up is needed"):
         ledger.spend(**wrong)
     assert ledger.usage == UNSPENT
+
+
+def test_parts_of_tokens_are_kept_and_no_more_than_the_whole() -> None:
+    ledger = Ledger()
+    ledger.spend(
+        input_tokens=9, output_tokens=5, cached_tokens=6, cache_write_tokens=3, reasoning_tokens=5
+    )
+    assert ledger.take().usage == ledger.usage == Usage(1, 9, 5, None, 6, 3, 5)
+    assert ledger.usage.tokens == 14
+    with pytest.raises(AgentError, match=r"10 tokens of caches are a part of input_tokens.* are 9"):
+        ledger.spend(input_tokens=9, cached_tokens=6, cache_write_tokens=4)
+    with pytest.raises(AgentError, match="6 tokens of reasoning are a part of output_tokens"):
+        ledger.spend(output_tokens=5, reasoning_tokens=6)
+    ledger.spend(input_tokens=9, output_tokens=5, cached_tokens=6)
+    ledger.attribute(Usage(1, 9, 5, None, 6))  # what a turn has already
+    assert ledger.take().usage == UNSPENT
 
 
 def test_outside_of_an_episode_nothing_happens() -> None:

@@ -48,8 +48,8 @@ def row(number: int = 0, **more: Any) -> dict[str, Any]:
     return {**page_rows.run(8)[number], **more}
 
 
-def spent(requests: int, cost: float | None) -> dict[str, Any]:
-    used = {"requests": requests, "input_tokens": 90, "output_tokens": 7, "cost": cost}
+def spent(requests: int, cost: float | None, **parts: int) -> dict[str, Any]:
+    used = {"requests": requests, "input_tokens": 90, "output_tokens": 7, "cost": cost, **parts}
     made = row(usage=used)
     made["turn_usage"] = [used] * len(made["turn_history"]["actions"])
     return made
@@ -70,6 +70,7 @@ KINDS = {
     "thoughts": with_turns(thoughts="I think"),
     "usage and cost": spent(2, 0.25),
     "usage without cost": spent(2, None),
+    "usage with caches": spent(2, None, cached_tokens=60, cache_write_tokens=9, reasoning_tokens=3),
     "tokens without requests": spent(0, None),
     "an oracle that reports": spent(1, 0.1) | {"agent": "oracle"},
     "oracle": row(agent="oracle", usage={}),
@@ -142,6 +143,16 @@ def test_a_turn_is_a_step_with_its_call_and_result() -> None:
     assert found["final_metrics"]["total_steps"] == len(found["steps"])
     assert found["extra"]["reward_parts"] == made["reward_parts"]
     assert found["agent"]["model_name"] == "small"
+
+
+def test_tokens_of_caches_are_a_part_of_the_prompts() -> None:
+    found = trajectory(from_row(KINDS["usage with caches"])).model_dump(exclude_none=True)
+    parts = {"cache_write_tokens": 9, "reasoning_tokens": 3}
+    assert found["steps"][1]["metrics"] == {
+        **{"prompt_tokens": 90, "completion_tokens": 7, "cached_tokens": 60, "extra": parts}
+    }
+    assert found["final_metrics"]["total_cached_tokens"] == 60
+    assert found["final_metrics"]["total_prompt_tokens"] == 90
 
 
 def test_a_tool_of_the_agents_own_is_called_by_its_name() -> None:

@@ -172,7 +172,7 @@ def test_round_trip(tmp_path: Path, suffix: str) -> None:
 
 
 def test_a_record_comes_back() -> None:
-    used = Usage(2, 30, 4, 0.5)
+    used = Usage(2, 30, 4, 0.5, 20, 5, 3)
     turn = Turn("ls", "a", None, 1.0, 0.1, {"p": 1.0}, True, "hm", "said", used, 0.2, "exact")
     record = _episode(
         turns=(turn, Turn("submit", "", False)),
@@ -191,6 +191,16 @@ def test_a_record_comes_back() -> None:
     )
     assert from_line(to_line(record)) == record
     assert from_line(to_line(_episode(state={"output": "\udc80"}))).state == {"output": "\udc80"}
+
+
+def test_parts_of_tokens_are_in_a_row_where_there_are_any() -> None:
+    turn = Turn("ls", "a", None, 1.0, 0.1, {}, usage=Usage(1, 30, 4, 0.5, 20))
+    row = to_row(_episode(turns=(turn, Turn("submit", "", False)), usage=turn.usage))
+    plain = {"requests": 1, "input_tokens": 30, "output_tokens": 4, "cost": 0.5}
+    none = {"requests": 0, "input_tokens": 0, "output_tokens": 0, "cost": None}
+    assert row["usage"] == {**plain, "cached_tokens": 20}
+    assert row["turn_usage"] == [{**plain, "cached_tokens": 20}, none]
+    assert from_row({**row, "usage": plain}).usage == Usage(1, 30, 4, 0.5)  # of an older version
 
 
 def test_results_file_that_cannot_be_written(tmp_path: Path) -> None:

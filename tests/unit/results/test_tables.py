@@ -149,6 +149,13 @@ def test_records_without_trajectory_make_the_same_tables() -> None:
     assert detailed_table(bare) == detailed_table(full)
 
 
+def test_tokens_of_caches_are_named() -> None:
+    spent = {"requests": 2, "input_tokens": 3000, "output_tokens": 40}
+    rows = [_row("a", usage={**spent, "cached_tokens": 2500}), _row("b", usage=spent)]
+    assert table(_counted(rows))[-1] == "spent: 4 requests, 6,080 tokens (2,500 cached)"
+    assert table(_counted(rows[1:]))[-1] == "spent: 2 requests, 3,040 tokens"
+
+
 def test_what_gold_by_itself_would_say() -> None:
     alone = [
         _row(reward_parts={"files": 1.0, "gold_alone": 1.0}),

@@ -16,6 +16,7 @@ from pytest_intercode.agents.chat.arguments import ChatArguments, read_chat_argu
 from pytest_intercode.agents.chat.templates import FOLDER, PLACEHOLDERS, load_templates
 from pytest_intercode.cli import prompts as command
 from pytest_intercode.errors import AgentLoadError, ConfigurationError
+from pytest_intercode.gateway import Price
 
 HERE = Path("/here")
 
@@ -44,6 +45,7 @@ def test_what_is_given() -> None:
         prompts="mine",
         input_price="0.25",
         output_price="2",
+        cached_price="0.1",
         extra_body='{"top_k": 1}',
         refine="0",
     )
@@ -58,7 +60,7 @@ def test_what_is_given() -> None:
         history=500,
         observation_limit=200,
         prompts=HERE / "mine",
-        prices=(0.25, 2.0),
+        prices=Price(0.25, 2.0, 0.1),
         refine=0,
     )
 
@@ -84,6 +86,7 @@ def test_what_is_given() -> None:
         ({"api_key": ""}, "api_key=...: a value is needed"),
         ({"input_price": "1"}, "output_price=... is missing: the other is given"),
         ({"output_price": "1"}, "input_price=... is missing: the other is given"),
+        ({"cached_price": "1"}, "input_price=... is missing: cached_price is given"),
         ({"input_price": "-1", "output_price": "1"}, "a number from 0 up, is needed"),
         ({"extra_body": "{"}, "extra_body={: it is not JSON"),
         ({"extra_body": "[1]"}, "a JSON object is needed"),

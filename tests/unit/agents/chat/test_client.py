@@ -94,6 +94,20 @@ def test_calls_as_some_servers_write_them(connect: Open) -> None:
     ]
 
 
+def test_parts_of_the_tokens_are_read_within_the_whole(connect: Open) -> None:
+    usage = {
+        "prompt_tokens": 100,
+        "completion_tokens": 7,
+        "prompt_tokens_details": {"cached_tokens": 90, "cache_write_tokens": 50},
+        "completion_tokens_details": {"reasoning_tokens": 8},
+    }
+    body = {"choices": [{"message": {"content": "x"}}], "usage": usage}
+    answer = ask(connect, [Reply(body=body)])
+    assert (answer.input_tokens, answer.output_tokens) == (100, 7)
+    found = (answer.cached_tokens, answer.cache_write_tokens, answer.reasoning_tokens)
+    assert found == (90, 10, 7)
+
+
 def test_an_answer_that_was_cut_off(connect: Open) -> None:
     assert ask(connect, [Reply(text="```", finish_reason="length")]).cut_off
 
