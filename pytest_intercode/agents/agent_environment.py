@@ -12,7 +12,7 @@ from pytest_intercode.core.turn import CommandResult, SandboxInfo, StepResult, T
 from pytest_intercode.core.usage import UNSPENT, Usage
 from pytest_intercode.errors import AgentError, BudgetExhausted
 
-__all__ = ["AgentEnvironment", "sandbox_variables"]
+__all__ = ["AgentEnvironment", "exhaust", "sandbox_variables"]
 
 
 class _Episode(Protocol):
@@ -273,6 +273,11 @@ class AgentEnvironment:
     def log(self, text: str) -> None:
         """Record output of the agent that is no action."""
         self._ledger.log(text)
+
+
+def exhaust(env: AgentEnvironment, reason: str) -> None:
+    """End an episode, as a budget that its adapter counts is used up; may wait for a lock."""
+    env._ledger.exhaust(reason)
 
 
 def sandbox_variables(env: AgentEnvironment) -> dict[str, str]:

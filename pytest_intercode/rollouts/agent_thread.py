@@ -32,6 +32,7 @@ __all__ = ["AgentRun", "SharedLoop"]
 
 Result = TypeVar("Result")
 
+_LAST_SECONDS = 5.0  # that a command of the agent's own has, once a budget is used up
 _LOGGED = 4000  # characters of a command's output that the trajectory keeps
 
 _REFUSALS = 5
@@ -108,6 +109,8 @@ class AgentRun:
         self._since = time.monotonic()
         self._shared_loop = shared_loop
         self._tasks: AgentTasks | None = None
+        self._in_command = False
+        self._last_seconds: threading.Timer | None = None
 
     def __call__(self) -> None:
         """Play the episode, to its end or to the agent's."""
@@ -146,6 +149,24 @@ class AgentRun:
             self._agent.abort()
         if self._tasks is not None:
             self._tasks.cancel()
+
+    def exhaust(self) -> None:
+        """Let no further action run, as a budget is used up; from any thread.
+
+        A command of the agent's own has a few seconds left: it may be a whole agent, which was
+        told to stop, and need not listen.
+        """
+        self._environment.exhaust()
+        with self._gate:
+            if self._in_command and self._last_seconds is None:
+                self._last_seconds = threading.Timer(_LAST_SECONDS, self._stop_command)
+                self._last_seconds.daemon = True
+                self._last_seconds.start()
+
+    def _stop_command(self) -> None:
+        with self._gate:
+            if self._in_command:
+                self._environment.call_off("budget")
 
     def cancel(self, reason: str) -> None:
         """End it without waiting: the turn loop goes on although the agent may not react."""
@@ -264,11 +285,20 @@ class AgentRun:
         if not isinstance(command, str):
             raise AgentError(f"env.exec() was called with {_named(command)}; a command is a str")
         environment = self._with_shell("exec()")
-        done = self._counted(
-            lambda: environment.run_command(
-                command, cwd=cwd, timeout=timeout, user=user, counts_as_turn=counts_as_turn
-            )
-        )
+
+        def act() -> CommandResult:
+            self._in_command = not counts_as_turn
+            try:
+                return environment.run_command(
+                    command, cwd=cwd, timeout=timeout, user=user, counts_as_turn=counts_as_turn
+                )
+            finally:
+                with self._gate:
+                    self._in_command = False
+                    if self._last_seconds is not None:
+                        self._last_seconds.cancel()
+
+        done = self._counted(act)
         if not counts_as_turn:
             status = "no status" if done.status is None else f"status {done.status}"
             self._ledger.log(f"$ {command}\n{_clipped(done.output)}[{status}]\n")

@@ -123,7 +123,7 @@ def run_episode(
     assert task is not None
     cancellation = cancellation or Cancellation()
     of_run = run_budget or RunBudget(RunLimits())
-    ledger = Ledger(budget, of_run.charge, environment.exhaust)
+    ledger = Ledger(budget, of_run.charge, lambda: run.exhaust())
     loop = shared_loop or SharedLoop()
     run = AgentRun(agent, environment, first, ledger, of_run, loop)
     context = copy_context()

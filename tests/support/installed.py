@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ KEY = "sk-real-0123456789abcdef"
 class World:
     """A backend, an installed agent, and a model that plays the script of the test.
 
+    ``last_asked`` is when the model was asked last, by the monotonic clock.
+
     Args:
         backend: of the sandboxes.
         agent: as ``--intercode-agent`` names it.
@@ -38,6 +41,7 @@ class World:
         self, backend: str, agent: str, arguments: Mapping[str, str], folder: Path, **more: Any
     ) -> None:
         self.script: list[Any] = []
+        self.last_asked = 0.0
         self.agent = agent
         self.server = ModelServer(self._answer)
         self.server.__enter__()
@@ -53,6 +57,7 @@ class World:
         )
 
     def _answer(self, request: Request) -> Any:
+        self.last_asked = time.monotonic()
         if not request.has_tools:  # for a title
             return "A task"
         return self.script[min(len(request.results), len(self.script) - 1)]
@@ -61,7 +66,8 @@ class World:
         """Play one small task of bash, or of what the fields say, with a model that answers so."""
         spec = {name: fields.pop(name) for name in ("budget", "timeout") if name in fields}
         fields = {"env": "bash", "gold": ("echo hi >x",), "workdir": "/w", **fields}
-        task = Task(id="t", query="Write hi to x.", suite="s", dataset="s", **fields)
+        fields = {"query": "Write hi to x.", **fields}
+        task = Task(id="t", suite="s", dataset="s", **fields)
         return self.play_task(task, *script, **spec)
 
     def play_task(self, task: Task, *script: Any, **spec: Any) -> EpisodeRecord:

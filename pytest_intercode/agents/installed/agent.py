@@ -11,11 +11,12 @@ import secrets
 import shlex
 import shutil
 import sys
+import threading
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
-from pytest_intercode.agents.agent_environment import AgentEnvironment
+from pytest_intercode.agents.agent_environment import AgentEnvironment, exhaust
 from pytest_intercode.agents.arguments import Argument, find_folder, read_arguments
 from pytest_intercode.agents.installed.bundle import AT, find_bundle, find_program
 from pytest_intercode.agents.installed.recipe import Recipe, fill, load_recipe
@@ -139,7 +140,10 @@ class _Shared:
             if env.over:
                 return "the episode is over"
             if opened and opened[0].turns >= most_turns:
-                return f"{most_turns} of {most_turns} turns used"
+                reason = f"{most_turns} of {most_turns} turns used"
+                # It may wait for a lock, and this is the gateway's own thread.
+                threading.Thread(target=exhaust, args=(env, reason), daemon=True).start()
+                return reason
             return ""
 
         name = secrets.token_hex(8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,21 @@ def test_a_budget_ends_it(world: World, limits: dict[str, Any], turns: int) -> N
     assert len(world.server.requests) - before == turns
     assert [turn.observation for turn in record.turns] == [f"{n}\n" for n in range(turns)]
     assert record.seconds < 10
+
+
+def test_a_program_that_does_not_listen_is_ended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_intercode.rollouts.agent_thread._LAST_SECONDS", 0.3)
+    began = time.monotonic()
+    for limits in ({"budget": Budget(tokens=150)}, {"max_turns": 2}):
+        steps = (Command("echo hi >x"), Command("echo 2"), Command("echo 3"))
+        record = world.play(*steps, query="DEAF", gold=("echo lo >x",), **limits)
+        assert record.outcome == "out-of-budget", record.reason
+        assert len(record.turns) == 2
+        assert record.left_behind == ()
+    assert record.reason.startswith("2 of 2 turns used; 1 of 1 changes")
+    assert time.monotonic() - began < 30
 
 
 def test_a_program_that_fails_is_the_agents_error(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -73,6 +74,7 @@ def test_a_budget_stops_it_within_a_request(world: World) -> None:
     assert record.outcome == "out-of-budget", record.reason
     assert len(world.server.requests) - before == 3  # of 107 tokens each
     assert "300 tokens used" in record.reason
+    assert time.monotonic() - world.last_asked < 10
 
 
 def test_four_at_a_time(world: World) -> None:
