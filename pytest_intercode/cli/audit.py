@@ -38,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "suites",
         metavar="SUITE",
         nargs="+",
-        help="a suite (.yaml), a bundled one (bash, sql, python, ctf), or a dataset (spider)",
+        help="a suite (.yaml), a bundled one (bash, sql, python, ctf, swe), or a dataset: its name "
+        "(spider) or a folder of tasks",
     )
     for option, name, text in (
         ("--check", "NAME", "make these checks only (docs/auditing.md lists them)"),
