@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.machine import needs
@@ -36,16 +36,17 @@ class BareContainers:
         source = ImageSource(bundled_folder("dockerfiles") / "bash.Dockerfile")
         self._spec = SandboxSpec(Images(engine.api).resolve(source))
 
-    def start(self, *, disabled: bool = True) -> str:
+    def start(self, *, disabled: bool = True, image: str = "") -> str:
         """Create and start a container that does nothing; return its id.
 
         Args:
             disabled: with networking disabled; else with the network mode ``none``.
+            image: another image than that of bash.
         """
         config = host_config(self._api, self._spec)
         config["AutoRemove"] = False
         created = self._api.create_container(
-            self._spec.image,
+            image or self._spec.image,
             ["sleep", "1000"],
             host_config=config,
             network_disabled=disabled,
@@ -78,6 +79,18 @@ class BareContainers:
         self._api.exec_start(made["Id"])
         status = self._api.exec_inspect(made["Id"])["ExitCode"]
         assert status == 0, status
+
+    def timed(self, name: str, script: str, variables: Mapping[str, str]) -> float:
+        """Return the seconds that a script takes in a container, by the container's clock."""
+        whole = (
+            f"began=$(date +%s%N)\n({script}\n) >/dev/null 2>&1\necho $(($(date +%s%N) - began))"
+        )
+        made = self._api.exec_create(name, ["bash", "-c", whole], environment=dict(variables))
+        return int(self._api.exec_start(made["Id"])) / 1e9
+
+    def put(self, name: str, archive: bytes) -> None:
+        """Unpack an archive at a container's root."""
+        self._api.put_archive(name, "/", archive)
 
     def sandboxes(self) -> int:
         """Return how many sandboxes of this process there are, those being removed included."""
