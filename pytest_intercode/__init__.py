@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from pytest_intercode.rescoring.rescored import Change, Rescored, rescore
     from pytest_intercode.results.files import read_records, read_results
     from pytest_intercode.rollouts.agent_thread import SharedLoop
+    from pytest_intercode.rollouts.stream import RolloutStream, run_rollouts
     from pytest_intercode.rollouts.turn_loop import run_episode
     from pytest_intercode.sandboxes.protocol import Changes, Entry, Execution, Sandbox, SandboxSpec
     from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -92,6 +93,7 @@ __all__ = [
     "Reward",
     "RewardFunction",
     "RewardOptions",
+    "RolloutStream",
     "Sandbox",
     "SandboxInfo",
     "SandboxProvider",
@@ -117,6 +119,7 @@ __all__ = [
     "register_environment",
     "rescore",
     "run_episode",
+    "run_rollouts",
     "spend",
     "think",
 ]
@@ -159,6 +162,7 @@ _HOMES = {
     "Reward": "core.reward",
     "RewardFunction": "rescoring.function",
     "RewardOptions": "core.task",
+    "RolloutStream": "rollouts.stream",
     "Sandbox": "sandboxes.protocol",
     "SandboxInfo": "core.turn",
     "SandboxProvider": "sandboxes.provider",
@@ -184,6 +188,7 @@ _HOMES = {
     "register_environment": "environments.registry",
     "rescore": "rescoring.rescored",
     "run_episode": "rollouts.turn_loop",
+    "run_rollouts": "rollouts.stream",
     "spend": "agents.ledger",
     "think": "agents.ledger",
 }

@@ -20,7 +20,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.errors import AgentError, AgentLoadError, suggestion
 from pytest_intercode.gateway.settings import GatewaySettings
 
-__all__ = ["adapt", "load_agent"]
+__all__ = ["adapt", "factory_of", "failing", "load_agent"]
 
 # By the first word: the module below agents/, and how the agent is written.
 _BUILT_IN = {
@@ -118,6 +118,61 @@ def adapt(agent: AgentLike) -> Agent:
     return Agent("loop", run=run, name=name, **methods)
 
 
+def factory_of(agent: object) -> AgentFactory:
+    """Return the factory of an agent that a program gives as an object.
+
+    Args:
+        agent: a class, a function without arguments that makes an agent, or a callable that is
+            the agent of every episode: ``(observation)`` or ``(task, env)``.
+
+    Raises:
+        AgentLoadError: it is none of these.
+    """
+    what = f"the agent {agent!r:.80}"
+    has_style = bool(_method(agent, "act") or _method(agent, "run"))
+    if inspect.isclass(agent) and not has_style:
+        raise AgentLoadError(f"{what}: the class has neither act(observation) nor run(task, env)")
+    if has_style and not inspect.isclass(agent):
+        raise AgentLoadError(
+            f"{what} is an instance; give its class, a function without arguments that makes one, "
+            "or its method, so that every episode gets a fresh one"
+        )
+    if not callable(agent):
+        raise AgentLoadError(f"{what} is neither a class nor a callable, nor the name of an agent")
+    name = getattr(agent, "__name__", type(agent).__name__)
+    if inspect.isclass(agent):
+        try:
+            inspect.signature(agent).bind()
+        except ValueError:
+            pass  # no signature to look at
+        except TypeError as error:
+            raise AgentLoadError(
+                f"{what}: an agent is made for each episode, without arguments, and {error}; give "
+                f"a function that makes one: lambda: {name}(...)"
+            ) from None
+    elif _arguments_of(what, agent):
+        _adapt_callable(what, agent)
+        return AgentFactory(name, lambda _: _adapt_callable(what, agent))
+
+    def make(_: Task) -> Agent:
+        try:
+            made = agent()
+        except (Exception, SystemExit) as error:
+            raise AgentError(f"{name}() raised {describe_error(error)}") from error
+        return adapt(made)
+
+    return AgentFactory(name, make)
+
+
+def failing(error: AgentError) -> Agent:
+    """Return an agent in place of one that could not be made; it raises at once."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    return Agent("step", act=fail)
+
+
 def _method(agent: object, name: str) -> Callable[..., Any] | None:
     method = getattr(agent, name, None)
     return method if callable(method) else None
@@ -125,12 +180,7 @@ def _method(agent: object, name: str) -> Callable[..., Any] | None:
 
 def _adapt_callable(what: str, target: Callable[..., Any]) -> Agent:
     """Return the agent of a callable, whose style its number of arguments says."""
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    try:
-        parameters = inspect.signature(target).parameters.values()
-    except ValueError as error:
-        raise AgentLoadError(f"{what}: {error}") from None
-    wanted = sum(p.kind in kinds and p.default is p.empty for p in parameters)
+    wanted = _arguments_of(what, target)
     name = getattr(target, "__name__", type(target).__name__)
     if wanted == 1:
         return Agent("step", act=target, name=name)
@@ -140,6 +190,16 @@ def _adapt_callable(what: str, target: Callable[..., Any]) -> Agent:
         f"{what}: a callable takes (observation) or (task, env), this one takes {wanted} "
         "positional arguments"
     )
+
+
+def _arguments_of(what: str, target: Callable[..., Any]) -> int:
+    """Return how many positional arguments a callable has to be given."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except ValueError as error:
+        raise AgentLoadError(f"{what}: {error}") from None
+    return sum(p.kind in kinds and p.default is p.empty for p in parameters)
 
 
 def _maker(name: str, target: object, arguments: Mapping[str, str]) -> Callable[[Task], Agent]:

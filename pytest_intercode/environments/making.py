@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from pytest_intercode.core.hosts import parse_host
 from pytest_intercode.core.task import Task
@@ -13,18 +14,37 @@ from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.environments.task_order import TaskOrder
-from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.errors import ConfigurationError, suggestion
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.catalogue import (
     bundled_tasks,
     data_folder,
+    dataset_names,
+    dataset_of,
     file_tasks,
+    is_suite_file,
     named_tasks,
     online,
     reaching,
+    suite_file,
 )
+from pytest_intercode.suites.registered import environment_names
+from pytest_intercode.suites.rows import is_row_file
 
-__all__ = ["make", "shared_provider"]
+__all__ = [
+    "Reached",
+    "make",
+    "reached_hosts",
+    "runnable",
+    "runnable_of_endless",
+    "shared_provider",
+    "tasks_called",
+]
+
+Reached: TypeAlias = "bool | tuple[str, ...]"
+"""What of the network sandboxes reach: all, nothing, or these hosts."""
+
+_MOST_IN_A_ROW = 10_000  # tasks of an endless list that cannot be run, until it is given up
 
 # By process id: a forked child must not use, and cannot end, the sandboxes of its parent.
 _providers: dict[int, SandboxProvider] = {}
@@ -73,8 +93,8 @@ def make(
     cls = environment_class(env, profile)
     if suite is not None and dataset is not None:
         raise ConfigurationError(f"make({env!r}): either suite or dataset, not both")
-    reached = network if isinstance(network, bool) else _hosts(network, f"make({env!r})")
-    order = TaskOrder(lambda: _runnable(_tasks(env, suite, dataset, data), reached), env)
+    reached = reached_hosts(network, f"make({env!r})")
+    order = TaskOrder(lambda: runnable(_tasks(env, suite, dataset, data), reached), env)
     if suite is not None or dataset is not None:
         _ = order.tasks  # report a mistake in a name now; a bundled suite is read later
     made = cls(
@@ -121,26 +141,93 @@ def _tasks(
     return chosen
 
 
-def _hosts(written: Sequence[str], asked: str) -> tuple[str, ...]:
+def tasks_called(name: str, data: str | os.PathLike[str] | None, asked: str) -> Sequence[Task]:
+    """Return the tasks of one name: a bundled suite, a dataset or a part of it, or a path.
+
+    Args:
+        name: the name; that of an environment is its bundled suite's.
+        data: as for :func:`make`.
+        asked: how the user asked for it, for the message.
+
+    Raises:
+        ConfigurationError: there is no such suite, dataset or file, or it is wrong.
+    """
+    bundled = [env for env in environment_names() if suite_file(env).is_file()]
+    if name in bundled:
+        return bundled_tasks(name, asked)
+    is_path = is_suite_file(name) or is_row_file(Path(name)) or os.sep in name
+    if not is_path and dataset_of(name) is None and not Path(name).exists():
+        known = [*bundled, *dataset_names()]
+        raise ConfigurationError(
+            f"{asked}: known are the suites {', '.join(bundled)}, the datasets "
+            f"{', '.join(dataset_names())}, or the path of a suite (.yaml) or of a folder of task "
+            f"folders.{suggestion(name, known)}"
+        )
+    return named_tasks(name, data_folder(data, "data"), asked, folder=Path(), env=None)
+
+
+def reached_hosts(network: bool | Sequence[str], asked: str) -> Reached:
+    """Return what sandboxes reach, checked.
+
+    Args:
+        network: as for :func:`make`.
+        asked: how the user asked for it, for the message.
+
+    Raises:
+        ConfigurationError: a host is none.
+    """
+    if isinstance(network, bool):
+        return network
     try:
-        return tuple(str(parse_host(each)) for each in written)
+        return tuple(str(parse_host(each)) for each in network)
     except ValueError as error:
         raise ConfigurationError(f"{asked}: network: {error}") from None
 
 
-def _runnable(tasks: Sequence[Task], network: bool | tuple[str, ...]) -> list[Task]:
-    """Return the tasks that can be run here."""
+def runnable(tasks: Sequence[Task], network: Reached) -> list[Task]:
+    """Return the tasks that can be run here, with the network that they are to have.
 
-    def obstacle(task: Task) -> str:
-        offline = "network" in task.tags and not (network or task.limits.hosts)
-        return task.skip or ("it needs the network: give network=True" if offline else "")
+    Raises:
+        ConfigurationError: there is none.
+    """
+    found = [_connected(task, network) for task in tasks if not _obstacle(task, network)]
+    if not found:
+        raise _none_of(tasks, network)
+    return found
 
-    runnable = [task for task in tasks if not obstacle(task)]
-    if network:
-        hosts = network if isinstance(network, tuple) else None
-        runnable = [reaching(task, hosts) if hosts else online(task) for task in runnable]
-    if not runnable:
-        raise ConfigurationError(
-            f"none of the {len(tasks)} tasks can be run here; {tasks[0].id}: {obstacle(tasks[0])}"
-        )
-    return runnable
+
+def runnable_of_endless(tasks: Iterable[Task], network: Reached) -> Iterator[Task]:
+    """Return the tasks that can be run here as they come, of a list that may have no end.
+
+    Raises:
+        ConfigurationError: there is none among very many.
+    """
+    refused: list[Task] = []
+    for task in tasks:
+        if not _obstacle(task, network):
+            refused.clear()
+            yield _connected(task, network)
+            continue
+        refused.append(task)
+        if len(refused) == _MOST_IN_A_ROW:
+            raise _none_of(refused, network)
+
+
+def _obstacle(task: Task, network: Reached) -> str:
+    offline = "network" in task.tags and not (network or task.limits.hosts)
+    return task.skip or ("it needs the network: give network=True" if offline else "")
+
+
+def _connected(task: Task, network: Reached) -> Task:
+    if isinstance(network, tuple):
+        return reaching(task, network) if network else task
+    return online(task) if network else task
+
+
+def _none_of(tasks: Sequence[Task], network: Reached) -> ConfigurationError:
+    if not tasks:
+        return ConfigurationError("there are no tasks to run")
+    return ConfigurationError(
+        f"none of the {len(tasks)} tasks can be run here; {tasks[0].id}: "
+        f"{_obstacle(tasks[0], network)}"
+    )

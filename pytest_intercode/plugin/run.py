@@ -10,22 +10,20 @@ import contextlib
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
 import pytest
 
-from pytest_intercode.agents.loader import adapt, load_agent
+from pytest_intercode.agents.loader import adapt, failing, load_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import harmless, one_line
 from pytest_intercode.core.turn import Feedback
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import (
     AgentError,
-    InfrastructureError,
     NoAgent,
     TornResultsWarning,
 )
@@ -35,9 +33,8 @@ from pytest_intercode.plugin.workarounds import escape_live_log
 from pytest_intercode.plugin.xdist import SharedBudget, Workers
 from pytest_intercode.results.comparison import Baseline
 from pytest_intercode.rollouts.agent_thread import SharedLoop
-from pytest_intercode.rollouts.rollout import Services, default_environment
+from pytest_intercode.rollouts.rollout import Services, default_environment, expect_sandboxes
 from pytest_intercode.rollouts.spec import RolloutSpec, SandboxSettings
-from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.selection import Selection
 
@@ -175,7 +172,7 @@ class Run:
             try:
                 return self.factory().make(task)
             except AgentError as error:
-                return _failing(error)
+                return failing(error)
 
         agent = make()
         agent.again = make
@@ -229,14 +226,7 @@ class Run:
 
     def expect(self, tasks: Iterable[Task]) -> None:
         """Have sandboxes started for the episodes of these tasks, as many as the pool holds."""
-
-        def specs() -> Iterator[SandboxSpec]:
-            for task in tasks:
-                cls = environment_class(task.env, self.settings.profile)
-                yield from cls.sandboxes(task, self.provider)
-
-        with contextlib.suppress(InfrastructureError):
-            self.provider.expect(specs())
+        expect_sandboxes(self.provider, tasks, self.settings.profile)
 
     # -- results
 
@@ -310,10 +300,3 @@ def task_of(item: pytest.Item) -> Task | None:
     callspec = getattr(item, "callspec", None)
     task = callspec.params.get("intercode_task") if callspec is not None else None
     return task if isinstance(task, Task) else None
-
-
-def _failing(error: AgentError) -> Agent:
-    def fail(*_: object) -> None:
-        raise error
-
-    return Agent("step", act=fail)

@@ -12,6 +12,7 @@ from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.environments.registry import environments_with
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.plugin.options import FailUnder, folder_of, read_options
+from pytest_intercode.rollouts.spec import DEFAULT_TIMEOUT
 from pytest_intercode.suites.catalogue import data_folder
 from pytest_intercode.suites.selection import SelectionSettings
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from pytest_intercode.core.turn import Feedback, Profile
 
 __all__ = ["Settings"]
-
-_TIMEOUT = 600.0  # seconds of an episode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,4 +112,4 @@ class Settings(SelectionSettings):
             task: the task of the episode.
             at_terminal: the agent is a person, who has no limit unless one is given.
         """
-        return self.timeout or task.timeout or (None if at_terminal else _TIMEOUT)
+        return self.timeout or task.timeout or (None if at_terminal else DEFAULT_TIMEOUT)

@@ -214,6 +214,8 @@ class AgentRun:
         agent, environment = self._agent, self._environment
         view = task.view(environment.max_turns)
         try:
+            if self._called_off:  # before it began
+                return
             self._since = time.monotonic()
             if agent.style == "loop":
                 self._await(agent.run(view, AgentEnvironment(view, self, self._ledger)))

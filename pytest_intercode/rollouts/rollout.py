@@ -8,26 +8,40 @@ once more here, on a fresh sandbox and with a fresh agent, and nowhere else.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.record import EpisodeRecord, Outcome, TaskRecord
 from pytest_intercode.core.task import Task
+from pytest_intercode.core.turn import Profile
 from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.registry import environment_class
-from pytest_intercode.errors import IntercodeError, SandboxError, TaskError
+from pytest_intercode.errors import (
+    InfrastructureError,
+    IntercodeError,
+    SandboxError,
+    TaskError,
+)
 from pytest_intercode.rollouts.agent_thread import SharedLoop
 from pytest_intercode.rollouts.budgets import RunBudget
 from pytest_intercode.rollouts.isolation import isolated
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.rollouts.turn_loop import Cancellation, run_episode
+from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.digest import digest
 
-__all__ = ["Rollout", "Services", "default_environment", "failure_record", "sandbox_of"]
+__all__ = [
+    "Rollout",
+    "Services",
+    "default_environment",
+    "expect_sandboxes",
+    "failure_record",
+    "sandbox_of",
+]
 
 Result = TypeVar("Result")
 
@@ -217,6 +231,23 @@ def default_environment(spec: RolloutSpec, sandboxes: SandboxProvider) -> Enviro
         max_turns=spec.max_turns,
         action_timeout=spec.action_timeout,
     )
+
+
+def expect_sandboxes(sandboxes: SandboxProvider, tasks: Iterable[Task], profile: Profile) -> None:
+    """Have sandboxes started for the episodes of these tasks, as many as the pool holds.
+
+    Args:
+        sandboxes: the provider.
+        tasks: what will be played next, in order.
+        profile: the profile that it is played under.
+    """
+
+    def specs() -> Iterator[SandboxSpec]:
+        for task in tasks:
+            yield from environment_class(task.env, profile).sandboxes(task, sandboxes)
+
+    with contextlib.suppress(InfrastructureError):
+        sandboxes.expect(specs())
 
 
 def sandbox_of(environment: Environment, task: Task, provider: SandboxProvider) -> tuple[str, str]:

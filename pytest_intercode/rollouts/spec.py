@@ -12,7 +12,10 @@ from pytest_intercode.core.task import Task, task_from_json, task_to_json
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.core.usage import Budget
 
-__all__ = ["RolloutSpec", "SandboxSettings"]
+__all__ = ["DEFAULT_TIMEOUT", "RolloutSpec", "SandboxSettings"]
+
+DEFAULT_TIMEOUT = 600.0
+"""Seconds of an episode, where neither the user nor the task says otherwise."""
 
 
 @dataclass(frozen=True)

@@ -135,11 +135,11 @@ def run_episode(
     by_run = left is not None and (timeout is None or left < timeout)
     began = time.monotonic()
     with cancellation.reaching(run.cancel):
-        thread.start()
         try:
+            thread.start()
             timed_out = not run.done.wait(left if by_run else timeout)
         except BaseException:
-            run.call_off("interrupted")
+            run.cancel("interrupted")
             raise
     delay = ""
     if timed_out:

@@ -1,0 +1,696 @@
+"""Rollouts without pytest: episode records one after the other, for a program that trains on them.
+
+Each is run by :class:`~pytest_intercode.rollouts.rollout.Rollout` in an executor, as items of
+pytest are. The process is the caller's: what a policy changes in it is neither reported nor set
+back. Imports no trainer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+
+from pytest_intercode.agents.loader import factory_of, failing, load_agent
+from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.core.forks import MakingProcess
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.turn import Feedback, Profile
+from pytest_intercode.core.usage import Budget
+from pytest_intercode.environments.base import Environment
+from pytest_intercode.environments.making import (
+    Reached,
+    reached_hosts,
+    runnable,
+    runnable_of_endless,
+    shared_provider,
+    tasks_called,
+)
+from pytest_intercode.environments.registry import environment_class
+from pytest_intercode.errors import (
+    AgentError,
+    ConfigurationError,
+    EngineUnavailable,
+    InfrastructureError,
+    IntercodeError,
+    RolloutCancelled,
+    TaskError,
+)
+from pytest_intercode.rollouts.agent_thread import SharedLoop
+from pytest_intercode.rollouts.executors.concurrent import (
+    ConcurrentExecutor,
+    ConcurrentHandle,
+    PhaseName,
+)
+from pytest_intercode.rollouts.executors.handle import Handle
+from pytest_intercode.rollouts.executors.inline import InlineExecutor
+from pytest_intercode.rollouts.isolation import OUR_THREADS
+from pytest_intercode.rollouts.rollout import Services, expect_sandboxes, failure_record
+from pytest_intercode.rollouts.spec import DEFAULT_TIMEOUT, RolloutSpec
+from pytest_intercode.sandboxes.provider import SandboxProvider
+
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["RolloutStream", "run_rollouts"]
+
+Result = TypeVar("Result")
+
+_PATIENCE = 10.0  # seconds for cancelled rollouts to close their sandboxes
+_FAREWELL = 1.0  # seconds for the iterable of tasks to return
+
+
+def run_rollouts(
+    tasks: str | os.PathLike[str] | Iterable[Task],
+    agent: str | Callable[..., object],
+    *,
+    n: int = 1,
+    concurrency: int = 1,
+    ordered: bool = False,
+    buffer: int | None = None,
+    agent_arguments: Mapping[str, str] | None = None,
+    data: str | os.PathLike[str] | None = None,
+    profile: Profile = "strict",
+    feedback: Feedback | None = None,
+    max_turns: int | None = None,
+    max_tokens: int | None = None,
+    max_cost: float | None = None,
+    timeout: float | None = None,
+    action_timeout: float | None = None,
+    network: bool | Sequence[str] = False,
+    provider: SandboxProvider | None = None,
+    raise_infrastructure_errors: bool = False,
+) -> RolloutStream:
+    """Run an agent on tasks, and return the episode records as they end.
+
+    ::
+
+        with pytest_intercode.run_rollouts("bash", policy, n=8, concurrency=32) as records:
+            for record in records:
+                print(record.task.id, record.reward, record.usage.tokens)
+
+    Args:
+        tasks: the name of a bundled suite, a dataset or a part of it, the path of a suite or of a
+            folder of task folders; or tasks, of which there may be no end. They are taken one by
+            one, as late as possible, on a thread of the stream's where ``concurrency`` is not 1.
+        agent: an agent as ``--intercode-agent`` names it; a class, or a function without arguments,
+            that makes one for each episode; or a callable that is the policy of all of them,
+            ``(observation)`` or ``(task, env)``.
+        n: tries at each task, one after the other; ``record.task.repeat`` counts them from 1.
+        concurrency: episodes that run at a time. With 1 an episode runs when a record is asked
+            for, and never beside the caller's own work.
+        ordered: whether records come in the order of the tasks, and not as they end.
+        buffer: while so many finished records wait to be taken, no episode begins; by default as
+            many as run at a time. 0 lets episodes begin only while a record is asked for.
+        agent_arguments: keyword arguments of an agent that is named.
+        data: as for :func:`make`.
+        profile: ``strict`` or ``paper``.
+        feedback: ``reward`` grades after every action, and ends the episode at 1.0; by default what
+            the agent is made for.
+        max_turns: actions in an episode; None for each task's own number.
+        max_tokens: tokens that an episode has, as far as the agent reports them.
+        max_cost: money that it has, likewise.
+        timeout: seconds that an episode has; None for each task's own number, else 600.
+        action_timeout: seconds for an action; None for each task's own number.
+        network: as for :func:`make`.
+        provider: where sandboxes come from; by default that of the process, which stays warm for
+            the next stream.
+        raise_infrastructure_errors: raise what broke and is neither the agent's nor the task's
+            fault, in place of its record.
+
+    Returns:
+        An iterator, also for ``async for``. Leaving its ``with`` (or ``async with``) cancels what
+        runs. ``record.item`` is the number of the episode in the stream, from 0.
+
+    Raises:
+        ConfigurationError: there is no such suite, dataset, profile or agent, or a number is wrong.
+    """
+    asked = f"run_rollouts({os.fspath(tasks)!r})" if _is_name(tasks) else "run_rollouts()"
+    whole = {"n": (n, 1), "concurrency": (concurrency, 1), "buffer": (buffer, 0)}
+    amounts = {
+        "max_turns": max_turns,
+        "max_tokens": max_tokens,
+        "max_cost": max_cost,
+        "timeout": timeout,
+        "action_timeout": action_timeout,
+    }
+    _check_numbers(whole, amounts, asked)
+    listed = _listed(tasks, data, asked, reached_hosts(network, asked))
+    with contextlib.ExitStack() as made:
+        factory = _load(agent, agent_arguments, concurrency, asked)
+        made.callback(factory.close)
+        if provider is None and (factory.readonly or factory.scratch):
+            provider = SandboxProvider(readonly=factory.readonly, scratch=factory.scratch)
+            made.callback(provider.close)
+        elif factory.readonly or factory.scratch:
+            raise ConfigurationError(
+                f"{asked}: the agent {factory.name} lives in the sandbox and needs sandboxes of "
+                "its own; leave provider out"
+            )
+        loop = SharedLoop()
+        made.callback(loop.close)
+
+        def spec_of(task: Task) -> RolloutSpec:
+            return RolloutSpec(
+                task=task,
+                agent=agent if isinstance(agent, str) else "",
+                agent_arguments=dict(agent_arguments or {}),
+                agent_folder=Path.cwd(),
+                profile=profile,
+                feedback=feedback or factory.feedback or "observation",
+                max_turns=max_turns,
+                action_timeout=action_timeout,
+                timeout=timeout or task.timeout or DEFAULT_TIMEOUT,
+                budget=Budget(max_tokens, max_cost),
+            )
+
+        services = Services(
+            sandboxes=provider or shared_provider(),
+            make_agent=lambda spec: _fresh(factory, spec.task),
+            isolate=lambda: contextlib.nullcontext([]),
+            shared_loop=loop,
+        )
+        specs = _Specs(spec_of, listed, n, concurrency, profile, asked)
+        buffer = (concurrency if concurrency > 1 else 0) if buffer is None else buffer
+        work = _Work(services, specs, concurrency, buffer, ordered, raise_infrastructure_errors)
+        work.closing.push(made.pop_all())
+    return RolloutStream(work)
+
+
+class RolloutStream:
+    """Episode records as they end; see :func:`run_rollouts`.
+
+    One that is not used in a ``with`` is closed when it is exhausted, when it raises, and when
+    nothing refers to it any more.
+    """
+
+    def __init__(self, work: _Work) -> None:
+        self._work = work
+        weakref.finalize(self, _abandon, work).atexit = False
+
+    def __iter__(self) -> RolloutStream:
+        return self
+
+    def __next__(self) -> EpisodeRecord:
+        """Wait for a record.
+
+        Raises:
+            StopIteration: there are no more tasks, or the stream was closed.
+            EngineUnavailable: there is no engine for sandboxes, so that no episode can be run.
+            InfrastructureError: an episode was spoiled, and that is to be raised.
+            ConfigurationError: the agent or a task cannot be used.
+            SandboxError: the stream is of the process that this one was forked from.
+        """
+        try:
+            record = self._work.take()
+        except BaseException:
+            self.close()
+            raise
+        if record is None:
+            self.close()
+            raise StopIteration
+        return record
+
+    def __aiter__(self) -> RolloutStream:
+        return self
+
+    async def __anext__(self) -> EpisodeRecord:
+        """Wait for a record; cancelling that loses none. Raises as :meth:`__next__`."""
+        try:
+            record = await self._work.take_async()
+        except Exception:
+            await self.aclose()
+            raise
+        if record is None:
+            await self.aclose()
+            raise StopAsyncIteration
+        return record
+
+    def close(self) -> None:
+        """Cancel what runs, and wait until its sandboxes are closed; may be called twice."""
+        self._work.close()
+
+    async def aclose(self) -> None:
+        """Do the same without blocking the event loop."""
+        import asyncio
+
+        await asyncio.to_thread(self._work.close)
+
+    def __enter__(self) -> RolloutStream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> RolloutStream:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+def _abandon(work: _Work) -> None:
+    """Close a stream that was forgotten; it may be found so on any thread, under any lock."""
+    if not work.over:
+        thread = threading.Thread(target=work.close, name=f"{OUR_THREADS}closing", daemon=True)
+        with contextlib.suppress(RuntimeError):  # the process ends, and its sandboxes with it
+            thread.start()
+
+
+class _Specs(Iterator[RolloutSpec]):
+    """What is to be run, try by try; used by one thread, but for :meth:`upcoming`."""
+
+    def __init__(
+        self,
+        spec_of: Callable[[Task], RolloutSpec],
+        tasks: Iterable[Task],
+        n: int,
+        concurrency: int,
+        profile: Profile,
+        asked: str,
+    ) -> None:
+        self.profile = profile
+        self._spec_of = spec_of
+        self._list = tasks if isinstance(tasks, Sequence) else None
+        self._tasks = iter(tasks)
+        self._n = n
+        self._concurrency = concurrency
+        self._asked = asked
+        self._taken = 0
+        self._tries: Iterator[RolloutSpec] = iter(())
+        self._recent: deque[Task] = deque(maxlen=concurrency)
+        self._lock = threading.Lock()
+
+    def __next__(self) -> RolloutSpec:
+        for spec in self._tries:
+            return spec
+        task = next(self._tasks)
+        self._check(task)
+        with self._lock:
+            self._taken += 1
+            self._recent.append(task)
+        self._tries = (
+            self._spec_of(replace(task, repeat=number)) for number in range(1, self._n + 1)
+        )
+        return next(self._tries)
+
+    def upcoming(self) -> list[Task]:
+        """Return the tasks that come next; of tasks that nobody can foresee, those that came."""
+        with self._lock:
+            taken, recent = self._taken, list(self._recent)
+        if self._list is None:
+            return recent
+        following = self._list[max(0, taken - 1) : taken + self._concurrency]
+        tries = itertools.chain.from_iterable(itertools.repeat(each, self._n) for each in following)
+        return list(itertools.islice(tries, self._concurrency))
+
+    def _check(self, task: Task) -> None:
+        in_order = environment_class(task.env, self.profile).in_order
+        if in_order and self._concurrency > 1:
+            raise ConfigurationError(
+                f"{self._asked}: {task.env} episodes of the paper profile depend on those before "
+                "them, so they run one at a time: concurrency=1"
+            )
+
+
+class _Work:
+    """The episodes behind a stream, which end up as records that wait to be taken.
+
+    With a concurrency of 1 an episode runs in the thread that asks for a record. Otherwise, and for
+    async consumers, an executor runs them: a thread of its own takes the tasks, which may be slow
+    to come, and submits an episode whenever there is room for it. Also the executor's observer.
+
+    Attributes:
+        over: it was closed.
+        closing: what is closed with it.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        specs: _Specs,
+        concurrency: int,
+        buffer: int,
+        ordered: bool,
+        raises: bool,
+    ) -> None:
+        self.over = False
+        self.closing = contextlib.ExitStack()
+        self._services = services
+        self._specs = specs
+        self._concurrency = concurrency
+        self._buffer = buffer
+        self._ordered = ordered
+        self._raises = raises
+        self._process = MakingProcess("these rollouts belong", "a stream")
+        self._inline = threading.Lock()  # one episode at a time runs in the threads that ask
+        self._expecting = threading.Lock()
+        self._executor: ConcurrentExecutor | None = None
+        self._feeder: threading.Thread | None = None
+        self._changed = threading.Condition()  # its lock guards all that follows
+        self._numbers = itertools.count()
+        self._running: dict[Handle, int] = {}
+        self._waiting: dict[int, EpisodeRecord] = {}
+        self._next = 0  # the number of the record that comes next, where they are ordered
+        self._asking = 0
+        self._exhausted = False
+        self._error: BaseException | None = None
+        self._wakers: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+
+    # -- what the consumer asks
+
+    def take(self) -> EpisodeRecord | None:
+        """Return a record; None when there are no more."""
+        self._process.check()
+        if self._concurrency == 1 and self._executor is None:
+            return self._run_inline()
+        self._start()
+        with self._changed:
+            self._asking += 1
+            self._changed.notify_all()
+            try:
+                self._changed.wait_for(self._has_answer)
+                return self._pop()
+            finally:
+                self._asking -= 1
+
+    def _run_inline(self) -> EpisodeRecord | None:
+        """Run an episode in this thread, and return its record; None when there are no more."""
+        with self._inline:
+            spec = None if self.over else next(self._specs, None)
+            if spec is not None:
+                handle = InlineExecutor(self._services, self).submit(spec)
+                with self._changed:
+                    if self.over:
+                        return None
+                    self._running[handle] = next(self._numbers)
+                try:
+                    handle.record(handle.agent(), handle.environment())
+                except BaseException as error:
+                    self.failed(handle, error)
+                finally:
+                    with contextlib.suppress(IntercodeError):  # as a thread of an executor does
+                        handle.close()
+            with self._changed:
+                return self._pop()
+
+    async def take_async(self) -> EpisodeRecord | None:
+        """Do the same, without blocking the event loop."""
+        import asyncio
+
+        self._process.check()
+        self._start()
+        loop = asyncio.get_running_loop()
+        with self._changed:
+            self._asking += 1
+            self._changed.notify_all()
+        try:
+            while True:
+                with self._changed:
+                    if self._has_answer():
+                        return self._pop()
+                    waker = (loop, loop.create_future())
+                    self._wakers.append(waker)
+                await waker[1]
+        finally:
+            with self._changed:
+                self._asking -= 1
+
+    def _has_answer(self) -> bool:
+        """Whether a record is there, or none will be; with the lock held."""
+        if self.over or self._error is not None:
+            return True
+        if self._waiting and (not self._ordered or self._next in self._waiting):
+            return True
+        return self._exhausted and not self._running
+
+    def _pop(self) -> EpisodeRecord | None:
+        """Return the next record, if there is one, with the lock held; or raise what went wrong."""
+        if not self._ordered and self._waiting:
+            self._next = next(iter(self._waiting))
+        record = self._waiting.pop(self._next, None)
+        if record is not None:
+            self._next += 1
+            self._changed.notify_all()
+            return record
+        if self._error is not None and not self.over:
+            raise self._error
+        return None
+
+    def close(self) -> None:
+        """Cancel what runs, wait for its end, and close what the rollouts worked with."""
+        if not self._process.is_this:
+            return
+        with self._changed:
+            if self.over:
+                return
+            self.over = True
+            self._waiting.clear()
+            self._notify()
+        try:
+            self._cancel("the stream of rollouts was closed")
+            if self._executor is not None:
+                self._executor.stop()
+                self._executor.join(_PATIENCE)
+            if self._feeder not in (None, threading.current_thread()):
+                self._feeder.join(_FAREWELL)  # it may wait for a task of the caller's
+            # What was started for episodes that will not come.
+            with contextlib.suppress(InfrastructureError):
+                self._services.sandboxes.expect(())
+        finally:
+            self.closing.close()
+
+    def _cancel(self, reason: str) -> None:
+        with self._changed:
+            running = list(self._running)
+        for handle in running:
+            handle.cancel(reason)
+
+    # -- episodes in an executor
+
+    def _start(self) -> None:
+        with self._changed:
+            if self._executor is None and not self.over:
+                self._executor = ConcurrentExecutor(
+                    self._services, self, self._concurrency, refill=lambda: None
+                )
+                name = f"{OUR_THREADS}tasks"
+                self._feeder = threading.Thread(target=self._feed, name=name, daemon=True)
+                self._feeder.start()
+
+    def _feed(self) -> None:
+        """Submit episodes, each as soon as there is room for it, until there are no more tasks."""
+        executor = self._executor
+        assert executor is not None
+        try:
+            while self._wait_for_room():
+                spec = next(self._specs, None)  # without the lock: it may take its time
+                if spec is None:
+                    break
+                with self._changed:
+                    if not self.over:
+                        self._running[executor.submit(spec)] = next(self._numbers)
+        except BaseException as error:
+            self._fail(error)
+        with self._changed:
+            self._exhausted = True
+            self._notify()
+
+    def _wait_for_room(self) -> bool:
+        """Return whether an episode may begin, once that is known."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or self._has_room())
+            return not self._ended
+
+    @property
+    def _ended(self) -> bool:
+        return self.over or self._error is not None
+
+    def _has_room(self) -> bool:
+        most = self._buffer or min(1, self._asking)
+        return len(self._running) < self._concurrency and len(self._waiting) < most
+
+    def _notify(self) -> None:
+        """Wake whoever waits for a change, with the lock held."""
+        self._changed.notify_all()
+        wakers, self._wakers = self._wakers, []
+        for loop, future in wakers:
+            with contextlib.suppress(RuntimeError):  # its loop is closed
+                loop.call_soon_threadsafe(_wake, future)
+
+    def _record_of(self, spec: RolloutSpec, error: BaseException) -> EpisodeRecord:
+        """Return the record of an episode without one; raise what is no fault of an episode's."""
+        if isinstance(error, TaskError):
+            return failure_record(spec, error)
+        of_all = isinstance(error, EngineUnavailable)  # another episode would end in the same way
+        if isinstance(error, InfrastructureError) and not (of_all or self._raises):
+            return failure_record(spec, error)
+        raise error
+
+    def _fail(self, error: BaseException) -> None:
+        """Begin nothing more, and have the consumer meet an error."""
+        with self._changed:
+            self._error = self._error or error
+            self._notify()
+        self._cancel("another episode of the stream failed")
+
+    # -- what executors report, on the rollouts' threads
+
+    def preparing(self, handle: Handle, environment: Environment) -> None:
+        """Have the sandboxes of what comes next started; an image may be built for them."""
+        services = self._services
+        ours = getattr(environment, "provider", None) is services.sandboxes
+        if ours and not self.over and self._expecting.acquire(blocking=False):
+            try:
+                services.sandboxes.background(self._expect)
+            except BaseException:
+                self._expecting.release()
+                raise
+
+    def _expect(self) -> None:
+        try:
+            if not self.over:
+                upcoming = self._specs.upcoming()
+                expect_sandboxes(self._services.sandboxes, upcoming, self._specs.profile)
+        finally:
+            self._expecting.release()
+
+    def prepared(self, handle: Handle, environment: Environment) -> None:
+        """Go on."""
+
+    def ended(self, handle: Handle, record: EpisodeRecord) -> None:
+        """Let a record wait to be taken."""
+        with self._changed:
+            number = self._running.pop(handle, None)
+            if number is not None and not self.over:
+                self._waiting[number] = replace(record, item=number)
+            self._notify()
+
+    def failed(self, handle: Handle, error: BaseException) -> None:
+        """Let what an error comes to wait to be taken."""
+        if handle not in self._running:  # it is known already
+            return
+        record = None
+        if not isinstance(error, RolloutCancelled):
+            try:
+                record = self._record_of(handle.spec, error)
+            except BaseException as other:
+                self._fail(other)
+        with self._changed:
+            number = self._running.pop(handle, 0)
+            if record is not None and not self.over:
+                self._waiting[number] = replace(record, item=number)
+            self._notify()
+
+    def surrounding(self, handle: ConcurrentHandle) -> contextlib.AbstractContextManager[Any]:
+        """Run in the process as it is."""
+        return contextlib.nullcontext()
+
+    def entering(self, handle: ConcurrentHandle, phase: PhaseName) -> None:
+        """Go on."""
+
+    def wait(self, handle: ConcurrentHandle, future: Future[Result]) -> Result:
+        """Return what a rollout came to; a stream asks none, as it is notified."""
+        return future.result()
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _is_name(tasks: object) -> TypeGuard[str | os.PathLike[str]]:
+    return isinstance(tasks, (str, os.PathLike))
+
+
+def _check_numbers(
+    whole: Mapping[str, tuple[int | None, int]], amounts: Mapping[str, float | None], asked: str
+) -> None:
+    """Refuse numbers that make no sense.
+
+    Args:
+        whole: whole numbers, each with the least that it may be.
+        amounts: what has to be above 0.
+        asked: what the user called, for the message.
+    """
+    for name, (number, least) in whole.items():
+        right = isinstance(number, int) and not isinstance(number, bool) and number >= least
+        if not (right or number is None):
+            raise ConfigurationError(
+                f"{asked}: {name}={number!r:.40}: a whole number from {least} up is needed"
+            )
+    for name, amount in amounts.items():
+        if amount is not None and not amount > 0:
+            raise ConfigurationError(f"{asked}: {name}={amount!r:.40}: it has to be above 0")
+
+
+def _listed(tasks: Any, data: Any, asked: str, network: Reached) -> Iterable[Task]:
+    """Return the tasks that can be run; all at once, where they are given at once."""
+    if _is_name(tasks):
+        return runnable(tasks_called(os.fspath(tasks), data, asked), network)
+    if not isinstance(tasks, Iterable):
+        raise ConfigurationError(
+            f"{asked}: tasks are a name, a path or tasks, not {type(tasks).__name__}"
+        )
+    if isinstance(tasks, Sequence):
+        return runnable([_checked(each, asked) for each in tasks], network)
+    return runnable_of_endless((_checked(each, asked) for each in tasks), network)
+
+
+def _checked(task: object, asked: str) -> Task:
+    if not isinstance(task, Task):
+        raise ConfigurationError(
+            f"{asked}: each task is a Task, not {type(task).__name__}: {task!r:.60}"
+        )
+    return task
+
+
+def _load(
+    agent: str | Callable[..., object],
+    arguments: Mapping[str, str] | None,
+    concurrency: int,
+    asked: str,
+) -> AgentFactory:
+    if not isinstance(agent, str):
+        if arguments:
+            raise ConfigurationError(f"{asked}: agent_arguments are for an agent that is named")
+        return factory_of(agent)
+    factory = load_agent(agent, arguments, Path.cwd())
+    if factory.terminal:
+        factory.close()
+        raise ConfigurationError(f"{asked}: {agent} talks to your terminal; it plays in pytest")
+    return factory
+
+
+def _fresh(factory: AgentFactory, task: Task) -> Agent:
+    """Return a fresh agent; one that cannot be made fails in its episode."""
+
+    def make() -> Agent:
+        try:
+            return factory.make(task)
+        except AgentError as error:
+            return failing(error)
+
+    agent = make()
+    agent.again = make
+    return agent
