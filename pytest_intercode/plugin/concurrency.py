@@ -35,12 +35,13 @@ from pytest_intercode.plugin.workarounds import (
 )
 from pytest_intercode.plugin.xdist import is_worker
 from pytest_intercode.results.format import to_line
-from pytest_intercode.rollouts.executors.concurrent import (
-    ConcurrentExecutor,
-    ConcurrentHandle,
+from pytest_intercode.rollouts.executors.concurrent import ConcurrentExecutor
+from pytest_intercode.rollouts.executors.handle import (
+    BackgroundExecutor,
+    BackgroundHandle,
+    Handle,
     PhaseName,
 )
-from pytest_intercode.rollouts.executors.handle import Handle
 from pytest_intercode.rollouts.isolation import SharedProcess, followed, isolated, owner, owning
 
 __all__ = ["ConcurrentExecution"]
@@ -65,7 +66,7 @@ class _Running:
     """
 
     item: pytest.Item
-    handle: ConcurrentHandle
+    handle: BackgroundHandle
     output: Output
     waited: dict[str, float] = field(default_factory=dict)
 
@@ -75,22 +76,16 @@ class ConcurrentExecution:
 
     Args:
         run: the run.
-        concurrency: how many rollouts run at a time.
+        concurrency: how many rollouts run at a time; None for as many as there is room for.
     """
 
-    def __init__(self, run: Run, concurrency: int) -> None:
+    def __init__(self, run: Run, concurrency: int | None) -> None:
         self._run = run
+        self._concurrency = concurrency
         self._config = run.config
         self._process = SharedProcess()
         self._inline = InlineExecution(
             run, replace(run.services, isolate=self._isolate), lambda: self._pending
-        )
-        self._executor = ConcurrentExecutor(
-            replace(run.services, isolate=lambda: self._process.episode(owner())),
-            self,
-            concurrency,
-            self._begin_next,
-            patience=_GLANCE if is_worker(self._config) else None,
         )
         self._order = ItemOrder(run.config)
         self._running: dict[pytest.Item, _Running] = {}  # begun, and their turn not over
@@ -109,6 +104,17 @@ class ConcurrentExecution:
         self._reporter: Reporter | None = None
         if not is_worker(self._config):
             self._reporter = reporter_of(self._config)
+        self._executor = self._make_executor()
+
+    def _make_executor(self) -> BackgroundExecutor:
+        """Return what runs rollouts, which may ask at once for what is to run."""
+        return ConcurrentExecutor(
+            replace(self._run.services, isolate=lambda: self._process.episode(owner())),
+            self,
+            self._concurrency or 1,
+            self._begin_next,
+            patience=_GLANCE if is_worker(self._config) else None,
+        )
 
     # -- what the fixtures ask
 
@@ -127,7 +133,7 @@ class ConcurrentExecution:
         self._reported = running
         return running.handle
 
-    def wait(self, handle: ConcurrentHandle, future: Future[Result]) -> Result:
+    def wait(self, handle: BackgroundHandle, future: Future[Result]) -> Result:
         """Return what a rollout came to, or raise what it raised; show what runs meanwhile."""
         running = self._of[handle]
         began = time.monotonic()
@@ -291,7 +297,12 @@ class ConcurrentExecution:
                 running = sum(each.handle.running for each in self._running.values())
             self._live.show(
                 f"intercode: {running} running, {self._ended} done, {self._solved} solved"
+                f"{self._progress()}"
             )
+
+    def _progress(self) -> str:
+        """Return what else the line that shows what runs says."""
+        return ""
 
     # -- which rollouts begin, and when
 
@@ -333,14 +344,14 @@ class ConcurrentExecution:
     # -- what rollouts report, on their own threads
 
     @contextlib.contextmanager
-    def surrounding(self, handle: ConcurrentHandle) -> Iterator[None]:
+    def surrounding(self, handle: BackgroundHandle) -> Iterator[None]:
         """Keep what a rollout prints and logs for its item's turn."""
         with self._executor.lock:  # it may begin before _begin_next has noted it
             output = self._of[handle].output
         with output.receiving():
             yield
 
-    def entering(self, handle: ConcurrentHandle, phase: PhaseName) -> None:
+    def entering(self, handle: BackgroundHandle, phase: PhaseName) -> None:
         """Note the phase that what is printed belongs to."""
         self._of[handle].output.phase = _WHEN[phase]
 
@@ -382,7 +393,8 @@ class ConcurrentExecution:
 
     def failed(self, handle: Handle, error: BaseException) -> None:
         """Begin nothing more if all the others would fail as this one did."""
-        unmade = isinstance(handle, ConcurrentHandle) and not handle.has_agent
+        running = self._of.get(handle)
+        unmade = running is not None and not running.handle.has_agent
         of_all = (EngineUnavailable, ConfigurationError) if unmade else (EngineUnavailable,)
         if isinstance(error, of_all) and not isinstance(error, HookError):
             self._hopeless = True

@@ -130,6 +130,15 @@ def _environment(value: str) -> str:
     return value if is_environment(value) else choice(*environment_names(), "all")(value)
 
 
+def _cluster(value: str) -> str:
+    head, _, nodes = value.partition(":")
+    if head == "local" and not (nodes.isdecimal() and 1 <= int(nodes) <= 64):
+        raise ValueError("local:N is needed, with N from 1 to 64")
+    if head != "local" and value != "auto" and not value.rpartition(":")[2].isdecimal():
+        raise ValueError("auto, HOST:PORT or local:N is needed")
+    return value
+
+
 def _host(value: str) -> str:
     from pytest_intercode.core.hosts import parse_host
 
@@ -228,9 +237,34 @@ OPTIONS = (
     Option("run-timeout=SECONDS", "time of the whole run", _seconds, starts=True),
     Option(
         "concurrency=N",
-        "episodes that run at a time, in all workers of xdist together",
+        "episodes that run at a time, in all workers of xdist together, or on all nodes",
         _count,
-        default="1",
+        fallback="1; on a cluster, as many as its nodes have CPUs",
+    ),
+    Option(
+        "cluster=auto|HOST:PORT|local:N",
+        "run episodes on the nodes of a Ray cluster: the one of `RAY_ADDRESS` or of this machine, "
+        "the one at this address, or one of N nodes that is started here (docs/cluster.md); extra "
+        "`ray`",
+        _cluster,
+        starts=True,
+    ),
+    Option(
+        "cluster-env=NAME",
+        "an environment variable of this process that nodes are to have; they get no others",
+        listed=True,
+        needs=("cluster", "whose nodes are to have it"),
+    ),
+    Option(
+        "cluster-wait=SECONDS",
+        "time that a run waits while no node takes work",
+        _seconds,
+        default="300",
+    ),
+    Option(
+        "cluster-insecure",
+        "use a cluster that asks nobody for a token",
+        needs=("cluster", "which is to be used"),
     ),
     Option("limit=N", "only the first N tasks of each suite", _count),
     Option(

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
+from pytest_intercode.core.task import ENVIRONMENTS, Task
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.plugin.resume import resumed_of
-from pytest_intercode.plugin.run import run_of, task_of
+from pytest_intercode.plugin.run import Run, run_of, task_of
 from pytest_intercode.plugin.xdist import is_worker, queued
 
 __all__ = ["ItemOrder", "in_order"]
@@ -86,6 +87,15 @@ class ItemOrder:
                     return
                 yield item
 
+    @property
+    def size(self) -> int:
+        """How many items there are."""
+        return len(self._items)
+
+    def may_begin_early(self, item: pytest.Item) -> bool:
+        """Whether an item may begin before its turn; one of the user's own tests may not."""
+        return task_of(item) is None or _concurrency_group(item) is not None
+
     def mine(self, items: Iterable[pytest.Item]) -> list[pytest.Item]:
         """Return those items that no other worker of xdist's has been given instead."""
         if not is_worker(self._config):
@@ -127,6 +137,8 @@ def _find_group(item: pytest.Item) -> Hashable | None:
         return None
     if in_order(item):
         return None
+    if run_of(item.config).settings.cluster and not _can_travel(item, task):
+        return None
     resumed = resumed_of(item.config)
     if resumed is not None and resumed.record_of(item) is not None:
         return None
@@ -159,6 +171,13 @@ def _find_group(item: pytest.Item) -> Hashable | None:
         if last.scope != "session":
             module = item.parent
     return frozenset(lasting), module
+
+
+def _can_travel(item: pytest.Item, task: Task) -> bool:
+    """Whether nothing of this process is needed to run an item's episode on another machine."""
+    hooks = (item.ihook.pytest_intercode_make_agent, item.ihook.pytest_intercode_make_environment)
+    made_here = (found.plugin for hook in hooks for found in hook.get_hookimpls())
+    return task.env in ENVIRONMENTS and all(isinstance(each, Run) for each in made_here)
 
 
 def _unconditional(item: pytest.Item) -> bool:

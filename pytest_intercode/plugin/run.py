@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -219,6 +220,15 @@ class Run:
                 scratch=needed.scratch if needed else (),
             )
         return self._provider
+
+    def settle_backend(self, backend: str) -> None:
+        """Take the backend that the nodes of a cluster have, where the user leaves it open."""
+        if self.settings.sandbox == "auto":
+            self.settings = replace(self.settings, sandbox=backend)
+            if self._provider is not None:
+                self._provider.close()
+                self._provider = None
+                self.__dict__.pop("services", None)
 
     def provides(self, environment: Environment) -> bool:
         """Whether an environment has its sandboxes from us, so that we know what others need."""

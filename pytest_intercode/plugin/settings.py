@@ -42,7 +42,12 @@ class Settings(SelectionSettings):
     action_timeout: float | None
     budget: Budget  # of an episode
     run_limits: RunLimits  # of the whole run
-    concurrency: int
+    concurrency: int  # in this process, or in those of xdist
+    cluster: str | None
+    cluster_concurrency: int | None  # on all nodes; None for as many as there is room for
+    cluster_env: tuple[str, ...]
+    cluster_wait: float
+    cluster_insecure: bool
     results: Path | None
     predictions: Path | None
     resume: bool
@@ -80,6 +85,7 @@ class Settings(SelectionSettings):
             replay=replay,
             programs=bool(take("gateway") or record or replay),
         )
+        concurrency, cluster = take("concurrency"), values["cluster"]
         repeat = take("repeat")
         repeat = 1 if values["audit"] else repeat
         return cls(
@@ -96,6 +102,8 @@ class Settings(SelectionSettings):
                 cost=take("run_max_cost"),
                 seconds=take("run_timeout"),
             ),
+            concurrency=1 if cluster else concurrency or 1,
+            cluster_concurrency=concurrency,
             repeat=repeat,
             gate=take("gate") or ("verdict" if repeat > 1 else "tasks"),
             base_images=take("base_image"),

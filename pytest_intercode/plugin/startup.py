@@ -93,6 +93,10 @@ class Startup:
             words.append(
                 "models through a gateway" if replayed is None else f"models of {replayed}"
             )
+        if settings.cluster:
+            most = settings.cluster_concurrency
+            at_a_time = f", concurrency {most}" if most else ""
+            words.append(f"cluster {settings.cluster}{at_a_time}")
         if settings.concurrency > 1:
             words.append(f"concurrency {settings.concurrency}")
         if settings.repeat > 1:
@@ -146,6 +150,10 @@ def _check(run: Run) -> None:
         ConfigurationError: two options do not go together, or what one names cannot be used.
     """
     settings = run.settings
+    if settings.cluster:
+        from pytest_intercode.plugin.cluster import check_cluster
+
+        check_cluster(run)
     if settings.runtime:
         run.provider.check_runtime("--intercode-runtime")
     if run.baseline is not None:
@@ -202,7 +210,19 @@ def _resume(run: Run) -> None:
 
 
 def _choose_execution(run: Run) -> None:
-    """Let rollouts run concurrently, if that is asked for and this process runs any."""
+    """Let rollouts run concurrently, if that is asked for and this process runs any.
+
+    Raises:
+        ConfigurationError: a cluster cannot be used.
+    """
+    if run.settings.cluster:
+        from pytest_intercode.plugin.cluster import ClusterExecution
+
+        run.concurrent = True
+        execution = ClusterExecution(run)
+        run.settle_backend(execution.backend)
+        set_execution(run.config, execution)
+        return
     of_run = run.settings.concurrency
     distributed = getattr(run.config.option, "dist", "no") != "no"
     if of_run > 1 and (is_worker(run.config) or not distributed):

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pytest_intercode.errors import EngineUnavailable
 
-__all__ = ["BACKENDS", "Choice", "choose"]
+__all__ = ["BACKENDS", "Choice", "choose", "docker_problem"]
 
 BACKENDS = ("auto", "docker", "bubblewrap")
 _PATIENCE = 5.0
@@ -44,7 +44,7 @@ def choose(wanted: str = "auto") -> Choice:
     """
     if wanted == "bubblewrap":
         return Choice("bubblewrap")
-    problem = "" if wanted == "docker" else _docker_problem()
+    problem = "" if wanted == "docker" else docker_problem()
     if not problem:
         return Choice("docker")
     from pytest_intercode.sandboxes.bubblewrap.process import find_program
@@ -56,8 +56,8 @@ def choose(wanted: str = "auto") -> Choice:
     return Choice("bubblewrap", problem)
 
 
-def _docker_problem() -> str:
-    """Return why Docker cannot be used, or nothing."""
+def docker_problem() -> str:
+    """Return why Docker cannot be used here, or nothing."""
     address = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     if not address.startswith("unix://"):
         return ""  # it was set up by hand; if it does not answer, that is an error

@@ -12,35 +12,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import RolloutCancelled
-from pytest_intercode.rollouts.executors.handle import Observer
+from pytest_intercode.rollouts.executors.handle import Observer, Phase, PhaseName
 from pytest_intercode.rollouts.isolation import OUR_THREADS
 from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
 
-__all__ = ["ConcurrentExecutor", "ConcurrentHandle", "ConcurrentObserver", "Phase", "Scheduler"]
+__all__ = ["ConcurrentExecutor", "ConcurrentHandle", "ConcurrentObserver", "Scheduler"]
 
 Result = TypeVar("Result")
-PhaseName = Literal["prepare", "run", "close"]
-
-
-@dataclass
-class Phase:
-    """When a phase of a rollout began, and how long it took.
-
-    Attributes:
-        began: seconds since the epoch.
-        seconds: wall time.
-    """
-
-    began: float
-    seconds: float = 0.0
 
 
 class ConcurrentObserver(Observer, Protocol):
@@ -192,10 +177,22 @@ class ConcurrentExecutor:
             concurrency, self._next, name=f"{OUR_THREADS}rollout", patience=patience
         )
         self.lock = self._scheduler.lock
-        self.wake = self._scheduler.wake
-        self.wait_for = self._scheduler.wait_for
-        self.stop = self._scheduler.stop
-        self.join = self._scheduler.join
+
+    def wake(self) -> None:
+        """Say that there may be something to begin."""
+        self._scheduler.wake()
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait, with :attr:`lock` held, until something is so or all is over."""
+        self._scheduler.wait_for(condition)
+
+    def stop(self) -> None:
+        """Begin nothing more; what runs goes on."""
+        self._scheduler.stop()
+
+    def join(self, patience: float) -> bool:
+        """Wait for what runs; see :meth:`Scheduler.join`."""
+        return self._scheduler.join(patience)
 
     def submit(self, spec: RolloutSpec) -> ConcurrentHandle:
         """Take a rollout; it begins when a thread is free."""

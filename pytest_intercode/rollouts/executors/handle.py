@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
 
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.rollouts.spec import RolloutSpec
 
-__all__ = ["Executor", "Handle", "Observer"]
+__all__ = [
+    "BackgroundExecutor",
+    "BackgroundHandle",
+    "Executor",
+    "Handle",
+    "Observer",
+    "Phase",
+    "PhaseName",
+]
+
+PhaseName: TypeAlias = Literal["prepare", "run", "close"]
+
+
+@dataclass
+class Phase:
+    """When a phase of a rollout began, and how long it took.
+
+    Attributes:
+        began: seconds since the epoch.
+        seconds: wall time.
+    """
+
+    began: float
+    seconds: float = 0.0
 
 
 class Handle(Protocol):
@@ -65,4 +91,64 @@ class Executor(Protocol):
     """Runs rollouts, by its own rule of when and where."""
 
     def submit(self, spec: RolloutSpec) -> Handle:
+        """Take a rollout."""
+
+
+class BackgroundHandle(Handle, Protocol):
+    """A rollout that runs without being asked; what it comes to is waited for.
+
+    Attributes:
+        phases: times, by phase; those that are known.
+        asked: whether its record was asked for.
+    """
+
+    phases: dict[PhaseName, Phase]
+    asked: bool
+
+    @property
+    def result(self) -> EpisodeRecord | None:
+        """The record if there is one already; it does not wait."""
+
+    @property
+    def has_agent(self) -> bool:
+        """Whether an agent was made."""
+
+    @property
+    def running(self) -> bool:
+        """Whether it has begun, and has neither record nor failure yet."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it has no record because it was cancelled, or has none yet."""
+
+
+class BackgroundExecutor(Protocol):
+    """Runs rollouts when it can, and asks its owner for more when it could run more.
+
+    Attributes:
+        lock: guards what the owner looks at when it is asked.
+    """
+
+    lock: threading.RLock
+
+    def wake(self) -> None:
+        """Say that there may be something to begin."""
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait, with :attr:`lock` held, until something is so or all is over."""
+
+    def stop(self) -> None:
+        """Begin nothing more; what runs goes on."""
+
+    def join(self, patience: float) -> bool:
+        """Wait for what runs, after :meth:`stop`.
+
+        Args:
+            patience: seconds to wait, for all of them together.
+
+        Returns:
+            Whether all of it has ended.
+        """
+
+    def submit(self, spec: RolloutSpec) -> BackgroundHandle:
         """Take a rollout."""

@@ -1,0 +1,239 @@
+"""``--intercode-cluster``: rollouts on the nodes of a Ray cluster, begun before their items' turns.
+
+What holds of ``--intercode-concurrency`` holds here: items in order, each with its own output and
+duration. Items that need what lives in this process run in it, one at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_intercode.core.text import counted, one_line
+from pytest_intercode.errors import AgentLoadError, ConfigurationError
+from pytest_intercode.plugin.concurrency import ConcurrentExecution
+from pytest_intercode.plugin.run import Run
+from pytest_intercode.rollouts.cluster.executor import ClusterExecutor, ClusterHandle
+from pytest_intercode.rollouts.cluster.files import Parcel, Shelf
+from pytest_intercode.rollouts.cluster.settings import NodeSettings
+from pytest_intercode.rollouts.executors.handle import Handle
+from pytest_intercode.rollouts.rollout import default_environment
+from pytest_intercode.rollouts.spec import SandboxSettings
+
+__all__ = ["ClusterExecution", "check_cluster"]
+
+_INSTALLED = ("installed", "codex", "claude", "opencode", "qwen", "mini-swe-agent", "aider")
+_PROGRAMS = ("command", "mcp")
+_CHAT = ("single-turn", "try-again", "react", "plan-solve", "tools")
+
+
+def check_cluster(run: Run) -> None:
+    """Refuse what a cluster cannot keep, before anything is started.
+
+    Raises:
+        ConfigurationError: an option or the agent does not go together with a cluster.
+    """
+    settings = run.settings
+    asked = f"--intercode-cluster={settings.cluster}"
+    if getattr(run.config.option, "dist", "no") != "no":
+        raise ConfigurationError(
+            f"{asked}: the nodes of the cluster take the place of xdist's workers; leave out -n"
+        )
+    if settings.audit:
+        raise ConfigurationError(f"{asked}: an audit runs on one machine; leave the option out")
+    if settings.gateway.record or settings.gateway.replay:
+        raise ConfigurationError(
+            f"{asked}: each node has a gateway of its own, which neither records nor replays; "
+            "leave out --intercode-gateway-record and --intercode-gateway-replay"
+        )
+    head = (settings.agent or "").partition(":")[0]
+    if head == "human":
+        raise ConfigurationError(f"{asked}: the agent human plays at this terminal")
+    if head in _INSTALLED:
+        raise AgentLoadError(
+            f"--intercode-agent={settings.agent}: an agent that is installed into sandboxes "
+            "cannot be run on a cluster yet; leave --intercode-cluster out"
+        )
+    for name in settings.cluster_env:
+        if name not in os.environ:
+            raise ConfigurationError(f"--intercode-cluster-env={name}: there is no such variable")
+
+
+class ClusterExecution(ConcurrentExecution):
+    """Runs rollouts on nodes; also a pytest plugin.
+
+    Raises:
+        ConfigurationError: the cluster cannot be used.
+    """
+
+    _executor: ClusterExecutor
+
+    def __init__(self, run: Run) -> None:
+        self._began = time.monotonic()
+        super().__init__(run, run.settings.cluster_concurrency)
+        try:
+            self.backend = self._executor.wait_until_ready()
+            self.nodes = self._executor.nodes_at_work
+        except BaseException as error:
+            self._executor.close()
+            if isinstance(error, ConfigurationError):
+                raise ConfigurationError(f"--intercode-cluster: {error}") from None
+            raise
+
+    def _make_executor(self) -> ClusterExecutor:
+        # Imports Ray.
+        from pytest_intercode.rollouts.cluster.ray_transport import RayTransport
+
+        run, shelf = self._run, Shelf()
+        settings = _node_settings(run, shelf)
+        assert run.settings.cluster is not None
+        transport = RayTransport(run.settings.cluster, insecure=run.settings.cluster_insecure)
+        try:
+            return ClusterExecutor(
+                transport,
+                settings,
+                self,
+                self._begin_next,
+                concurrency=self._concurrency,
+                run_budget=run.budget.budget,
+                shelf=shelf,
+                stand_in=lambda spec: default_environment(spec, run.provider),
+                patience=run.settings.cluster_wait,
+            )
+        except BaseException:
+            transport.close()
+            raise
+
+    # -- what the executor notifies of, on its own thread
+
+    def printed(self, handle: ClusterHandle, pieces: Iterable[Any]) -> None:
+        """Keep what a rollout printed for its item's turn."""
+        output = self._of[handle].output
+        for piece in pieces:
+            phase, stream, text, *of_log = piece
+            output.phase = str(phase)
+            if stream in ("stdout", "stderr"):
+                output.write(stream, str(text))
+            elif len(of_log) == 3:
+                level, name, created = of_log
+                said = {"msg": str(text), "levelno": int(level), "name": str(name)}
+                said |= {"levelname": logging.getLevelName(int(level)), "created": float(created)}
+                output.log(logging.makeLogRecord(said))
+
+    def said(self, line: str) -> None:
+        """Show a line for the user when the main thread next looks."""
+        self._run.lines.append(line)
+
+    def preparing(self, handle: Handle, environment: Any) -> None:
+        """Nothing is prepared here."""
+
+    # -- what pytest calls
+
+    def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
+        """Say what does not run on nodes."""
+        here = sum(not self._order.may_begin_early(item) for item in items)
+        if not here:
+            return []
+        need = "needs" if here == 1 else "need"
+        return [f"intercode: {counted(here, 'item')} {need} this process, and run in it in turn"]
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Write a line for each node."""
+        seconds = max(0.001, time.monotonic() - self._began)
+        for name, counts in sorted(self._executor.counts.items()):
+            words = [counted(counts.done, "episode"), f"{60 * counts.done / seconds:.1f} a minute"]
+            if counts.lost:
+                words.append(f"{counts.lost} lost")
+            if counts.left_out:
+                words.append(f"no more work: {counts.left_out}")
+            terminalreporter.write_line(one_line(f"node {name}: {', '.join(words)}"))
+
+    def pytest_unconfigure(self) -> None:
+        """Leave the cluster."""
+        try:
+            self._executor.close()
+        finally:
+            super().pytest_unconfigure()
+
+    def _progress(self) -> str:
+        seconds = time.monotonic() - self._began
+        if not self._ended:
+            return ""
+        rate = self._ended / seconds
+        left = max(0, self._order.size - self._ended)
+        return f", {60 * rate:.1f} a minute, {_duration(left / rate)} left"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _node_settings(run: Run, shelf: Shelf) -> NodeSettings:
+    """Return what nodes are told, with what the agent needs there.
+
+    Raises:
+        ConfigurationError: the agent's folder cannot be sent.
+    """
+    settings = run.settings
+    name, folder = settings.agent or "", settings.agent_folder
+    head, _, rest = name.partition(":")
+    parcel: Parcel | None = None
+    below = ""
+    file: tuple[Path, Parcel] | None = None
+    asked = f"--intercode-agent={name}"
+    if head == "replay":
+        path = (folder / Path(rest.strip()).expanduser()).resolve()
+        found = shelf.parcel(path)
+        file = (path, found) if found is not None else None
+    elif head in _PROGRAMS:
+        words = shlex.split(rest)
+        if any((folder / word).is_file() and not Path(word).is_absolute() for word in words):
+            parcel = shelf.agent(folder, asked)
+    elif name and head not in (*_CHAT, "oracle"):
+        module = name.rpartition(":")[0]
+        if module.endswith(".py"):
+            place = folder / Path(module).expanduser()
+            parcel, below = shelf.agent(place.parent, asked), str(place.parent)
+        elif _is_below(module, folder):
+            parcel = shelf.agent(folder, asked)
+    gateway = settings.gateway
+    return NodeSettings(
+        agent=name,
+        agent_arguments=settings.agent_arguments,
+        agent_folder=folder,
+        agent_file=file,
+        agent_parcel=parcel,
+        agent_below=below,
+        sandbox=SandboxSettings(
+            settings.sandbox, settings.rootfs, settings.base_images, settings.runtime
+        ),
+        variables={name: os.environ[name] for name in settings.cluster_env},
+        gateway={
+            "models": gateway.models,
+            "prices": {model: asdict(price) for model, price in gateway.prices.items()},
+            "hosted_tools": gateway.hosted_tools,
+            "programs": gateway.programs,
+        },
+        limited=any(
+            limit is not None
+            for limit in (run.settings.run_limits.turns, run.settings.run_limits.tokens)
+        )
+        or run.settings.run_limits.cost is not None,
+        network=bool(settings.network),
+    )
+
+
+def _is_below(module: str, folder: Path) -> bool:
+    """Whether a module is a file of the folder, and not of an installed package."""
+    at = folder.joinpath(*module.split("."))
+    return at.with_suffix(".py").is_file() or (at / "__init__.py").is_file()

@@ -1,0 +1,686 @@
+"""The cluster executor: keeps what is left to do, and has nodes do it.
+
+One thread takes what nodes say and decides what begins; callers wait for futures. There is no
+thread for each rollout, so that one driver may have tens of thousands running.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from pytest_intercode.agents.protocol import Agent
+from pytest_intercode.core.record import EpisodeRecord, TaskRecord
+from pytest_intercode.core.usage import Usage
+from pytest_intercode.environments.base import Environment
+from pytest_intercode.errors import (
+    ConfigurationError,
+    EngineUnavailable,
+    InfrastructureError,
+    RolloutCancelled,
+    SandboxError,
+)
+from pytest_intercode.results.format import from_line
+from pytest_intercode.rollouts.budgets import RunBudget
+from pytest_intercode.rollouts.cluster.files import Shelf, with_paths
+from pytest_intercode.rollouts.cluster.messages import (
+    BadMessage,
+    Message,
+    decode,
+    encode,
+    error_from,
+)
+from pytest_intercode.rollouts.cluster.schedule import Assignment, Loss, NodeCounts, Schedule
+from pytest_intercode.rollouts.cluster.settings import NodeSettings
+from pytest_intercode.rollouts.cluster.transport import (
+    Event,
+    Heard,
+    Joined,
+    Said,
+    Silent,
+    Transport,
+)
+from pytest_intercode.rollouts.executors.handle import Handle, Phase, PhaseName
+from pytest_intercode.rollouts.isolation import OUR_THREADS
+from pytest_intercode.rollouts.spec import RolloutSpec
+from pytest_intercode.suites.digest import digest
+
+__all__ = ["ClusterExecutor", "ClusterHandle", "ClusterObserver"]
+
+Result = TypeVar("Result")
+
+_TICK = 0.2  # seconds
+_PHASES: tuple[PhaseName, ...] = ("prepare", "run", "close")
+
+
+class ClusterObserver(Protocol):
+    """Is notified of what rollouts do, on the executor's thread, and surrounds waiting for them."""
+
+    def printed(self, handle: ClusterHandle, pieces: list[Any]) -> None:
+        """A rollout printed and logged this, on its node."""
+
+    def ended(self, handle: Handle, record: EpisodeRecord) -> None:
+        """There is a record; it is not returned to anybody yet."""
+
+    def failed(self, handle: Handle, error: BaseException) -> None:
+        """There is no record."""
+
+    def said(self, line: str) -> None:
+        """A node has a line for the user."""
+
+    def wait(self, handle: ClusterHandle, future: Future[Result]) -> Result:
+        """Return a future's result to the thread that asked the handle for it."""
+
+
+class ClusterHandle:
+    """A rollout that runs on a node.
+
+    Attributes:
+        spec: what it is to do.
+        phases: times, by phase, of the node's clock; those that are known.
+        asked: whether its record was asked for.
+    """
+
+    def __init__(self, job: int, spec: RolloutSpec, executor: ClusterExecutor) -> None:
+        self.job = job
+        self.spec = spec
+        self.phases: dict[PhaseName, Phase] = {}
+        self.asked = False
+        self._executor = executor
+        self._agent: Future[None] = Future()
+        self._environment: Future[None] = Future()
+        self._record: Future[EpisodeRecord] = Future()
+        # Of the attempts: what they took, and why those before the present one have no result.
+        self.turns = self.spent = 0
+        self.acting = False
+        self.losses: list[str] = []
+        self.blamed = 0
+
+    @property
+    def result(self) -> EpisodeRecord | None:
+        """The record if there is one already; it does not wait."""
+        over = self._record.done() and self._record.exception() is None
+        return self._record.result() if over else None
+
+    @property
+    def has_agent(self) -> bool:
+        """Whether an agent was made."""
+        return self._agent.done() and self._agent.exception() is None
+
+    @property
+    def running(self) -> bool:
+        """Whether it has begun, and has neither record nor failure yet."""
+        return bool(self.phases) and not self._record.done()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it has no record because it was cancelled, or has none yet."""
+        return not self._record.done() or isinstance(self._record.exception(), RolloutCancelled)
+
+    @property
+    def over(self) -> bool:
+        """Whether there is a record or a failure."""
+        return self._record.done()
+
+    def agent(self) -> Agent:
+        """Wait for the agent; what is returned stands for it, and acts nowhere but on its node."""
+        self._executor.wait(self, self._agent)
+        return Agent("step", name=self.spec.agent)
+
+    def environment(self) -> Environment:
+        """Wait for the environment's reset; what is returned stands for it, and was not reset."""
+        self._executor.wait(self, self._environment)
+        return self._executor.stand_in(self.spec)
+
+    def record(self, agent: Agent, environment: Environment) -> EpisodeRecord:
+        """Wait for the record; agent and environment are the rollout's own."""
+        self.asked = True
+        return self._executor.wait(self, self._record)
+
+    def close(self) -> None:
+        """Do nothing: its node ends its sandboxes."""
+
+    def cancel(self, reason: str) -> None:
+        """End it, ungraded."""
+        self._executor.cancel(self, reason)
+
+    # -- what the executor calls
+
+    def prepared(self) -> None:
+        """Its environment was reset."""
+        self.acting = True
+        for future in (self._agent, self._environment):
+            if not future.done():
+                future.set_result(None)
+
+    def end(self, record: EpisodeRecord) -> None:
+        """Give it its record."""
+        self.prepared()
+        self._record.set_result(record)
+
+    def fail(self, error: BaseException, stage: str) -> None:
+        """Give it its failure; ``stage`` is what failed: ``agent``, ``prepare`` or ``run``."""
+        done = {"agent": 0, "prepare": 1, "run": 2}.get(stage, 2)
+        for number, future in enumerate((self._agent, self._environment)):
+            if not future.done():
+                if number < done:
+                    future.set_result(None)
+                else:
+                    future.set_exception(error)
+        if not self._record.done():
+            self._record.set_exception(error)
+
+
+@dataclass
+class _Node:
+    name: str
+    weight: float
+    backend: str = ""  # it is ready where there is one
+    unfit: str = ""
+    closed: bool = False
+
+
+class ClusterExecutor:
+    """Runs rollouts on nodes.
+
+    Args:
+        transport: what carries messages to nodes.
+        settings: what nodes are told first.
+        observer: what is notified of rollouts.
+        refill: called, with :attr:`lock` held, when a slot is free and nothing is submitted; it
+            may submit something.
+        concurrency: how many rollouts run at a time, on all nodes together; None for as many as
+            the nodes' weights add up to.
+        run_budget: what is left for the whole run.
+        shelf: the files that nodes may ask for.
+        stand_in: gives what stands for the environment of a rollout here.
+        patience: seconds that the run waits when no node takes work.
+
+    Attributes:
+        lock: guards what ``refill`` looks at.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        settings: NodeSettings,
+        observer: ClusterObserver,
+        refill: Callable[[], object],
+        *,
+        concurrency: int | None,
+        run_budget: RunBudget,
+        shelf: Shelf,
+        stand_in: Callable[[RolloutSpec], Environment],
+        patience: float = 300.0,
+    ) -> None:
+        self.lock = threading.RLock()
+        self.stand_in = stand_in
+        self._transport = transport
+        self._settings = settings
+        self._observer = observer
+        self._refill = refill
+        self._budget = run_budget
+        self._shelf = shelf
+        self._schedule = Schedule(concurrency, patience=patience)
+        self._changed = threading.Condition(self.lock)
+        self._inbox: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._numbers = itertools.count(1)
+        self._handles: dict[int, ClusterHandle] = {}
+        self._nodes: dict[str, _Node] = {}
+        self._named: set[str] = set()
+        self._stopped = False
+        self._ended = False
+        self._hopeless = ""
+        self._files = ThreadPoolExecutor(2, thread_name_prefix=f"{OUR_THREADS}files")
+        self._thread = threading.Thread(
+            target=self._work, name=f"{OUR_THREADS}cluster", daemon=True
+        )
+        self._thread.start()
+        transport.start(self._inbox.put)
+
+    # -- what its owner calls
+
+    @property
+    def counts(self) -> Mapping[str, NodeCounts]:
+        """What happened on the nodes, by their names."""
+        return self._schedule.counts
+
+    @property
+    def nodes_at_work(self) -> int:
+        """How many nodes take work."""
+        with self.lock:
+            return sum(bool(self._schedule.slots_of(node)) for node in self._nodes)
+
+    def wait_until_ready(self, patience: float = 60.0) -> str:
+        """Wait until the nodes that have joined say that they can play.
+
+        Args:
+            patience: seconds to wait for it.
+
+        Returns:
+            The backend of the sandboxes of all of them.
+
+        Raises:
+            ConfigurationError: one cannot, or they differ in what they have.
+        """
+        until = time.monotonic() + patience
+        with self.lock:
+
+            def waited_for() -> list[_Node]:
+                return [node for node in self._nodes.values() if not (node.backend or node.unfit)]
+
+            while (waited_for() or not self._nodes) and time.monotonic() < until:
+                self._changed.wait(0.1)
+            wrong = [f"{node.name}: {node.unfit}" for node in self._nodes.values() if node.unfit]
+            wrong += [f"{node.name}: it does not answer" for node in waited_for()]
+            found = {node.backend: node.name for node in self._nodes.values() if node.backend}
+        if len(found) > 1:
+            each = ", ".join(f"{name} has {backend}" for backend, name in found.items())
+            wrong.append(f"{each}: say which with --intercode-sandbox")
+        if wrong or not found:
+            raise ConfigurationError("; ".join(wrong) or "there is no node")
+        return next(iter(found))
+
+    def submit(self, spec: RolloutSpec) -> ClusterHandle:
+        """Take a rollout; it begins when a node has a free slot."""
+        with self.lock:
+            handle = ClusterHandle(next(self._numbers), spec, self)
+            self._handles[handle.job] = handle
+            self._schedule.submit(handle.job)
+        self.wake()
+        return handle
+
+    def cancel(self, handle: ClusterHandle, reason: str) -> None:
+        """End a rollout, ungraded; does nothing to one that is over."""
+        with self.lock:
+            if handle.over:
+                return
+            if self._schedule.withdraw(handle.job):
+                self._handles.pop(handle.job, None)
+            else:
+                for node, state in self._schedule.nodes().items():
+                    attempt = state.running.get(handle.job)
+                    if attempt is not None:
+                        message = {"what": "cancel", "job": handle.job, "attempt": attempt}
+                        self._transport.send(node, encode({**message, "reason": reason}))
+            handle.fail(RolloutCancelled(reason), "agent")
+            self._changed.notify_all()
+
+    def wait(self, handle: ClusterHandle, future: Future[Result]) -> Result:
+        """Return what a rollout came to, for the thread that asked its handle."""
+        return self._observer.wait(handle, future)
+
+    def wake(self) -> None:
+        """Say that there may be something to begin."""
+        if threading.current_thread() is not self._thread:
+            self._inbox.put(None)
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait, with :attr:`lock` held, until something is so or all is over."""
+        while not (self._stopped or condition()):
+            self._changed.wait(0.1)
+
+    def stop(self) -> None:
+        """Begin nothing more; what runs goes on."""
+        with self.lock:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def join(self, patience: float) -> bool:
+        """Wait for what runs, after :meth:`stop`.
+
+        Args:
+            patience: seconds to wait, for all of them together.
+
+        Returns:
+            Whether all of it has ended.
+        """
+        until = time.monotonic() + patience
+        with self.lock:
+            while self._schedule.running and time.monotonic() < until:
+                self._changed.wait(0.1)
+            return not self._schedule.running
+
+    def close(self, patience: float = 10.0) -> None:
+        """End the nodes' sandboxes and processes; what runs is lost. May be called twice.
+
+        Args:
+            patience: seconds that nodes have for it.
+        """
+        self.stop()
+        with self.lock:
+            if self._ended:
+                return
+            for node in self._nodes:
+                self._transport.send(node, encode({"what": "close"}))
+            until = time.monotonic() + patience
+            silent = {n for n, state in self._schedule.nodes().items() if state.silent}
+            while time.monotonic() < until and any(
+                not state.closed for node, state in self._nodes.items() if node not in silent
+            ):
+                self._changed.wait(0.1)
+            self._ended = True
+        self._inbox.put(None)
+        self._transport.close()
+        self._files.shutdown(wait=False, cancel_futures=True)
+        self._thread.join(patience)
+
+    # -- the executor's own thread
+
+    def _work(self) -> None:
+        while not self._ended:
+            try:
+                event = self._inbox.get(timeout=_TICK)
+            except queue.Empty:
+                event = None
+            while event is not None:
+                with self.lock:
+                    self._take(event)
+                try:
+                    event = self._inbox.get_nowait()
+                except queue.Empty:
+                    event = None
+            with self.lock:
+                self._fill()
+                self._changed.notify_all()
+
+    def _take(self, event: Event) -> None:
+        """Take an event of the transport's."""
+        if isinstance(event, Joined):
+            self._nodes[event.node] = _Node(event.name, event.weight)
+            if self._schedule.takes_part(event.name):
+                fields = {**self._settings.to_fields(), "seconds": self._budget.seconds_left}
+                self._transport.send(event.node, encode({"what": "set_up", "settings": fields}))
+        elif isinstance(event, Said):
+            self._read(event)
+        elif isinstance(event, Silent):
+            self._lost(self._schedule.silence(event.node, event.reason), event.reason, True)
+        elif isinstance(event, Heard):
+            self._schedule.hear(event.node)
+        else:
+            node = self._nodes.pop(event.node, None)
+            losses = self._schedule.lose_node(event.node, event.reason)
+            self._lost(losses, event.reason, event.process)
+            if node is not None and not self._stopped and self._schedule.takes_part(node.name):
+                self._transport.replace(event.node)
+        self._name_left_out()
+
+    def _read(self, event: Said) -> None:
+        """Take what a node said; a node that says what it may not is none that can be used."""
+        node = self._nodes.get(event.node)
+        if node is None:
+            return
+        try:
+            for message in decode(event.data):
+                getattr(self, f"_on_{message.get('what')}", self._on_unknown)(event.node, message)
+        except (BadMessage, KeyError, TypeError, ValueError, AttributeError) as error:
+            reason = f"it says what is no message: {error!r:.200}"
+            self._nodes.pop(event.node, None)
+            self._lost(self._schedule.lose_node(event.node, reason), reason, True)
+            if not self._stopped and self._schedule.takes_part(node.name):
+                self._transport.replace(event.node)
+
+    def _on_unknown(self, node: str, message: Message) -> None:
+        raise BadMessage(f"{message.get('what')!r:.40}")
+
+    def _on_ready(self, node: str, message: Message) -> None:
+        state = self._nodes[node]
+        if not state.backend:
+            state.backend = str(message["backend"])
+            self._schedule.add_node(node, state.name, state.weight)
+
+    def _on_unfit(self, node: str, message: Message) -> None:
+        state = self._nodes[node]
+        state.unfit = str(error_from(message["error"], state.name))
+        self._schedule.counts.setdefault(state.name, NodeCounts()).left_out = state.unfit
+
+    def _on_closed(self, node: str, message: Message) -> None:
+        self._nodes[node].closed = True
+
+    def _on_line(self, node: str, message: Message) -> None:
+        self._observer.said(f"{self._nodes[node].name}: {str(message['text'])[:2000]}")
+
+    def _on_need(self, node: str, message: Message) -> None:
+        found = str(message["digest"])
+        self._files.submit(
+            lambda: self._transport.send_file(node, found, self._shelf.pieces(found))
+        )
+
+    def _on_charge(self, node: str, message: Message) -> None:
+        used = Usage(**message["usage"])
+        spent = self._budget.charge(used, int(message["turns"]))
+        answer = {"what": "charged", "call": int(message["call"]), "spent": spent}
+        self._transport.send(node, encode(answer))
+
+    def _on_prepared(self, node: str, message: Message) -> None:
+        handle = self._handle(node, message)
+        if handle is not None:
+            handle.prepared()
+
+    def _on_turns(self, node: str, message: Message) -> None:
+        handle = self._handle(node, message)
+        if handle is not None:
+            handle.turns = int(message["turns"])
+
+    def _on_ended(self, node: str, message: Message) -> None:
+        job, attempt = int(message["job"]), int(message["attempt"])
+        handle = self._handle(node, message)
+        name = self._nodes[node].name
+        if handle is None:  # of an attempt that was given up: its result counts for nothing
+            return
+        try:
+            record = _own(from_line(str(message["line"])), handle)
+        except (ConfigurationError, ValueError, RecursionError) as error:
+            record = _unreadable(handle, f"node {name} sent no record of it: {error!s:.300}")
+        self._schedule.finish(job, attempt, node)
+        del self._handles[job]
+        if handle.over:
+            return
+        _times(handle, message)
+        self._observer.printed(handle, _pieces(message))
+        self._observer.ended(handle, record)
+        handle.end(record)
+
+    def _on_failed(self, node: str, message: Message) -> None:
+        job, attempt = int(message["job"]), int(message["attempt"])
+        handle = self._handle(node, message)
+        if handle is None:
+            return
+        name = self._nodes[node].name
+        error = error_from(message["error"], name)
+        stage = str(message["stage"])
+        if handle.over or not isinstance(error, InfrastructureError):
+            self._schedule.finish(job, attempt, node)
+            del self._handles[job]
+            if not handle.over:
+                _times(handle, message)
+                self._observer.printed(handle, _pieces(message))
+                self._observer.failed(handle, error)
+                handle.fail(error, stage)
+            return
+        loss = self._schedule.spoil(job, attempt, node, str(error))
+        if loss is not None:
+            self._lost([loss], str(error), True, error)
+
+    def _handle(self, node: str, message: Message) -> ClusterHandle | None:
+        """Return the rollout that a message is about, unless it is of an attempt given up."""
+        job, attempt = int(message["job"]), int(message["attempt"])
+        return self._handles[job] if self._schedule.current(job, attempt, node) else None
+
+    def _lost(
+        self,
+        losses: list[Loss],
+        reason: str,
+        keep_turns: bool,
+        error: InfrastructureError | None = None,
+    ) -> None:
+        """Take note of attempts without a result, and end the rollouts that are not run again.
+
+        Args:
+            losses: the attempts.
+            reason: why.
+            keep_turns: what ran may have had a part in it, so the turns that it took stay used.
+            error: what the node itself says.
+        """
+        for loss in losses:
+            handle = self._handles[loss.job]
+            handle.losses.append(f"lost on node {loss.node}: {reason}")
+            if keep_turns:
+                handle.spent += handle.turns
+                handle.blamed += handle.acting and error is None
+            acting, handle.acting, handle.turns = handle.acting, False, 0
+            used_up = keep_turns and acting and self._turns_left(handle) <= 0
+            if handle.over:
+                self._drop(loss)
+            elif not loss.again or used_up:
+                self._drop(loss)
+                self._end_lost(handle, used_up, error)
+
+    def _drop(self, loss: Loss) -> None:
+        if loss.again:
+            self._schedule.withdraw(loss.job)
+        self._handles.pop(loss.job, None)
+
+    def _end_lost(
+        self, handle: ClusterHandle, used_up: bool, error: InfrastructureError | None
+    ) -> None:
+        """End a rollout that is not run again.
+
+        One whose agent acted in each process that died under it has no excuse, nor one that has
+        used its turns up.
+        """
+        if handle.blamed and (used_up or handle.blamed == len(handle.losses)):
+            times = "time" if handle.blamed == 1 else "times"
+            record = _unreadable(
+                handle, f"the process that it ran in ended under it {handle.blamed} {times}"
+            )
+            self._observer.ended(handle, record)
+            handle.end(record)
+            return
+        found = error or SandboxError("; ".join(handle.losses))
+        self._observer.failed(handle, found)
+        handle.fail(found, "prepare")
+
+    def _turns_left(self, handle: ClusterHandle) -> int:
+        return (handle.spec.max_turns or handle.spec.task.max_turns) - handle.spent
+
+    def _name_left_out(self) -> None:
+        for name, counts in self._schedule.counts.items():
+            if counts.left_out and name not in self._named:
+                self._named.add(name)
+                self._observer.said(f"node {name} gets no more work: {counts.left_out}")
+
+    # -- what begins
+
+    def _fill(self) -> None:
+        """Have as much submitted as can begin, and begin it; with the lock held."""
+        # Without any slot, one is submitted all the same: it says in its turn that there is none.
+        while not (self._stopped or self._hopeless):
+            before = self._schedule.left
+            if self._schedule.free <= 0 and before:
+                break
+            self._refill()
+            if self._schedule.left == before:
+                break
+        for assignment in self._schedule.assign():
+            self._begin(assignment)
+        if self._schedule.left:
+            reason = self._schedule.hopeless(time.monotonic())
+            if reason and not self._hopeless:
+                self._give_up(reason)
+
+    def _begin(self, assignment: Assignment) -> None:
+        handle = self._handles[assignment.job]
+        handle.phases.setdefault("prepare", Phase(time.time()))
+        spec = handle.spec
+        if handle.spent:
+            spec = replace(spec, max_turns=self._turns_left(handle))
+        try:
+            message = self._play(assignment, spec)
+        except Exception as error:  # a file that cannot be read, a task that is no JSON
+            self._schedule.finish(*assignment)
+            del self._handles[assignment.job]
+            self._observer.failed(handle, error)
+            handle.fail(error, "prepare")
+            return
+        self._transport.send(assignment.node, message)
+
+    def _play(self, assignment: Assignment, spec: RolloutSpec) -> bytes:
+        paths: set[Path] = set()
+        with_paths(spec.task, None, paths)
+        parcels = [(str(path), self._shelf.parcel(path)) for path in sorted(paths)]
+        return encode(
+            {
+                "what": "play",
+                "job": assignment.job,
+                "attempt": assignment.attempt,
+                "spec": json.loads(spec.to_json()),
+                "files": [[path, list(parcel)] for path, parcel in parcels if parcel is not None],
+            }
+        )
+
+    def _give_up(self, reason: str) -> None:
+        """End all that is left: nothing will come of it."""
+        self._hopeless = reason
+        error = EngineUnavailable(f"the cluster: {reason}; --intercode-resume goes on from here")
+        for handle in list(self._handles.values()):
+            self._schedule.withdraw(handle.job)
+            self._handles.pop(handle.job, None)
+            if not handle.over:
+                self._observer.failed(handle, error)
+                handle.fail(error, "prepare")
+
+
+def _own(record: EpisodeRecord, handle: ClusterHandle) -> EpisodeRecord:
+    """Return a node's record with what the driver knows better than any node."""
+    spec = handle.spec
+    return replace(
+        record,
+        task=TaskRecord.of(spec.task, digest(spec.task)),
+        profile=spec.profile,
+        agent=spec.agent,
+        agent_arguments=spec.agent_arguments,
+        node_id=spec.node_id,
+        item=None,
+        attempts=(*handle.losses, *record.attempts),
+    )
+
+
+def _unreadable(handle: ClusterHandle, reason: str) -> EpisodeRecord:
+    """Return the record of a rollout that did not come to a readable one: its agent's fault."""
+    spec = handle.spec
+    return EpisodeRecord(
+        task=TaskRecord.of(spec.task, digest(spec.task)),
+        outcome="agent-error",
+        reward=0.0,
+        turns=(),
+        max_turns=spec.max_turns or spec.task.max_turns,
+        seconds=0.0,
+        profile=spec.profile,
+        agent=spec.agent,
+        agent_arguments=spec.agent_arguments,
+        reason=reason,
+        attempts=tuple(handle.losses),
+        node_id=spec.node_id,
+    )
+
+
+def _times(handle: ClusterHandle, message: Message) -> None:
+    found = message.get("phases") or {}
+    for name in _PHASES:
+        if name in found:
+            began, seconds = found[name]
+            handle.phases[name] = Phase(float(began), float(seconds))
+
+
+def _pieces(message: Message) -> list[Any]:
+    found = message.get("output") or []
+    return found if isinstance(found, list) else []

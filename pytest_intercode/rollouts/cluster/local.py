@@ -1,0 +1,123 @@
+"""A Ray cluster on this machine, for ``--intercode-cluster=local:N``: N nodes, without a dashboard.
+
+It is a process of its own, in a session of its own, which Ctrl-C does not reach. It ends with its
+standard input, so also when the driver is killed; Ray's own processes end with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from pytest_intercode.errors import EngineUnavailable
+
+__all__ = ["LocalCluster"]
+
+_PATIENCE = 120.0  # seconds to start
+_FAREWELL = 15.0  # seconds to end
+_MEMORY = 100_000_000  # bytes of each node's object store, through which nothing large goes
+_PASSED_ON = frozenset(
+    (
+        *("HOME", "LANG", "LOGNAME", "PATH", "PYTHONPATH", "TMPDIR", "USER", "VIRTUAL_ENV", "TZ"),
+        *("XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "LD_LIBRARY_PATH", "DOCKER_HOST"),
+        *("DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY"),
+    )
+)
+
+
+class LocalCluster:
+    """The process, seen from the driver.
+
+    Args:
+        nodes: how many nodes.
+
+    Attributes:
+        address: where Ray's control service listens.
+        variables: what a driver needs in its environment to be let in.
+
+    Raises:
+        EngineUnavailable: it did not start.
+    """
+
+    def __init__(self, nodes: int) -> None:
+        token = secrets.token_hex(32)
+        self.variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name in _PASSED_ON or name.startswith("LC_")
+        }
+        ours = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_memory_monitor_refresh_ms": "0"}
+        self._folder = Path(tempfile.mkdtemp(prefix="ic-ray-", dir="/tmp"))  # sockets: short paths
+        self._errors = (self._folder / "errors").open("w+b")
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(nodes), str(self._folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            start_new_session=True,
+            env={**kept, **ours, **self.variables},
+            cwd="/",
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            said = self._said()
+            self.close()
+            raise EngineUnavailable(f"a Ray cluster on this machine did not start: {said}")
+        self.address = str(json.loads(line)["address"])
+
+    def _said(self) -> str:
+        self._errors.seek(0)
+        lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1][:300] if lines else "it said nothing"
+
+    def close(self) -> None:
+        """End it; may be called twice."""
+        process = self._process
+        if process.stdin is not None and not process.stdin.closed:
+            process.stdin.close()
+        try:
+            process.wait(_FAREWELL)
+        except subprocess.TimeoutExpired:
+            process.kill()  # the kernel kills Ray's processes with it
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
+        self._errors.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def main(nodes: int, folder: str) -> None:
+    """Start the cluster, say where it is, and wait for the end of the standard input."""
+    from ray.cluster_utils import Cluster
+
+    out = os.dup(1)
+    os.dup2(2, 1)  # Ray prints
+    cpus = max(1, (os.cpu_count() or 1) // nodes)
+    each = {"num_cpus": cpus, "object_store_memory": _MEMORY}
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={**each, "include_dashboard": False, "temp_dir": folder},
+    )
+    for _ in range(nodes - 1):
+        cluster.add_node(wait=False, temp_dir=folder, **each)
+    cluster.wait_for_nodes(timeout=_PATIENCE)
+    os.write(out, json.dumps({"address": cluster.address}).encode() + b"\n")
+    os.close(out)
+    while os.read(0, 4096):
+        pass
+    began = time.monotonic()
+    cluster.shutdown()
+    print(f"ended in {time.monotonic() - began:.1f} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,538 @@
+"""What runs rollouts on a node: told what to play, asked what came of it. It knows no Ray.
+
+It is a concurrent executor whose rollouts come in messages and leave as messages. The driver alone
+counts what the run has used up; a limited run asks it after each turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NoAnswer
+from dataclasses import asdict, replace
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TypeVar
+
+from pytest_intercode.agents.loader import load_agent
+from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.usage import UNSPENT, Usage
+from pytest_intercode.environments.base import Environment
+from pytest_intercode.errors import AgentError, ConfigurationError, InfrastructureError
+from pytest_intercode.gateway.prices import Price
+from pytest_intercode.gateway.settings import GatewaySettings
+from pytest_intercode.results.format import to_line
+from pytest_intercode.rollouts.agent_thread import SharedLoop
+from pytest_intercode.rollouts.budgets import RunBudget
+from pytest_intercode.rollouts.cluster.files import Parcel, Store, bundled_digest, with_paths
+from pytest_intercode.rollouts.cluster.messages import Message, decode, encode, error_of
+from pytest_intercode.rollouts.cluster.output import KeptOutput
+from pytest_intercode.rollouts.cluster.settings import NodeSettings
+from pytest_intercode.rollouts.executors.concurrent import ConcurrentExecutor, ConcurrentHandle
+from pytest_intercode.rollouts.executors.handle import Handle, PhaseName
+from pytest_intercode.rollouts.isolation import SharedProcess, owner, owning
+from pytest_intercode.rollouts.rollout import Services, default_environment
+from pytest_intercode.rollouts.spec import RolloutSpec
+from pytest_intercode.sandboxes.provider import SandboxProvider
+
+__all__ = ["LARGEST_RECORD", "Player", "greeting"]
+
+Result = TypeVar("Result")
+
+LARGEST_RECORD = 32 * 1024 * 1024
+"""Bytes of a record's line; one that is larger is its agent's fault."""
+
+_THREADS = 4096  # the driver decides how many rollouts run; a thread is started when one is needed
+_BATCH = 8 * 1024 * 1024  # bytes that are sent at a time, if no message is larger
+_ANSWER = 60.0  # seconds in which the driver answers
+_FAREWELL = 10.0  # seconds for cancelled rollouts to close their sandboxes
+_SHOWN = 200  # characters of a query, in the record of an episode whose own record is too large
+_WHEN: dict[PhaseName, str] = {"prepare": "setup", "run": "call", "close": "teardown"}
+
+
+def greeting() -> Message:
+    """Return what has to be the same on all nodes, and on the driver."""
+    try:
+        ours = version("pytest-intercode")
+    except PackageNotFoundError:
+        ours = "not installed"
+    return {
+        "pytest-intercode": ours,
+        "its files": bundled_digest()[:12],
+        "Python": platform.python_version(),
+    }
+
+
+class _DriversBudget(RunBudget):
+    """The budget of the run, which the driver keeps; without limits it only hears of turns."""
+
+    def __init__(self, player: Player, settings: NodeSettings) -> None:
+        super().__init__(settings.run_limits)
+        self._player = player
+        self._limited = settings.limited
+
+    def charge(self, usage: Usage = UNSPENT, turns: int = 0) -> str:
+        """Have the driver add what was used up; wait for its word only where there is a limit."""
+        if turns:
+            self._player.note_turns(turns)
+        if self._limited:
+            spent = self._player.ask({"usage": asdict(usage), "turns": turns})
+            if spent:
+                return spent
+        return super().charge()
+
+
+class _Played:
+    """A rollout of this node's.
+
+    Attributes:
+        job: the driver's number of it.
+        attempt: which attempt at it this is.
+        output: what it printed.
+        turns: how many turns it has taken.
+        prepared: its environment was reset.
+        over: its result was sent.
+    """
+
+    def __init__(self, job: int, attempt: int) -> None:
+        self.job = job
+        self.attempt = attempt
+        self.output = KeptOutput()
+        self.turns = 0
+        self.prepared = False
+        self.over = False
+
+
+class Player:
+    """Plays rollouts.
+
+    Args:
+        store: where what the driver sends is kept; by default in the user's caches.
+    """
+
+    def __init__(self, store: Store | None = None) -> None:
+        self._store = store
+        self._settings = NodeSettings()
+        self._changed = threading.Condition()
+        self._out: deque[bytes] = deque()
+        self._executor: ConcurrentExecutor | None = None
+        self._provider: SandboxProvider | None = None
+        self._factory: AgentFactory | None = None
+        self._factory_lock = threading.Lock()
+        self._shared_loop = SharedLoop()
+        self._process = SharedProcess()
+        self._played: dict[tuple[int, int], _Played] = {}
+        self._of: dict[Handle, _Played] = {}
+        self._owners: dict[KeptOutput, _Played] = {}
+        self._handles: dict[tuple[int, int], ConcurrentHandle] = {}
+        self._missing: dict[tuple[int, int], tuple[Message, set[str]]] = {}
+        self._parcels: dict[str, Parcel] = {}
+        self._asked: dict[int, Future[str]] = {}
+        self._closing = False
+        self._last_heard = time.monotonic()
+
+    # -- what the driver calls, one call after another
+
+    def tell(self, data: bytes) -> None:
+        """Take messages."""
+        self._last_heard = time.monotonic()
+        for message in decode(data):
+            getattr(self, f"_on_{message['what']}")(message)
+
+    def receive(self, digest: str, piece: bytes) -> None:
+        """Take a piece of a file; an empty one ends it."""
+        parcel = self._parcels[digest]
+        try:
+            whole = self._files.receive(parcel, piece)
+        except InfrastructureError as error:
+            self._fail_missing(digest, error)
+            return
+        if whole:
+            for key, (message, missing) in list(self._missing.items()):
+                missing.discard(digest)
+                if not missing:
+                    del self._missing[key]
+                    self._play(message)
+
+    def listen(self, patience: float) -> bytes:
+        """Return what there is to say, as soon as there is something.
+
+        Args:
+            patience: seconds to wait for it.
+        """
+        self._last_heard = time.monotonic()
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._out), patience)
+            pieces: list[bytes] = []
+            size = 0
+            while self._out and (not pieces or size + len(self._out[0]) <= _BATCH):
+                pieces.append(self._out.popleft())
+                size += len(pieces[-1])
+        return b"".join(pieces)
+
+    def silence(self) -> float:
+        """Return for how many seconds nothing was heard of the driver."""
+        return time.monotonic() - self._last_heard
+
+    def close(self) -> None:
+        """End every rollout and every sandbox; may be called twice."""
+        with self._changed:
+            closing, self._closing = self._closing, True
+        if closing:
+            return
+        executor = self._executor
+        if executor is not None:
+            executor.stop()
+            for handle in list(self._handles.values()):
+                handle.cancel("the run is over")
+            executor.join(_FAREWELL)
+        for waiting in list(self._asked.values()):
+            if not waiting.done():
+                waiting.set_result("the run is over")
+        self._shared_loop.close()
+        if self._factory is not None:
+            self._factory.close()
+        if self._provider is not None:
+            self._provider.close()
+        self._say({"what": "closed"})
+
+    # -- messages
+
+    def _on_set_up(self, message: Message) -> None:
+        """Take the settings of the run, and say whether they can be kept here."""
+        settings = self._settings = NodeSettings.from_fields(message["settings"])
+        os.environ.update(settings.variables)
+        try:
+            provider = self._provider = self._make_provider(settings)
+            choice = provider.choice
+            if settings.network and choice.backend == "bubblewrap":
+                raise ConfigurationError(
+                    "--intercode-network: a sandbox of bubblewrap would share the node's network, "
+                    "and reach the ports of Ray; take Docker, or --intercode-allow-host"
+                )
+            problem = _backend_problem(choice.backend)
+            if problem:
+                raise ConfigurationError(problem)
+        except Exception as error:
+            self._say({"what": "unfit", "error": error_of(error)})
+            return
+        self._executor = ConcurrentExecutor(
+            Services(
+                sandboxes=provider,
+                make_agent=self._make_agent,
+                make_environment=lambda spec: default_environment(spec, provider),
+                run_budget=_DriversBudget(self, settings),
+                isolate=lambda: self._process.episode(owner()),
+                shared_loop=self._shared_loop,
+            ),
+            self,
+            _THREADS,
+            lambda: None,
+        )
+        self._say({"what": "ready", "backend": choice.backend, "why": str(choice)})
+
+    def _on_play(self, message: Message) -> None:
+        """Begin a rollout, as soon as all that it needs is here."""
+        key = int(message["job"]), int(message["attempt"])
+        self._played[key] = _Played(*key)
+        wanted = [Parcel(*parcel) for _, parcel in message["files"]]
+        wanted += [found for found in (self._settings.agent_parcel,) if found is not None]
+        if self._settings.agent_file is not None:
+            wanted.append(self._settings.agent_file[1])
+        paths = [Path(path) for path, _ in message["files"]] + [Path("/nonexistent")] * 2
+        try:
+            missing = {
+                parcel.digest
+                for path, parcel in zip(paths, wanted, strict=False)
+                if self._files.place(path, parcel) is None
+            }
+        except InfrastructureError as error:
+            self._fail(self._played[key], error, "prepare")
+            return
+        if not missing:
+            self._play(message)
+            return
+        self._missing[key] = message, missing
+        for parcel in wanted:
+            if parcel.digest in missing and parcel.digest not in self._parcels:
+                self._parcels[parcel.digest] = parcel
+                self._say({"what": "need", "digest": parcel.digest})
+
+    def _on_cancel(self, message: Message) -> None:
+        """End a rollout; its result is not wanted."""
+        key = int(message["job"]), int(message["attempt"])
+        waiting = self._missing.pop(key, None)
+        if waiting is not None:
+            self._forget(self._played[key])
+            self._say({"what": "failed", **_named(*key), "stage": "prepare", "error": {}})
+        elif key in self._handles:
+            self._handles[key].cancel(str(message["reason"]))
+
+    def _on_charged(self, message: Message) -> None:
+        """Take the driver's word on the run's budget."""
+        waiting = self._asked.pop(int(message["call"]), None)
+        if waiting is not None:
+            waiting.set_result(str(message["spent"]))
+
+    def _on_close(self, message: Message) -> None:
+        """End everything, without keeping the caller waiting."""
+        threading.Thread(target=self.close, name="intercode-close", daemon=True).start()
+
+    # -- rollouts
+
+    @property
+    def _files(self) -> Store:
+        if self._store is None:
+            self._store = Store()
+        return self._store
+
+    def _make_provider(self, settings: NodeSettings) -> SandboxProvider:
+        sandbox = settings.sandbox
+        return SandboxProvider(
+            base_images=sandbox.base_images,
+            progress=lambda line: self._say({"what": "line", "text": line}),
+            sandbox=sandbox.backend,
+            rootfs=sandbox.rootfs,
+            runtime=sandbox.runtime,
+            hidden=[self._files.folder],
+        )
+
+    def _play(self, message: Message) -> None:
+        played = self._played[int(message["job"]), int(message["attempt"])]
+        assert self._executor is not None, "a node is set up before it plays"
+        try:
+            spec = RolloutSpec.from_json(json.dumps(message["spec"]).encode())
+            places = {}
+            for path, parcel in message["files"]:
+                found = self._files.place(Path(path), Parcel(*parcel))
+                assert found is not None, "what is missing is waited for"
+                places[Path(path)] = found
+            spec = with_paths(spec, places, set())
+        except Exception as error:
+            self._fail(played, error, "prepare")
+            return
+        with self._executor.lock:  # it begins when we let go of it
+            handle = self._executor.submit(spec)
+            self._of[handle] = played
+            self._owners[played.output] = played
+            self._handles[played.job, played.attempt] = handle
+
+    def _make_agent(self, spec: RolloutSpec) -> Agent:
+        with self._factory_lock:
+            if self._factory is None:
+                self._factory = self._load_agent()
+        factory = self._factory
+
+        def make() -> Agent:
+            try:
+                return factory.make(spec.task)
+            except AgentError as error:
+                return _failing(error)
+
+        agent = make()
+        agent.again = make
+        return agent
+
+    def _load_agent(self) -> AgentFactory:
+        settings = self._settings
+        name, folder = settings.agent, settings.agent_folder
+        if settings.agent_parcel is not None:
+            folder = self._files.place(Path("/nonexistent"), settings.agent_parcel)
+            if settings.agent_below and ":" in name:  # the folder of a file is all that was sent
+                head, _, attribute = name.rpartition(":")
+                name = f"{Path(head).name}:{attribute}"
+        if settings.agent_file is not None:
+            path = self._files.place(*settings.agent_file)
+            name = f"{name.partition(':')[0]}:{path}"
+        gateway = None
+        if settings.gateway is not None:
+            prices = {key: Price(**price) for key, price in settings.gateway["prices"].items()}
+            gateway = GatewaySettings.of_environment(**{**settings.gateway, "prices": prices})
+        return load_agent(name, settings.agent_arguments, folder, gateway)
+
+    def note_turns(self, turns: int) -> None:
+        """Tell the driver that the rollout of the present thread took turns.
+
+        Should this process die under it, it is run again with the turns that are left.
+        """
+        who = owner()
+        played = self._owners.get(who) if isinstance(who, KeptOutput) else None
+        if played is not None:
+            played.turns += turns
+            self._say(
+                {"what": "turns", **_named(played.job, played.attempt), "turns": played.turns}
+            )
+
+    def ask(self, used: Message) -> str:
+        """Have the driver charge the run's budget; return which part of it that finishes."""
+        answer: Future[str] = Future()
+        call = id(answer)
+        self._asked[call] = answer
+        self._say({"what": "charge", "call": call, **used})
+        try:
+            return answer.result(_ANSWER)
+        except NoAnswer:
+            return "the driver, which counts what the run uses up, does not answer"
+        finally:
+            self._asked.pop(call, None)
+
+    # -- what the executor notifies of, on the rollouts' threads
+
+    @contextlib.contextmanager
+    def surrounding(self, handle: ConcurrentHandle) -> Iterator[None]:
+        """Keep what the rollout prints; forget it when all of it is over."""
+        assert self._executor is not None
+        with self._executor.lock:
+            played = self._of[handle]
+        try:
+            with owning(played.output):
+                yield
+        finally:
+            self._forget(played)
+            del self._of[handle]
+
+    def entering(self, handle: ConcurrentHandle, phase: PhaseName) -> None:
+        """Note the phase that what is printed belongs to."""
+        self._of[handle].output.phase = _WHEN[phase]
+
+    def preparing(self, handle: Handle, environment: Environment) -> None:
+        """Nothing is to be done: the next rollout's sandboxes are like this one's."""
+
+    def prepared(self, handle: Handle, environment: Environment) -> None:
+        """Tell the driver, and have sandboxes started for a rollout like this one."""
+        played = self._of[handle]
+        played.prepared = True
+        self._say({"what": "prepared", **_named(played.job, played.attempt)})
+        provider: SandboxProvider | None = getattr(environment, "provider", None)
+        if provider is not None and provider is self._provider:
+            again = environment.sandboxes(handle.spec.task, provider)
+            with contextlib.suppress(InfrastructureError):
+                provider.background(partial(provider.expect, again))
+
+    def ended(self, handle: Handle, record: EpisodeRecord) -> None:
+        """Send the record."""
+        played = self._of[handle]
+        played.over = True
+        line = to_line(record)
+        if len(line) > LARGEST_RECORD:
+            line = to_line(_too_large(record, len(line)))
+        self._say(
+            {
+                "what": "ended",
+                **_named(played.job, played.attempt),
+                "line": line,
+                "phases": _phases(handle),
+                "output": played.output.take(),
+            }
+        )
+
+    def failed(self, handle: Handle, error: BaseException) -> None:
+        """Send what ended it."""
+        played = self._of[handle]
+        stage = "run" if played.prepared else "prepare"
+        if isinstance(handle, ConcurrentHandle) and not handle.has_agent:
+            stage = "agent"
+        self._fail(played, error, stage, handle)
+
+    def wait(self, handle: ConcurrentHandle, future: Future[Result]) -> Result:
+        """Return a future's result; nobody asks on a node."""
+        return future.result()
+
+    def _fail(
+        self, played: _Played, error: BaseException, stage: str, handle: Handle | None = None
+    ) -> None:
+        played.over = True
+        self._say(
+            {
+                "what": "failed",
+                **_named(played.job, played.attempt),
+                "stage": stage,
+                "error": error_of(error),
+                "phases": _phases(handle) if handle is not None else {},
+                "output": played.output.take(),
+            }
+        )
+        if handle is None:
+            self._forget(played)
+
+    def _fail_missing(self, digest: str, error: InfrastructureError) -> None:
+        for key, (_, missing) in list(self._missing.items()):
+            if digest in missing:
+                del self._missing[key]
+                self._fail(self._played[key], error, "prepare")
+        self._parcels.pop(digest, None)
+
+    def _forget(self, played: _Played) -> None:
+        self._played.pop((played.job, played.attempt), None)
+        self._handles.pop((played.job, played.attempt), None)
+        self._owners.pop(played.output, None)
+
+    def _say(self, message: Message) -> None:
+        data = encode(message)
+        with self._changed:
+            self._out.append(data)
+            self._changed.notify_all()
+
+
+def _named(job: int, attempt: int) -> Message:
+    return {"job": job, "attempt": attempt}
+
+
+def _phases(handle: Handle) -> Message:
+    now = time.time()
+    phases = handle.phases if isinstance(handle, ConcurrentHandle) else {}
+    return {
+        name: [phase.began, phase.seconds or max(0.0, now - phase.began)]
+        for name, phase in phases.items()
+    }
+
+
+def _too_large(record: EpisodeRecord, size: int) -> EpisodeRecord:
+    """Return what is left of a record that is too large to be sent."""
+    reason = (
+        f"its record has {size / 1024**2:.0f} MiB, and a record may have "
+        f"{LARGEST_RECORD // 1024**2} MiB"
+    )
+    slim = record.without_trajectory()
+    return replace(
+        slim,
+        task=replace(slim.task, query=slim.task.query[:_SHOWN], tags=()),
+        outcome="agent-error",
+        reward=0.0,
+        reason=reason,
+        parts={},
+        attempts=(),
+        refused_hosts=(),
+        turns=slim.turns[:1000],
+    )
+
+
+def _backend_problem(backend: str) -> str:
+    """Return why a node's sandboxes cannot be had, or nothing."""
+    if backend == "bubblewrap":
+        from pytest_intercode.sandboxes.bubblewrap.process import find_program
+
+        try:
+            find_program()
+        except InfrastructureError as error:
+            return str(error)
+        return ""
+    from pytest_intercode.sandboxes.choice import docker_problem
+
+    return docker_problem()
+
+
+def _failing(error: AgentError) -> Agent:
+    def fail(*_: object) -> None:
+        raise error
+
+    return Agent("step", act=fail)

@@ -1,0 +1,323 @@
+"""The driver with nodes that only sleep: what it makes of losses, late results and bad messages."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import pytest
+
+from benchmarks.sleeping_nodes import SleepingNodes
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.usage import RunLimits
+from pytest_intercode.errors import (
+    EngineUnavailable,
+    InfrastructureError,
+    RolloutCancelled,
+    TaskError,
+)
+from pytest_intercode.rollouts.budgets import RunBudget
+from pytest_intercode.rollouts.cluster.executor import ClusterExecutor, ClusterHandle
+from pytest_intercode.rollouts.cluster.files import Shelf
+from pytest_intercode.rollouts.cluster.messages import Message, encode
+from pytest_intercode.rollouts.cluster.settings import NodeSettings
+from pytest_intercode.rollouts.cluster.transport import Said
+from pytest_intercode.rollouts.executors.handle import Handle
+from pytest_intercode.rollouts.spec import RolloutSpec
+
+Result = TypeVar("Result")
+Execute = Callable[..., "Run"]
+
+
+class Run:
+    """A driver over sleeping nodes, and what it was notified of."""
+
+    def __init__(self, nodes: SleepingNodes, tasks: int = 0, **more: Any) -> None:
+        self.nodes = nodes
+        self.ends: Counter[str] = Counter()
+        self.records: dict[str, EpisodeRecord] = {}
+        self.errors: dict[str, BaseException] = {}
+        self.lines: list[str] = []
+        self.handles: list[ClusterHandle] = []
+        self.lock = threading.Lock()
+        self.all_over = threading.Event()
+        self._tasks = tasks
+        self.executor: ClusterExecutor | None = None
+        more = {"concurrency": 4, "run_budget": RunBudget(RunLimits()), **more}
+        self.executor = ClusterExecutor(
+            nodes,
+            NodeSettings(),
+            self,
+            self._next,
+            shelf=Shelf(),
+            stand_in=lambda spec: pytest.fail("nobody asks"),
+            **more,
+        )
+
+    def _next(self) -> None:
+        if self.executor is not None and len(self.handles) < self._tasks:
+            self.handles.append(self.executor.submit(spec(len(self.handles))))
+
+    def printed(self, handle: ClusterHandle, pieces: list[Any]) -> None:
+        pass
+
+    def ended(self, handle: Handle, record: EpisodeRecord) -> None:
+        self._note(handle)
+        self.records[handle.spec.task.id] = record
+
+    def failed(self, handle: Handle, error: BaseException) -> None:
+        self._note(handle)
+        self.errors[handle.spec.task.id] = error
+
+    def _note(self, handle: Handle) -> None:
+        self.ends[handle.spec.task.id] += 1
+        if sum(self.ends.values()) == self._tasks:
+            self.all_over.set()
+
+    def said(self, line: str) -> None:
+        self.lines.append(line)
+
+    def wait(self, handle: ClusterHandle, future: Future[Result]) -> Result:
+        return future.result(20)
+
+    def until(self, condition: Callable[[], object]) -> None:
+        end = time.monotonic() + 20
+        while not condition():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+def spec(number: int, max_turns: int = 10) -> RolloutSpec:
+    task = Task(f"t{number}", "Do something.", ("true",), "bash", "s", "d", max_turns=max_turns)
+    return RolloutSpec(task, agent="sleeper", node_id=f"s::{number}")
+
+
+@pytest.fixture
+def execute() -> Iterator[Execute]:
+    made: list[Run] = []
+
+    def start(nodes: SleepingNodes, **more: Any) -> Run:
+        made.append(Run(nodes, **more))
+        return made[-1]
+
+    yield start
+    for run in made:
+        assert run.executor is not None
+        run.executor.close()
+
+
+def test_all_are_played_once_and_told_in_their_own_names(execute: Execute) -> None:
+    run = execute(SleepingNodes(4), tasks=200)
+    assert run.all_over.wait(20)
+    assert set(run.ends.values()) == {1}
+    assert len(run.records) == 200
+    record = run.handles[7].record(run.handles[7].agent(), None)  # type: ignore[arg-type]
+    assert (record.task.id, record.node_id, record.agent) == ("t7", "s::7", "sleeper")
+    assert run.handles[7].result is record
+    assert run.executor is not None
+    assert sum(counts.done for counts in run.executor.counts.values()) == 200
+
+
+def test_whatever_is_killed_or_paused_each_has_one_end(execute: Execute) -> None:
+    chance = random.Random(5)
+    nodes = SleepingNodes(12, seconds=lambda: chance.random() * 0.05)
+    run = execute(nodes, tasks=400, concurrency=60)
+    paused: list[str] = []
+    while not run.all_over.wait(0.01):
+        assert len(run.records) < 400
+        what = chance.random()
+        node = nodes.any(chance)
+        if what < 0.2 and len(paused) < 4 and node not in paused:
+            nodes.pause(node)
+            paused.append(node)
+        elif what < 0.5 and paused:
+            nodes.go_on(paused.pop(0))
+        elif what < 0.6 and node not in paused:
+            nodes.kill(node, process=chance.random() < 0.5)
+            if chance.random() < 0.8:
+                nodes.replace(node)
+    assert set(run.ends.values()) == {1}
+    assert len(run.ends) == 400
+    assert all(isinstance(error, InfrastructureError) for error in run.errors.values())
+
+
+def test_a_rollout_whose_node_goes_is_run_again_with_all_its_turns(execute: Execute) -> None:
+    nodes = SleepingNodes(2, seconds=lambda: 0.3)
+    run = execute(nodes, tasks=1)
+    run.until(lambda: nodes.begun)
+    (first,) = _busy(run)
+    nodes.kill(first, process=False)
+    assert run.all_over.wait(20)
+    assert nodes.begun == 2
+    record = run.records["t0"]
+    assert (record.outcome, len(record.attempts)) == ("solved", 1)
+    assert "it was killed" in record.attempts[0]
+    assert first.partition("#")[0] in record.attempts[0]
+
+
+def test_an_agent_whose_process_dies_gains_no_turns_and_no_excuse(execute: Execute) -> None:
+    given: list[int] = []
+
+    class Deadly(SleepingNodes):
+        def send(self, node: str, data: bytes) -> None:
+            message = json.loads(data[4:])
+            if message["what"] != "play":
+                return super().send(node, data)
+            given.append(message["spec"]["max_turns"])
+            named = {"job": message["job"], "attempt": message["attempt"]}
+            self._report(Said(node, encode({"what": "prepared", **named})))
+            self._report(Said(node, encode({"what": "turns", "turns": 3, **named})))
+            self.kill(node)
+
+    run = execute(Deadly(5), tasks=1)
+    assert run.all_over.wait(20)
+    assert given == [None, 7, 4]
+    record = run.records["t0"]
+    assert (record.outcome, record.reward) == ("agent-error", 0.0)
+    assert "ended under it 3 times" in record.reason
+
+
+def test_a_fault_of_a_node_is_tried_elsewhere_and_named_if_it_stays(execute: Execute) -> None:
+    class Broken(SleepingNodes):
+        def send(self, node: str, data: bytes) -> None:
+            message = json.loads(data[4:])
+            if message["what"] != "play" or not node.startswith("node-0"):
+                return super().send(node, data)
+            error = {"kind": "SandboxError", "text": "no room"}
+            named = {"job": message["job"], "attempt": message["attempt"]}
+            failed = {"what": "failed", "stage": "prepare", "error": error, **named}
+            self._report(Said(node, encode(failed)))
+
+    run = execute(Broken(3), tasks=30, concurrency=3)
+    assert run.all_over.wait(20)
+    assert len(run.records) == 30
+    again = [record for record in run.records.values() if record.attempts]
+    assert len(again) == 3, "then it got no more work"
+    run.until(lambda: run.lines)
+    assert run.lines == ["node node-0 gets no more work: 3 faults in a row, the last: no room"]
+
+
+def test_a_task_error_is_no_fault_of_a_node(execute: Execute) -> None:
+    class Gold(SleepingNodes):
+        def send(self, node: str, data: bytes) -> None:
+            message = json.loads(data[4:])
+            if message["what"] != "play":
+                return super().send(node, data)
+            named = {"job": message["job"], "attempt": message["attempt"]}
+            error = {"kind": "GoldError", "text": "gold fails"}
+            failed = {"what": "failed", "stage": "run", "error": error, **named}
+            self._report(Said(node, encode(failed)))
+
+    run = execute(Gold(1), tasks=5)
+    assert run.all_over.wait(20)
+    assert all(isinstance(error, TaskError) for error in run.errors.values())
+    with pytest.raises(TaskError, match="gold fails"):
+        run.handles[0].record(None, None)  # type: ignore[arg-type]
+    assert run.handles[0].agent().name == "sleeper"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"\xff\xff\xff\xff",
+        b"\x00\x00\x00\x02[]",
+        b"\x00\x00\x00\x03{}x",
+        encode({"what": "__class__"}),
+        encode({"what": "ended"}),
+        encode({"what": "turns", "job": [], "attempt": 1}),
+        encode({"what": "charge", "usage": {"secrets": 1}, "turns": 1, "call": 1}),
+        b"\x00\x00\x30\x00" + b"[" * 0x3000,
+    ],
+)
+def test_a_node_that_says_what_is_no_message_is_replaced(execute: Execute, said: bytes) -> None:
+    nodes = SleepingNodes(2, seconds=lambda: 0.05)
+    run = execute(nodes, tasks=8)
+    run.until(lambda: nodes.begun)
+    (*_, first) = _busy(run)
+    nodes._report(Said(first, said))
+    assert run.all_over.wait(20)
+    assert len(run.records) == 8
+    run.until(lambda: len(nodes._nodes) == 3)
+
+
+@pytest.mark.parametrize(
+    "line", ["", "[]", "{}", "null", '{"task_id": 1, "turn_history": {"actions": [1]}}']
+)
+def test_a_record_that_is_none_is_its_agents_fault(execute: Execute, line: str) -> None:
+    nodes = SleepingNodes(1)
+    nodes._line = line
+    run = execute(nodes, tasks=1)
+    assert run.all_over.wait(20)
+    record = run.records["t0"]
+    assert (record.outcome, record.reward, record.node_id) == ("agent-error", 0.0, "s::0")
+    assert "sent no record of it" in record.reason
+
+
+def test_a_record_cannot_pass_for_another_tasks(execute: Execute) -> None:
+    nodes = SleepingNodes(1)
+    forged = json.loads(nodes._line)
+    forged |= {"node_id": "s::99", "task_id": "t99", "item": 99, "agent": "x", "profile": "paper"}
+    nodes._line = json.dumps(forged)
+    run = execute(nodes, tasks=1)
+    assert run.all_over.wait(20)
+    record = run.records["t0"]
+    assert (record.task.id, record.node_id, record.item) == ("t0", "s::0", None)
+    assert (record.agent, record.profile) == ("sleeper", "strict")
+
+
+def test_cancelling_ends_at_once_and_its_result_counts_for_nothing(execute: Execute) -> None:
+    nodes = SleepingNodes(1, seconds=lambda: 0.2)
+    run = execute(nodes, tasks=2, concurrency=1)
+    run.until(lambda: nodes.begun)
+    run.handles[0].cancel("not wanted")
+    with pytest.raises(RolloutCancelled, match="not wanted"):
+        run.handles[0].record(None, None)  # type: ignore[arg-type]
+    run.until(lambda: "t1" in run.records)
+    assert list(run.ends) == ["t1"]
+
+
+def test_a_cluster_that_shrinks_to_nothing_is_waited_for_and_given_up(execute: Execute) -> None:
+    class Gone(SleepingNodes):
+        def replace(self, node: str) -> None:
+            pass
+
+    nodes = Gone(1, seconds=lambda: 60)
+    run = execute(nodes, tasks=3, patience=0.5)
+    run.until(lambda: nodes.begun)
+    began = time.monotonic()
+    nodes.kill(next(iter(nodes._nodes)), process=False)
+    assert run.all_over.wait(20)
+    assert time.monotonic() - began > 0.4
+    assert all(isinstance(error, EngineUnavailable) for error in run.errors.values())
+    assert "no node takes work" in str(run.errors["t0"])
+    assert "--intercode-resume" in str(run.errors["t0"])
+
+
+def test_the_runs_budget_is_kept_by_the_driver_alone(execute: Execute) -> None:
+    budget = RunBudget(RunLimits(turns=5))
+    nodes = SleepingNodes(2)
+    run = execute(nodes, run_budget=budget)
+    answers: list[Message] = []
+    nodes.send = lambda node, data: answers.append(json.loads(data[4:]))  # type: ignore[method-assign]
+    for call in range(7):
+        used = {"requests": 0, "input_tokens": 0, "output_tokens": 0, "cost": None}
+        charge = {"what": "charge", "call": call, "usage": used, "turns": 1}
+        nodes._report(Said(f"node-{call % 2}#{call % 2}", encode(charge)))
+    run.until(lambda: len(answers) == 7)
+    spent = [bool(answer["spent"]) for answer in answers]
+    assert spent == [False] * 4 + [True] * 3
+    assert budget.charge()
+
+
+def _busy(run: Run) -> list[str]:
+    """Return the nodes that something runs on."""
+    assert run.executor is not None
+    with run.executor.lock:
+        return [node for node, state in run.executor._schedule.nodes().items() if state.running]
