@@ -302,14 +302,21 @@ def test_a_cluster_that_shrinks_to_nothing_is_waited_for_and_given_up(execute: E
 
 def test_the_runs_budget_is_kept_by_the_driver_alone(execute: Execute) -> None:
     budget = RunBudget(RunLimits(turns=5))
-    nodes = SleepingNodes(2)
-    run = execute(nodes, run_budget=budget)
     answers: list[Message] = []
-    nodes.send = lambda node, data: answers.append(json.loads(data[4:]))  # type: ignore[method-assign]
+
+    class Asking(SleepingNodes):
+        def send(self, node: str, data: bytes) -> None:
+            if b"charged" in data:
+                answers.append(json.loads(data[4:]))
+            else:
+                super().send(node, data)
+
+    nodes = Asking(2)
+    run = execute(nodes, run_budget=budget)
     for call in range(7):
         used = {"requests": 0, "input_tokens": 0, "output_tokens": 0, "cost": None}
         charge = {"what": "charge", "call": call, "usage": used, "turns": 1}
-        nodes._report(Said(f"node-{call % 2}#{call % 2}", encode(charge)))
+        nodes._report(Said(list(nodes._nodes)[call % 2], encode(charge)))
     run.until(lambda: len(answers) == 7)
     spent = [bool(answer["spent"]) for answer in answers]
     assert spent == [False] * 4 + [True] * 3
