@@ -47,12 +47,8 @@ from pytest_intercode.errors import (
     TaskError,
 )
 from pytest_intercode.rollouts.agent_thread import SharedLoop
-from pytest_intercode.rollouts.executors.concurrent import (
-    ConcurrentExecutor,
-    ConcurrentHandle,
-    PhaseName,
-)
-from pytest_intercode.rollouts.executors.handle import Handle
+from pytest_intercode.rollouts.executors.concurrent import ConcurrentExecutor, ConcurrentHandle
+from pytest_intercode.rollouts.executors.handle import Handle, PhaseName
 from pytest_intercode.rollouts.executors.inline import InlineExecutor
 from pytest_intercode.rollouts.isolation import OUR_THREADS
 from pytest_intercode.rollouts.rollout import Services, expect_sandboxes, failure_record

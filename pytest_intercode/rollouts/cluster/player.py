@@ -22,7 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypeVar
 
-from pytest_intercode.agents.loader import load_agent
+from pytest_intercode.agents.loader import failing, load_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.usage import UNSPENT, Usage
@@ -40,7 +40,7 @@ from pytest_intercode.rollouts.cluster.settings import NodeSettings
 from pytest_intercode.rollouts.executors.concurrent import ConcurrentExecutor, ConcurrentHandle
 from pytest_intercode.rollouts.executors.handle import Handle, PhaseName
 from pytest_intercode.rollouts.isolation import SharedProcess, owner, owning
-from pytest_intercode.rollouts.rollout import Services, default_environment
+from pytest_intercode.rollouts.rollout import Services, default_environment, expect_sandboxes
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
@@ -336,7 +336,7 @@ class Player:
             try:
                 return factory.make(spec.task)
             except AgentError as error:
-                return _failing(error)
+                return failing(error)
 
         agent = make()
         agent.again = make
@@ -414,9 +414,9 @@ class Player:
         self._say({"what": "prepared", **_named(played.job, played.attempt)})
         provider: SandboxProvider | None = getattr(environment, "provider", None)
         if provider is not None and provider is self._provider:
-            again = environment.sandboxes(handle.spec.task, provider)
-            with contextlib.suppress(InfrastructureError):
-                provider.background(partial(provider.expect, again))
+            again = [handle.spec.task]
+            with contextlib.suppress(InfrastructureError):  # the run is over
+                provider.background(partial(expect_sandboxes, provider, again, handle.spec.profile))
 
     def ended(self, handle: Handle, record: EpisodeRecord) -> None:
         """Send the record."""
@@ -529,10 +529,3 @@ def _backend_problem(backend: str) -> str:
     from pytest_intercode.sandboxes.choice import docker_problem
 
     return docker_problem()
-
-
-def _failing(error: AgentError) -> Agent:
-    def fail(*_: object) -> None:
-        raise error
-
-    return Agent("step", act=fail)
