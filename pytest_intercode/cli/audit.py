@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SUITE",
         nargs="+",
         help="a suite (.yaml), a bundled one (bash, sql, python, ctf, swe), or a dataset: its name "
-        "(spider) or a folder of tasks",
+        "(spider) or a folder of task folders",
     )
     for option, name, text in (
         ("--check", "NAME", "make these checks only (docs/auditing.md lists them)"),
@@ -196,11 +196,12 @@ def _tasks(name: str, data: Path | None) -> Sequence[Task]:
 
     if name in environment_names():
         return bundled_tasks(name, f"audit {name}")
-    if dataset_of(name) is None and not is_suite_file(name):
+    there = Path(name.partition(":")[0]).expanduser().exists()  # a registry's part may be named
+    if dataset_of(name) is None and not is_suite_file(name) and not there:
         names = [*environment_names(), *dataset_names()]
         raise ConfigurationError(
-            f"audit {name}: there is no such suite. Allowed: the path of a .yaml, or "
-            f"{', '.join(names)}.{suggestion(name, names)}"
+            f"audit {name}: there is no such suite. Allowed: the path of a .yaml or of a folder of "
+            f"task folders, or {', '.join(names)}.{suggestion(name, names)}"
         )
     folder = data_folder(data, "--data")
     return named_tasks(name, folder, f"audit {name}", folder=Path(), env=None)
