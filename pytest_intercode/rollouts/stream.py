@@ -504,7 +504,7 @@ class _Work:
                 if spec is None:
                     break
                 with self._changed:
-                    if not self.over:
+                    if self._wait_for_room():
                         self._running[executor.submit(spec)] = next(self._numbers)
         except BaseException as error:
             self._fail(error)
