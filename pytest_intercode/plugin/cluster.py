@@ -82,6 +82,7 @@ class ClusterExecution(ConcurrentExecution):
         try:
             self.backend = self._executor.wait_until_ready()
             self.nodes = self._executor.nodes_at_work
+            self._began = time.monotonic()
         except BaseException as error:
             self._executor.close()
             if isinstance(error, ConfigurationError):
@@ -122,11 +123,13 @@ class ClusterExecution(ConcurrentExecution):
             output.phase = str(phase)
             if stream in ("stdout", "stderr"):
                 output.write(stream, str(text))
-            elif len(of_log) == 3:
-                level, name, created = of_log
-                said = {"msg": str(text), "levelno": int(level), "name": str(name)}
-                said |= {"levelname": logging.getLevelName(int(level)), "created": float(created)}
-                output.log(logging.makeLogRecord(said))
+            elif len(of_log) == 5:
+                level, name, created, path, line = of_log
+                record = logging.LogRecord(
+                    str(name), int(level), str(path), int(line), str(text), None, None
+                )
+                record.created = float(created)
+                output.log(record)
 
     def said(self, line: str) -> None:
         """Show a line for the user when the main thread next looks."""
@@ -145,6 +148,7 @@ class ClusterExecution(ConcurrentExecution):
         need = "needs" if here == 1 else "need"
         return [f"intercode: {counted(here, 'item')} {need} this process, and run in it in turn"]
 
+    @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Write a line for each node."""
         seconds = max(0.001, time.monotonic() - self._began)

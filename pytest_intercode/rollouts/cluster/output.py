@@ -42,7 +42,9 @@ class KeptOutput:
                 said += f"\n{_FORMATTER.formatException(record.exc_info)}"
         except Exception as error:  # its arguments are the agent's
             said = f"{record.msg!r:.200}: {type(error).__name__}"
-        self._add(len(said), [self.phase, "log", said, record.levelno, record.name, record.created])
+        place = [record.pathname, record.lineno]
+        about = [record.levelno, record.name, record.created, *place]
+        self._add(len(said), [self.phase, "log", said, *about])
 
     def _add(self, size: int, piece: list[Any]) -> None:
         with self._lock:

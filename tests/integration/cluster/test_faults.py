@@ -1,0 +1,206 @@
+"""Processes of a real Ray cluster are killed: each try has one row, and nothing is left."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import ADDOPTS
+from tests.support.ray_cluster import PYTHON, RayCluster, Running, needs_ray
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+SUITE = """\
+env: bash
+tasks:
+  - {id: prints, query: Print the word hello., gold: echo hello}
+"""
+AGENT = """\
+import time
+
+class Thinker:
+    def reset(self, task):
+        self.left = ["true", "echo hello", "submit"]
+
+    def act(self, observation):
+        time.sleep(0.4)
+        return self.left.pop(0)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    needs_ray()
+    (tmp_path / "suite.yaml").write_text(SUITE)
+    (tmp_path / "agent.py").write_text(AGENT)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    return tmp_path
+
+
+@pytest.fixture
+def cluster() -> Iterator[RayCluster]:
+    needs_ray()
+    made = RayCluster(3)
+    yield made
+    made.close()
+
+
+def _start(cluster: RayCluster, folder: Path, tries: int) -> Running:
+    return cluster.start(
+        folder,
+        *("suite.yaml", "--intercode-agent=agent.py:Thinker", f"--intercode-repeat={tries}"),
+        *("--intercode-results=run.jsonl", "--intercode-resume", "--intercode-concurrency=12"),
+        "--intercode-cluster-wait=60",
+    )
+
+
+def _each_once(run: Running, tries: int) -> None:
+    rows = run.rows()
+    names = [row["node_id"] for row in rows if row["outcome"] != "infrastructure-error"]
+    assert len(names) == len(set(names)), "a try has two rows"
+    assert len(names) == tries, run.said
+
+
+def test_a_killed_process_of_ours_costs_what_ran_in_it(cluster: RayCluster, folder: Path) -> None:
+    run = _start(cluster, folder, 60)
+    run.until(lambda: len(run.rows()) >= 5)
+    cluster.players()[0].kill()
+    assert run.wait() == 0, run.said
+    _each_once(run, 60)
+    again = [row for row in run.rows() if row["attempts"]]
+    assert 1 <= len(again) <= 8
+    assert all("its process has ended" in row["attempts"][0] for row in again)
+    assert not cluster.sandboxes()
+
+
+def test_a_killed_node_costs_what_ran_on_it(cluster: RayCluster, folder: Path) -> None:
+    run = _start(cluster, folder, 60)
+    run.until(lambda: len(run.rows()) >= 5)
+    before = cluster.sandboxes()
+    assert before
+    cluster.raylets()[-1].kill()
+    assert run.wait() == 0, run.said
+    _each_once(run, 60)
+    assert any("the node is gone" in str(row["attempts"]) for row in run.rows()), run.said
+    assert not cluster.sandboxes()
+
+
+def test_a_node_that_is_stopped_is_given_up_and_its_late_results_dropped(
+    cluster: RayCluster, folder: Path
+) -> None:
+    run = _start(cluster, folder, 60)
+    run.until(lambda: len(run.rows()) >= 5)
+    stopped = cluster.players()[0]
+    stopped.suspend()
+    try:
+        run.until(lambda: len(run.rows()) >= 55, seconds=120)
+    finally:
+        stopped.resume()
+    assert run.wait() == 0, run.said
+    _each_once(run, 60)
+    assert any("has not answered" in str(row["attempts"]) for row in run.rows())
+
+
+def test_nothing_is_left_of_a_driver_that_is_killed(cluster: RayCluster, folder: Path) -> None:
+    run = _start(cluster, folder, 60)
+    run.until(lambda: len(run.rows()) >= 3 and cluster.sandboxes())
+    run.process.kill()
+    run.wait()
+    killed = time.monotonic()
+    while cluster.sandboxes() or cluster.players():
+        assert time.monotonic() - killed < 15
+        time.sleep(0.1)
+    rows = len(run.rows())
+    again = _start(cluster, folder, 60)
+    assert again.wait() == 0, again.said
+    assert f"{rows} episodes reused" in again.said
+    _each_once(again, 60)
+
+
+def test_nothing_is_left_of_a_local_cluster_whose_driver_is_killed(folder: Path) -> None:
+    process = subprocess.Popen(
+        [
+            *(PYTHON, "-m", "pytest", "suite.yaml", "--intercode-agent=agent.py:Thinker"),
+            *("--intercode-repeat=60", "--intercode-cluster=local:2", *ADDOPTS.split()),
+            *("--intercode-results=run.jsonl", "--intercode-sandbox=bubblewrap"),
+        ],
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    run = Running(process, folder)  # type: ignore[arg-type] # it prints nothing
+    run.until(lambda: run.rows())
+    below = psutil.Process(process.pid).children(recursive=True)
+    assert any(each.name() == "bwrap" for each in below)
+    assert any(each.name() == "raylet" for each in below)
+    process.kill()
+    process.wait()
+    _, alive = psutil.wait_procs(below, timeout=15)
+    assert not alive
+
+
+def test_the_head_ends_and_the_run_says_so(cluster: RayCluster, folder: Path) -> None:
+    run = cluster.start(
+        folder,
+        *("suite.yaml", "--intercode-agent=agent.py:Thinker", "--intercode-repeat=200"),
+        *("--intercode-results=run.jsonl", "--intercode-concurrency=6"),
+        "--intercode-cluster-wait=5",
+    )
+    run.until(lambda: len(run.rows()) >= 3)
+    for each in psutil.Process(cluster.process.pid).children():
+        if each.name() in ("gcs_server", "raylet"):
+            each.kill()
+    assert run.wait(240) != 0
+    assert "Traceback" not in run.said
+    assert "the cluster: no node takes work" in run.said, run.said
+    names = [row["node_id"] for row in run.rows() if row["outcome"] != "infrastructure-error"]
+    assert len(names) == len(set(names))
+
+
+def test_random_kills_in_a_run_of_500(folder: Path) -> None:
+    """Nodes, processes of ours and the driver itself: 20 kills, and each try is there once."""
+    needs_ray()
+    chance, tries, kills = random.Random(15), 500, 0
+    cluster = RayCluster(3)
+    try:
+        run = _start(cluster, folder, tries)
+        end = time.monotonic() + 400
+        while True:
+            assert time.monotonic() < end, f"{kills} kills; {run.said[-2000:]}"
+            time.sleep(chance.uniform(0.8, 2.0))
+            if run.process.poll() is not None:
+                run.wait()
+                names = {r["node_id"] for r in run.rows() if r["outcome"] == "solved"}
+                if len(names) == tries:
+                    break
+                run = _start(cluster, folder, tries)  # resumed: what is inconclusive is run again
+                continue
+            players, raylets = cluster.players(), cluster.raylets()
+            if kills >= 20 or not players or not run.rows():
+                continue
+            what = chance.random()
+            with contextlib.suppress(psutil.Error):
+                if what < 0.15:
+                    run.process.send_signal(signal.SIGKILL)
+                    run.wait()
+                elif what < 0.25 and len(raylets) > 2:
+                    raylets[-1].kill()
+                else:
+                    chance.choice(players).kill()
+                kills += 1
+        assert kills == 20, "it was over before"
+        _each_once(run, tries)
+        gone = time.monotonic()
+        while cluster.sandboxes():
+            assert time.monotonic() - gone < 15
+            time.sleep(0.1)
+    finally:
+        cluster.close()
