@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -131,25 +132,28 @@ class RayCluster:
 
     def players(self) -> list[psutil.Process]:
         """Return the processes of ours on all nodes."""
-        return [each for each in self._all() if " ".join(each.cmdline()).startswith(NODE)]
+        return [each for each, name, _ in self._all() if name.startswith(NODE)]
 
     def raylets(self) -> list[psutil.Process]:
         """Return the nodes' own processes; the first is the head's."""
-        return [each for each in self._all() if each.name() == "raylet"]
+        return [each for each, _, program in self._all() if program == "raylet"]
 
-    def _all(self) -> list[psutil.Process]:
+    def services(self) -> list[psutil.Process]:
+        """Return the processes that hold the cluster together."""
+        kept = ("raylet", "gcs_server")
+        return [each for each, _, program in self._all() if program in kept]
+
+    def _all(self) -> list[tuple[psutil.Process, str, str]]:
+        """Return the processes below ours, with their command lines and their programs."""
         found = []
         for each in psutil.Process(self.process.pid).children(recursive=True):
-            try:
-                each.cmdline()
-            except psutil.Error:
-                continue
-            found.append(each)
+            with contextlib.suppress(psutil.Error):
+                found.append((each, " ".join(each.cmdline()), Path(each.exe()).name))
         return found
 
     def sandboxes(self) -> list[psutil.Process]:
         """Return the processes of bubblewrap on all nodes."""
-        return [each for each in self._all() if each.name() == "bwrap"]
+        return [each for each, _, program in self._all() if program == "bwrap"]
 
     def close(self) -> None:
         """End it."""

@@ -155,9 +155,10 @@ def test_the_head_ends_and_the_run_says_so(cluster: RayCluster, folder: Path) ->
         "--intercode-cluster-wait=5",
     )
     run.until(lambda: len(run.rows()) >= 3)
-    for each in psutil.Process(cluster.process.pid).children():
-        if each.name() in ("gcs_server", "raylet"):
-            each.kill()
+    services = cluster.services()
+    assert len(services) == 4
+    for each in services:
+        each.kill()
     assert run.wait(240) != 0
     assert "Traceback" not in run.said
     assert "the cluster: no node takes work" in run.said, run.said
