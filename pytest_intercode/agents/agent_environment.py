@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -12,7 +12,7 @@ from pytest_intercode.core.turn import CommandResult, SandboxInfo, StepResult, T
 from pytest_intercode.core.usage import UNSPENT, Usage
 from pytest_intercode.errors import AgentError, BudgetExhausted
 
-__all__ = ["AgentEnvironment", "exhaust", "sandbox_variables"]
+__all__ = ["AgentEnvironment", "FolderAccess", "exhaust", "folder_access", "sandbox_variables"]
 
 
 class _Episode(Protocol):
@@ -37,6 +37,10 @@ class _Episode(Protocol):
     def download(self, path: str, to: Path | None) -> bytes: ...
 
     def sandbox(self) -> SandboxInfo: ...
+
+    def changed_files(self, since: str) -> bytes: ...
+
+    def apply_changes(self, archive: bytes, removed: Sequence[bytes], said: str) -> None: ...
 
 
 class AgentEnvironment:
@@ -273,6 +277,21 @@ class AgentEnvironment:
     def log(self, text: str) -> None:
         """Record output of the agent that is no action."""
         self._ledger.log(text)
+
+
+class FolderAccess(Protocol):
+    """What a copy of the task's directory is kept with; see ``environments/access.py``."""
+
+    def changed_files(self, since: str) -> bytes:
+        """Return what has changed in the task's directory since a time."""
+
+    def apply_changes(self, archive: bytes, removed: Sequence[bytes], said: str) -> None:
+        """Remove and unpack files there, and log what is said of it."""
+
+
+def folder_access(env: AgentEnvironment) -> FolderAccess:
+    """Return the way to the task's directory."""
+    return env._episode
 
 
 def exhaust(env: AgentEnvironment, reason: str) -> None:

@@ -13,19 +13,46 @@ import secrets
 import shlex
 import shutil
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pytest_intercode.errors import AgentError, CommandFailed, SandboxBroken
 from pytest_intercode.sandboxes.protocol import Sandbox
 
-__all__ = ["as_user", "command_line", "content_of", "extract", "fetch", "put"]
+__all__ = [
+    *("MOST_BYTES", "MOST_ENTRIES", "apply_changes", "as_user", "changed_files", "command_line"),
+    *("content_of", "extract", "fetch", "put", "remove_links_out"),
+]
 
 MOST_BYTES = 256 * 1024**2
 """Bytes that are carried in or out at once."""
 
-_MOST_ENTRIES = 100_000
+MOST_ENTRIES = 100_000
+"""Files and folders that are carried in or out at once."""
+
 _TIMEOUT = 120.0
+
+# The names of all that is in a folder, and an archive of what has changed in it since a time; all
+# of it where a tool is not GNU's. Times are the inodes' own, which no program of the agent's sets.
+_CHANGED = """\
+cd -- {path} || exit 1
+if [[ $(tar --version 2>/dev/null) == *GNU* ]] && find . -prune -newerct @0 >/dev/null 2>&1; then
+  printf 'some %s\\0' "$(date +%s.%N)"
+  find . -mindepth 1 -printf '%i %P\\0' 2>/dev/null
+  printf '\\0'
+  find . -mindepth 1 -newerct @{since} -print0 2>/dev/null |
+    tar --null --no-recursion -cf - -T - 2>/dev/null
+else
+  printf 'all\\0\\0'
+  tar -cf - . 2>/dev/null
+fi
+:"""
+_APPLY = """\
+cd -- {path} || exit 1
+while IFS= read -rd '' each; do rm -rf -- "$each" || exit 1; done <{staged}/removed
+over=
+[[ $(tar --version 2>/dev/null) == *GNU* ]] && over=--overwrite
+tar -x -p -o -m $over -f {staged}/changes.tar"""
 
 
 def as_user(command: str, user: str) -> str:
@@ -129,11 +156,12 @@ def extract(archive: bytes, to: Path) -> None:
         AgentError: it is no archive, holds too much, or has names that lead elsewhere.
     """
     links: list[tuple[Path, str]] = []
+    files: dict[str, tarfile.TarInfo] = {}
     room = MOST_BYTES
     with _unpacking(), tarfile.open(fileobj=io.BytesIO(archive)) as members:
         for count, member in enumerate(members):
             room -= member.size
-            if member.size < 0 or room < 0 or count >= _MOST_ENTRIES:
+            if member.size < 0 or room < 0 or count >= MOST_ENTRIES:
                 raise AgentError("download: it holds too much")
             name = posixpath.normpath(member.name)
             if name.startswith(("/", "../")) or name == "..":
@@ -144,8 +172,102 @@ def extract(archive: bytes, to: Path) -> None:
                 links.append((to / name, member.linkname))
             elif member.isreg():
                 _write(members, member, to if count == 0 else to / name)
+            elif member.islnk():  # a further name of a file that was before it
+                first = posixpath.normpath(member.linkname)
+                if (of := files.get(first)) is not None:
+                    room -= of.size
+                    _write(members, of, to / name)
+            if member.isreg():
+                files[name] = member
         for place, target in links:  # last, so that nothing is written through one
-            _link(place, target, to)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.unlink(missing_ok=True)
+            place.symlink_to(target)
+        remove_links_out([place for place, _ in links], to)
+
+
+def remove_links_out(links: Iterable[Path], to: Path) -> list[Path]:
+    """Remove the links that lead out of a folder, by whatever way; return which.
+
+    One may lead out through another, so all have to be there already.
+    """
+    root = to.resolve()
+    removed: list[Path] = []
+    left = list(links)
+    while out := [each for each in left if not _is_inside(each, root)]:
+        for place in out:
+            place.unlink(missing_ok=True)
+        removed += out
+        left = [each for each in left if each not in set(out)]
+    return removed
+
+
+def _is_inside(place: Path, root: Path) -> bool:
+    try:
+        return place.resolve().is_relative_to(root)
+    except (OSError, RuntimeError):  # a loop
+        return False
+
+
+def changed_files(sandbox: Sandbox, path: str, since: str, user: str) -> bytes:
+    """Return what has changed in a folder of a sandbox, as ``agents/workspace.py`` reads it.
+
+    These are a line, ``INODE NAME`` of all that is in it, an empty name, and a tar archive; each
+    name and the line end with a NUL. The line is ``some TIME``, or ``all`` where the archive holds
+    everything and no names are before it. What may not be read is left out.
+
+    Args:
+        sandbox: where it is.
+        path: the folder, absolute.
+        since: a time of the sandbox, in seconds since the epoch.
+        user: with whose rights it is read; empty for root's.
+
+    Raises:
+        AgentError: there is no such folder.
+    """
+    line = _CHANGED.format(path=shlex.quote(path), since=shlex.quote(since))
+    with _agents_fault(f"what changed in {path}"):
+        status, said = sandbox.admin(as_user(line, user), _TIMEOUT)
+    if status != 0:
+        raise AgentError(f"what changed in {path}: {_last_line(said) or f'status {status}'}")
+    return said
+
+
+def apply_changes(
+    sandbox: Sandbox, archive: bytes, removed: Sequence[bytes], path: str, user: str
+) -> None:
+    """Remove files in a folder of a sandbox, and unpack an archive there.
+
+    Args:
+        sandbox: where it is.
+        archive: a tar archive, with names relative to the folder.
+        removed: names of what is removed before, folders with all that is in them.
+        path: the folder, absolute.
+        user: with whose rights; empty for root's.
+
+    Raises:
+        AgentError: it cannot be written there.
+    """
+    staged = f"/tmp/.put-{secrets.token_hex(8)}"
+    names = b"".join(b"./" + name + b"\0" for name in removed)
+    outer = io.BytesIO()
+    with tarfile.open(fileobj=outer, mode="w") as files:
+        folder = tarfile.TarInfo(staged.lstrip("/"))
+        folder.type, folder.mode = tarfile.DIRTYPE, 0o700
+        files.addfile(folder)
+        for name, content in (("changes.tar", archive), ("removed", names)):
+            member = tarfile.TarInfo(f"{folder.name}/{name}")
+            member.size = len(content)
+            files.addfile(member, io.BytesIO(content))
+    apply = as_user(_APPLY.format(path=shlex.quote(path), staged=staged), user)
+    own = f"chown -R -- {shlex.quote(user)} {staged} && " if user else ""
+    with _agents_fault(f"changes in {path}"):
+        sandbox.unpack(outer.getvalue())
+        line = f"{own}( {apply}\n ); status=$?; rm -rf {staged}; exit $status"
+        status, said = sandbox.admin(line, _TIMEOUT)
+    if status != 0:
+        first = said.decode("utf-8", "replace").strip().partition("\n")[0][:300]
+        raise AgentError(f"changes in {path}: {first or f'status {status}'}")
 
 
 @contextlib.contextmanager
@@ -173,19 +295,6 @@ def _write(members: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> No
     with content, place.open("xb") as file:
         shutil.copyfileobj(content, file)
     place.chmod(0o755 if member.mode & 0o100 else 0o644)
-
-
-def _link(place: Path, target: str, to: Path) -> None:
-    """Make a link, unless it leads out of the folder ``to``."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.unlink(missing_ok=True)
-    place.symlink_to(target)
-    try:
-        inside = place.resolve().is_relative_to(to.resolve())
-    except (OSError, RuntimeError):  # a loop
-        inside = False
-    if not inside:
-        place.unlink()
 
 
 def _pack(path: Path, name: str) -> bytes:

@@ -434,10 +434,15 @@ class Environment(abc.ABC):
             raise BudgetExhausted(f"the episode is over ({self._over}); no action is run")
 
     @contextlib.contextmanager
-    def _using(self) -> Iterator[None]:
-        """Let something run in the sandbox, which changes its state and can be called off."""
+    def _using(self, *, late: bool = False) -> Iterator[None]:
+        """Let something run in the sandbox, which changes its state and can be called off.
+
+        Args:
+            late: also where a budget is used up, as long as nothing is graded.
+        """
         self._process.check()
-        self._check_open()
+        if not (late and self._over == "budget" and self.final is None):
+            self._check_open()
         self._latest = None  # the state may be another one
         self._acting = True
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import posixpath
 import shlex
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,21 @@ class ShellEnvironment(Environment):
         """Return a tar archive of what the task's user may read; see ``access.fetch``."""
         with self._lock, self._using():
             return access.fetch(self.sandbox, self._place(path), self.current_task.user)
+
+    def changed_files(self, since: str) -> bytes:
+        """Return what has changed in the task's directory; see ``access.changed_files``."""
+        task = self.current_task
+        with self._lock, self._using():
+            return access.changed_files(self.sandbox, task.workdir, since, task.user)
+
+    def apply_changes(self, archive: bytes, removed: Sequence[bytes]) -> None:
+        """Change files in the task's directory; see ``access.apply_changes``.
+
+        What was done in time counts, also where it comes when a budget is used up.
+        """
+        task = self.current_task
+        with self._lock, self._using(late=True):
+            access.apply_changes(self.sandbox, archive, removed, task.workdir, task.user)
 
     @property
     def sandbox_info(self) -> SandboxInfo:

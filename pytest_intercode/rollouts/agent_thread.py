@@ -12,7 +12,7 @@ import contextlib
 import inspect
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -278,7 +278,7 @@ class AgentRun:
 
     def sandbox(self) -> SandboxInfo:
         """Return where the agent's sandbox is."""
-        return self._with_shell("sandbox").sandbox_info
+        return self._with_shell("env.sandbox").sandbox_info
 
     def exec(
         self, command: str, *, cwd: str, timeout: float | None, user: str, counts_as_turn: bool
@@ -286,7 +286,7 @@ class AgentRun:
         """Run a command of the agent's own shell."""
         if not isinstance(command, str):
             raise AgentError(f"env.exec() was called with {_named(command)}; a command is a str")
-        environment = self._with_shell("exec()")
+        environment = self._with_shell("env.exec()")
 
         def act() -> CommandResult:
             self._in_command = not counts_as_turn
@@ -308,7 +308,7 @@ class AgentRun:
 
     def upload(self, path: Path, at: str) -> None:
         """Copy a file or a folder into the agent's sandbox."""
-        environment = self._with_shell("upload()")
+        environment = self._with_shell("env.upload()")
         self._counted(lambda: environment.upload(path, at))
         self._ledger.log(f"[uploaded {path.name} to {at}]\n")
 
@@ -316,7 +316,7 @@ class AgentRun:
         """Copy a file or a folder out of the agent's sandbox."""
         from pytest_intercode.environments.access import content_of, extract
 
-        environment = self._with_shell("download()")
+        environment = self._with_shell("env.download()")
         archive = self._counted(lambda: environment.download(path))
         self._ledger.log(f"[downloaded {path}]\n")
         if to is None:
@@ -324,13 +324,24 @@ class AgentRun:
         extract(archive, to)
         return b""
 
+    def changed_files(self, since: str) -> bytes:
+        """Return what has changed in the task's directory, for a copy of it on this machine."""
+        environment = self._with_shell("workspace=...")
+        return self._counted(lambda: environment.changed_files(since))
+
+    def apply_changes(self, archive: bytes, removed: Sequence[bytes], said: str) -> None:
+        """Change files in the task's directory, as a copy of it on this machine has changed."""
+        environment = self._with_shell("workspace=...")
+        self._counted(lambda: environment.apply_changes(archive, removed))
+        self._ledger.log(f"[{said}]\n")
+
     def _with_shell(self, asked: str) -> ShellEnvironment:
         """Return the environment, if it takes commands."""
         from pytest_intercode.environments.shell import ShellEnvironment
 
         environment = self._environment
         if not (isinstance(environment, ShellEnvironment) and environment.takes_commands):
-            raise AgentError(f"env.{asked}: the environment {environment.name} has no shell")
+            raise AgentError(f"{asked}: the environment {environment.name} has no shell")
         return environment
 
     def _counted(self, act: Callable[[], Result]) -> Result:

@@ -22,6 +22,7 @@ from pytest_intercode.agents.mcp.client import ClientConfiguration, CommandLine
 from pytest_intercode.agents.metering import Metered, Metering
 from pytest_intercode.agents.program.process import Program, describe_exit
 from pytest_intercode.agents.protocol import Agent, AgentFactory, NeverActed
+from pytest_intercode.agents.workspace import ARGUMENT, Workspace, Workspaces
 from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.values import amount, text
@@ -37,6 +38,7 @@ _GRACE = 5.0  # seconds that the program has to end by itself once the episode i
 _ARGUMENTS = (
     Argument("folder", text),
     Argument("template", text),
+    Argument(ARGUMENT, text),
     Argument("grace", amount("a number of seconds from 0 up", zero=True)),
 )
 
@@ -51,7 +53,8 @@ def make_factory(
     """Return the factory of agents that speak MCP.
 
     The arguments are ``folder``, where the program runs; ``template``, a folder that it runs in a
-    copy of; and ``grace``, the seconds that it has to end by itself after the episode.
+    copy of; ``workspace``, for a copy of the task's directory that it runs in; and ``grace``, the
+    seconds that it has to end by itself after the episode.
 
     Raises:
         AgentLoadError: the command line or an argument is wrong, or the extra is missing.
@@ -61,9 +64,11 @@ def make_factory(
     values = read_arguments(name, arguments, _ARGUMENTS)
     working = find_folder("folder", values.get("folder"), folder)
     template = find_folder("template", values.get("template"), folder)
-    if working is not None and template is not None:
+    workspaces = Workspaces(values.get(ARGUMENT), folder)
+    if sum((working is not None, template is not None, workspaces.asked)) > 1:
         raise AgentLoadError(
-            "--intercode-agent-arg: the program runs in folder=..., or in a copy of template=..."
+            "--intercode-agent-arg: the program runs in folder=..., in a copy of template=..., or "
+            "in one of the task's directory (workspace=...)"
         )
     grace = values.get("grace", _GRACE)
     metering = Metering(name, gateway)
@@ -71,13 +76,16 @@ def make_factory(
 
     def make(task: Task) -> Agent:
         shared.start()
-        episode = _Episode(shared, command, folder, working, template, grace, metering.open(task))
+        episode = _Episode(
+            shared, command, folder, working, template, grace, metering.open(task), workspaces
+        )
         return Agent("loop", run=episode.run, close=episode.close, abort=episode.abort)
 
     def close() -> None:
         try:
             metering.close()
         finally:
+            workspaces.close()
             shared.close()
 
     return AgentFactory(name, make, priced=metering.priced, close=close)
@@ -144,8 +152,11 @@ class _Episode:
         template: Path | None,
         grace: float,
         metered: Metered,
+        workspaces: Workspaces,
     ) -> None:
         self._shared = shared
+        self._workspaces = workspaces
+        self._workspace: Workspace | None = None
         self._command = command
         self._here = here
         self._working = working
@@ -163,6 +174,7 @@ class _Episode:
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
         """Play the episode: start the program, and carry out its calls until it ends."""
         self._turns_left = task.max_turns
+        self._workspace = self._workspaces.open(task, env)
         program, endpoint = self._start(task, env, self._metered.begin(env))
         try:
             self._serve(program, endpoint, env)
@@ -182,6 +194,8 @@ class _Episode:
             if self._over and until is None:
                 until = time.monotonic() + self._grace
         env.log(program.output())
+        if self._workspace is not None and call != "aborted":
+            self._workspace.push_last()
         if not self._over and not self._unwanted:
             self._check_end(program, endpoint, aborted=call == "aborted")
 
@@ -206,12 +220,16 @@ class _Episode:
         if self._client is not None:
             self._client.remove()
             self._client = None
+        if self._workspace is not None:
+            self._workspace.close()
 
     def _start(
         self, task: TaskView, env: AgentEnvironment, metered: Mapping[str, str | None]
     ) -> tuple[Program, Endpoint]:
         client = self._client = ClientConfiguration(
-            self._shared.make_folder(), self._working, self._template
+            self._shared.make_folder(),
+            self._working if self._workspace is None else self._workspace.folder,
+            self._template,
         )
         server = self._server = self._shared.start()
         endpoint = self._endpoint = server.open(
@@ -219,11 +237,19 @@ class _Episode:
         )
         where = sandbox_variables(env)
         sandbox = where.get("INTERCODE_SANDBOX", "")
-        client.write(task, self._here, endpoint.url, endpoint.token, sandbox)
+        client.write(
+            *(task, self._here, endpoint.url, endpoint.token, sandbox),
+            workspace=self._workspace is not None,
+        )
         program = self._program = Program(
             self._command.fill(client.values),
             folder=client.folder,
-            variables={**client.variables, **where, **metered},
+            variables={
+                **client.variables,
+                **(self._workspace.variables if self._workspace is not None else {}),
+                **where,
+                **metered,
+            },
             pipes=False,
         )
 
@@ -238,6 +264,8 @@ class _Episode:
         reply = texts.OVER
         try:
             if not self._over:
+                if self._workspace is not None:
+                    self._workspace.push()
                 act = env.step if call.tool == "execute" else env.submit
                 observation, _, terminated, truncated, _ = act(call.text)
                 self._turns_left = observation.turns_left
@@ -246,6 +274,8 @@ class _Episode:
                     reply = texts.SUBMITTED
                 else:
                     reply = texts.result(observation, over=self._over)
+                if self._workspace is not None and not self._over:
+                    self._workspace.pull()
         except BudgetExhausted:
             self._over = True
         finally:

@@ -128,7 +128,16 @@ class ClientConfiguration:
         self.socket = private / "socket"
         self.values: dict[str, str] = {}
 
-    def write(self, task: TaskView, here: Path, url: str, token: str, sandbox: str) -> None:
+    def write(
+        self,
+        task: TaskView,
+        here: Path,
+        url: str,
+        token: str,
+        sandbox: str,
+        *,
+        workspace: bool = False,
+    ) -> None:
         """Write the files.
 
         Args:
@@ -137,6 +146,7 @@ class ClientConfiguration:
             url: the address of the HTTP server.
             token: the bearer token of the episode.
             sandbox: the sandbox's name.
+            workspace: the program runs in a copy of the task's directory.
 
         Raises:
             AgentError: the task has a text that no program can be given.
@@ -149,7 +159,7 @@ class ClientConfiguration:
         by_http = {"type": "http", "url": url, "headers": {"Authorization": f"Bearer {token}"}}
         self.values = {
             "query": check_value("query", task.query),
-            "prompt": check_value("prompt", texts.prompt(task)),
+            "prompt": check_value("prompt", texts.prompt(task, workspace=workspace)),
             "task_id": check_value("task_id", task.id),
             "env": task.env,
             "config": self._write_server("stdio.json", by_stdio),

@@ -43,12 +43,23 @@ def instructions(task: TaskView) -> str:
     )
 
 
-def prompt(task: TaskView) -> str:
-    """Return a first message for an agent."""
+def prompt(task: TaskView, *, workspace: bool = False) -> str:
+    """Return a first message for an agent.
+
+    Args:
+        task: the task.
+        workspace: the agent is in a copy of the task's directory.
+    """
+    how = (
+        f"The present folder is a copy of its {task.workdir}: files that you edit here are changed "
+        "there before each call of a tool, and the other way round. Run commands with the tools."
+        if workspace
+        else "Use its tools only: files and commands of this machine have nothing to do with the "
+        "task."
+    )
     return describe_task(
         task,
-        "Solve the task below in the sandbox that the MCP server 'intercode' gives you. Use its "
-        "tools only: files and commands of this machine have nothing to do with the task.",
+        f"Solve the task below in the sandbox that the MCP server 'intercode' gives you. {how}",
     )
 
 

@@ -18,6 +18,7 @@ from pytest_intercode.agents.metering import Metered, Metering
 from pytest_intercode.agents.program.messages import JsonLines, parse, replace_surrogates
 from pytest_intercode.agents.program.process import Program, describe_exit, find_program
 from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.agents.workspace import ARGUMENT, Workspace, Workspaces
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted
 from pytest_intercode.gateway.settings import GatewaySettings
@@ -52,10 +53,12 @@ def make_factory(
     except AgentLoadError as error:
         raise AgentLoadError(f"--intercode-agent={name}: {error}") from None
 
+    given = dict(arguments)
+    workspaces = Workspaces(given.pop(ARGUMENT, None), folder)
     metering = Metering(name, gateway)
 
     def make(task: Task) -> Agent:
-        episode = _Episode(words, dict(arguments), folder, metering.open(task))
+        episode = _Episode(words, given, folder, metering.open(task), workspaces)
         return Agent(
             "loop",
             run=episode.run,
@@ -64,16 +67,29 @@ def make_factory(
             again=lambda: make(task),
         )
 
-    return AgentFactory(name, make, priced=metering.priced, close=metering.close)
+    def close() -> None:
+        try:
+            metering.close()
+        finally:
+            workspaces.close()
+
+    return AgentFactory(name, make, priced=metering.priced, close=close)
 
 
 class _Episode:
     """One run of the program on one task."""
 
     def __init__(
-        self, words: list[str], arguments: Mapping[str, str], folder: Path, metered: Metered
+        self,
+        words: list[str],
+        arguments: Mapping[str, str],
+        folder: Path,
+        metered: Metered,
+        workspaces: Workspaces,
     ) -> None:
         self._words = words
+        self._workspaces = workspaces
+        self._workspace: Workspace | None = None
         self._metered = metered
         self._arguments = arguments
         self._folder = folder
@@ -82,11 +98,14 @@ class _Episode:
 
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
         """Start the program and carry out its messages until the episode is over."""
+        workspace = self._workspace = self._workspaces.open(task, env)
         program = self._program = Program(
             self._words,
             folder=self._folder,
+            cwd=workspace.folder if workspace is not None else None,
             variables={
                 "PYTHONUNBUFFERED": "1",  # or Python's print() would keep lines back
+                **(workspace.variables if workspace is not None else {}),
                 **sandbox_variables(env),
                 **self._metered.begin(env),
             },
@@ -103,6 +122,8 @@ class _Episode:
         )
         try:
             reason = self._converse(program, lines, env)
+            if workspace is not None and not self._aborted:
+                workspace.push_last()
             if reason:
                 self._say_end(program, lines, env, reason)
             elif not self._aborted:
@@ -126,11 +147,14 @@ class _Episode:
             if self._program.left:
                 log(f"[{self._program.left} of its processes could not be killed]\n")
         self._metered.close()
+        if self._workspace is not None:
+            self._workspace.close()
 
     def _converse(
         self, program: Program, lines: JsonLines, env: AgentEnvironment
     ) -> Literal["", "budget", "solved", "submitted"]:
         """Return why the episode is over; nothing if the program has ended before."""
+        workspace = self._workspace
         while (line := lines.receive()) is not None:
             message = parse(line, lines.received)
             env.log(program.output())
@@ -139,13 +163,17 @@ class _Episode:
                     env.think(message["thought"])
                 if message.get("usage") and not self._metered.active:
                     env.spend(**message["usage"])
+                if workspace is not None:
+                    workspace.push()
                 if "submit" in message:
                     result = env.submit(message["submit"])
                 else:
                     result = env.step(message["action"])
+                observation, _, terminated, truncated, _ = result
+                if workspace is not None and not (terminated or truncated):
+                    workspace.pull()
             except BudgetExhausted:
                 return "budget"
-            observation, _, terminated, truncated, _ = result
             if truncated:
                 return "budget"
             if terminated:

@@ -46,6 +46,7 @@ class Program:
             have.
         pipes: its standard input and output are pipes; otherwise it has nothing to read, and
             its standard output is collected together with its standard error.
+        cwd: where it runs, if that is another folder.
 
     Attributes:
         stdin: the pipe that it reads.
@@ -68,6 +69,7 @@ class Program:
         folder: Path,
         variables: Mapping[str, str | None] | None = None,
         pipes: bool = True,
+        cwd: Path | None = None,
     ) -> None:
         file = find_program(words, folder)
         if not sys.platform.startswith("linux"):
@@ -91,7 +93,7 @@ class Program:
                     stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE if pipes else subprocess.STDOUT,
-                    cwd=folder,
+                    cwd=cwd or folder,
                     env={
                         name: value
                         for name, value in {**os.environ, **(variables or {}), _MARK: mark}.items()

@@ -90,6 +90,7 @@ def test_files_go_in_and_come_out(provider: SandboxProvider, tmp_path: Path) -> 
         assert env.exec("there/link; stat -c %U there/deep/run.sh").output == "hi\nroot\n"
         assert env.download("new/blob") == content
         env.exec("ln -s /etc/passwd there/out; ln -s . there/here; mkfifo there/pipe")
+        env.exec("ln there/deep/run.sh there/deep/run2.sh")
         env.download("there", back)
         env.download("there/deep/run.sh", tmp_path / "one" / "copy.sh")
         with pytest.raises(AgentError, match=r"download of there: it is no file; give to=FOLDER"):
@@ -102,8 +103,9 @@ def test_files_go_in_and_come_out(provider: SandboxProvider, tmp_path: Path) -> 
 
     assert play(provider, run).outcome == "solved"
     assert sorted(path.relative_to(back).as_posix() for path in back.rglob("*")) == [
-        *("deep", "deep/run.sh", "here", "link")
+        *("deep", "deep/run.sh", "deep/run2.sh", "here", "link")
     ]
+    assert (back / "deep/run2.sh").read_text() == "echo hi\n"
     assert (back / "link").read_text() == "echo hi\n"
     assert (back / "deep/run.sh").stat().st_mode & 0o777 == 0o755
     assert (tmp_path / "one" / "copy.sh").read_text() == "echo hi\n"
@@ -187,7 +189,7 @@ def test_a_link_that_leads_out_through_another_is_left_out(tmp_path: Path) -> No
         folder = tarfile.TarInfo("./")
         folder.type = tarfile.DIRTYPE
         archive.addfile(folder)
-        for link, target in (("./d", "."), ("./e", "d/d/../../../secret")):
+        for link, target in (("./c", "d/.."), ("./d", "."), ("./e", "d/d/../../../secret")):
             member = tarfile.TarInfo(link)
             member.type, member.linkname = tarfile.SYMTYPE, target
             archive.addfile(member)

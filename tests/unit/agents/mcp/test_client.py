@@ -95,7 +95,7 @@ def test_what_no_program_can_be_given(value: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"foldr": "."}, "it takes folder, template, grace. Did you mean 'folder'"),
+        ({"foldr": "."}, "it takes folder, template, workspace, grace. Did you mean 'folder'"),
         ({"folder": "no/such"}, "there is no folder .*/no/such"),
         ({"grace": "soon"}, "a number of seconds"),
         ({"grace": "-1"}, "a number of seconds"),
