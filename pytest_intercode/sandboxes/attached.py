@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_intercode.errors import CommandFailed, SandboxBroken, SandboxError
@@ -126,6 +127,7 @@ class AttachedSandbox:
 
     Attributes:
         name: a short name for messages.
+        spec: what it was asked for.
         probe: reads what changed on disk; made at the first mark.
         broken: how what ran in it broke it for good; empty while it did not.
         grading: how much is read of it at most, each time that it is graded.
@@ -141,6 +143,7 @@ class AttachedSandbox:
         self, name: str, streams: Transport, spec: SandboxSpec, *, lowered: bool = False
     ) -> None:
         self.name = name
+        self.spec = spec
         channel = PythonChannel if spec.worker == "python" else Channel
         self._channel = channel(
             streams,
@@ -257,6 +260,14 @@ class AttachedSandbox:
         status, said = self._channel.admin(_NAMES.format(names, resolver), _NAMING)
         if status != 0:
             raise SandboxError(f"sandbox {self.name}: its hosts cannot be written: {said!r:.200}")
+
+    def lead_to(self, inside: str, outside: Path) -> None:
+        """Have a socket in it be reached at a path here, where no folder is shared with it.
+
+        Args:
+            inside: where it is, in a folder of the spec's ``mounts``.
+            outside: where it is to be, in the folder of ours.
+        """
 
     def refused(self) -> list[str]:
         """Return what of the network was refused since the last call."""

@@ -23,14 +23,17 @@ class Choice:
         backend: its name.
         reason: why it is this one, or nothing when it was asked for, or is the usual one.
         runtime: the runtime that Docker starts sandboxes with, if one is asked for.
+        hosts: the names of Docker's hosts, if they are given.
     """
 
     backend: Literal["docker", "bubblewrap"]
     reason: str = ""
     runtime: str = ""
+    hosts: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        name = f"{self.backend}, runtime {self.runtime}" if self.runtime else self.backend
+        name = f"{self.backend} on {', '.join(self.hosts)}" if self.hosts else str(self.backend)
+        name = f"{name}, runtime {self.runtime}" if self.runtime else name
         return f"{name} ({self.reason})" if self.reason else name
 
 

@@ -12,7 +12,7 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 
 from pytest_intercode.errors import SandboxError
@@ -112,6 +112,14 @@ class Pool:
                 sandbox = None
             self._wake()
         if sandbox is not None:
+            sandbox.close()
+
+    def drop(self, lost: Callable[[Sandbox], bool]) -> None:
+        """Close the idle sandboxes for which ``lost`` is true, and start others where needed."""
+        with self._changed:
+            dropped = self._stock.drop(lost)
+            self._wake()
+        for sandbox in dropped:
             sandbox.close()
 
     def close(self) -> None:

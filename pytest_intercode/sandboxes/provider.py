@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.task import ImageSource
@@ -26,6 +26,9 @@ from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.slots import Slots
 from pytest_intercode.sandboxes.stock import SMALLEST, Order
 from pytest_intercode.suites.loader import bundled_folder
+
+if TYPE_CHECKING:
+    from pytest_intercode.sandboxes.hosts import DockerHost
 
 __all__ = ["SandboxProvider"]
 
@@ -55,6 +58,9 @@ class SandboxProvider:
         rootfs: what bubblewrap uses in place of images (``--intercode-rootfs``).
         runtime: what Docker starts sandboxes with (``--intercode-runtime``); None for the engine's
             own. Where one is given, the backend is Docker.
+        docker_hosts: the hosts whose Docker engines start the sandboxes
+            (``--intercode-docker-host``), each as ``sandboxes.hosts.parse_host`` reads it; none
+            for the engine that the environment names. Where one is given, the backend is Docker.
         hidden: folders that bubblewrap shows to no sandbox, wherever they are.
         readonly: folders of this machine that the sandboxes of agents may read, and so gold's, as
             pairs of a path here and a path inside.
@@ -72,6 +78,7 @@ class SandboxProvider:
         sandbox: str = "auto",
         rootfs: Path | None = None,
         runtime: str | None = None,
+        docker_hosts: Iterable[DockerHost | str] = (),
         hidden: Iterable[str | os.PathLike[str]] = (),
         readonly: Iterable[tuple[str, str]] = (),
         scratch: Iterable[str] = (),
@@ -81,6 +88,7 @@ class SandboxProvider:
         self._wanted = sandbox
         self._rootfs = rootfs
         self._runtime = runtime
+        self._hosts = tuple(map(_parsed, docker_hosts))
         self._hidden = [os.fspath(folder) for folder in hidden]
         self._base_images = dict(base_images or {})
         self._progress = progress
@@ -108,11 +116,25 @@ class SandboxProvider:
                 raise SandboxError(RUN_IS_OVER)
             if self.choice.backend == "bubblewrap":
                 self._start_bubblewrap()
+            elif self._hosts:
+                self._start_hosts()
             else:
                 self._start_docker()
             slots = None if self._slots is None else Slots(self._slots, self._engine.starters)
             self._pool = Pool(self._engine, self._pool_size, slots=slots)
+            if self._hosts:
+                self._engine.drop = self._pool.drop  # type: ignore[attr-defined]
             self._started = True
+
+    def _start_hosts(self) -> None:
+        from pytest_intercode.sandboxes.docker.hosts import DockerHosts
+
+        self._engine = self._images = DockerHosts(
+            self._hosts,
+            runtime=self._runtime,
+            base_images=self._base_images,
+            progress=self._progress,
+        )
 
     def _start_docker(self) -> None:
         from pytest_intercode.sandboxes.docker.engine import DockerEngine
@@ -139,6 +161,9 @@ class SandboxProvider:
     @cached_property
     def choice(self) -> Choice:
         """The backend, and why it is this one."""
+        if self._hosts and self._wanted != "bubblewrap":
+            names = tuple(host.name for host in self._hosts)
+            return Choice("docker", runtime=self._runtime or "", hosts=names)
         if self._rootfs is not None and self._wanted == "auto":
             return Choice("bubblewrap", "--intercode-rootfs is given")
         if self._runtime is not None and self._wanted != "bubblewrap":
@@ -156,7 +181,7 @@ class SandboxProvider:
         Raises:
             ConfigurationError: they cannot.
         """
-        if self._runtime is None:
+        if self._runtime is None or self._hosts:  # each host is asked by `check_hosts`
             return
         shown = f"{option}={self._runtime}"
         if self.choice.backend != "docker":
@@ -169,6 +194,40 @@ class SandboxProvider:
             problem = runtime_problem(api.info(), self._runtime)
             if problem:
                 raise ConfigurationError(f"{shown}: {problem}")
+
+    def check_hosts(self, option: str) -> None:
+        """See that Docker's hosts answer and can do what sandboxes need, if any are given.
+
+        Args:
+            option: what the user wrote them after, for the message.
+
+        Raises:
+            ConfigurationError: one does not, or is named twice.
+        """
+        if not self._hosts:
+            return
+        if self._wanted == "bubblewrap":
+            raise ConfigurationError(
+                f"{option}={self._hosts[0].name}: bubblewrap has no hosts, only docker has; leave "
+                "it out, or take --intercode-sandbox=docker"
+            )
+        if self.readonly:
+            from pytest_intercode.sandboxes.docker.address import find_address
+
+            for host in self._hosts:
+                if not find_address(host.name).is_local:
+                    raise ConfigurationError(
+                        f"{option}={host.name}: an agent that lives in the sandbox needs engines "
+                        "on this machine (unix://)"
+                    )
+        from pytest_intercode.sandboxes.docker.hosts import check_hosts
+
+        check_hosts(self._hosts, self._runtime, option)
+
+    @property
+    def servers(self) -> int:
+        """How many servers like each other are of use: one on each host."""
+        return max(1, len(self._hosts))
 
     def image(self, source: ImageSource) -> str:
         """Return the name of a ready image; see the ``resolve`` of the backend's images."""
@@ -245,6 +304,12 @@ class SandboxProvider:
             _close(shared)
         if self._started:
             self._engine.close()
+
+
+def _parsed(host: DockerHost | str) -> DockerHost:
+    from pytest_intercode.sandboxes.hosts import parse_host
+
+    return parse_host(host) if isinstance(host, str) else host
 
 
 def _until_error(specs: Iterable[SandboxSpec]) -> Iterator[SandboxSpec]:

@@ -11,7 +11,7 @@ import contextlib
 import math
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from pytest_intercode.errors import SandboxError
@@ -245,6 +245,18 @@ class Stock:
         surplus = (spec for spec, idle in self._idle.items() if len(idle) > kept[spec])
         spec = next(surplus, None)
         return None if spec is None else self._take_idle(spec)
+
+    def drop(self, lost: Callable[[Sandbox], bool]) -> list[Sandbox]:
+        """Take out the idle sandboxes for which ``lost`` is true, and return them."""
+        dropped = []
+        for spec, idle in list(self._idle.items()):
+            dropped += [sandbox for sandbox in idle if lost(sandbox)]
+            kept = deque(sandbox for sandbox in idle if not lost(sandbox))
+            if kept:
+                self._idle[spec] = kept
+            else:
+                del self._idle[spec]
+        return dropped
 
     def next_surplus(self) -> float | None:
         """Return when there may be a surplus though nothing happens; None for never."""

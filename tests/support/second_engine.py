@@ -1,12 +1,14 @@
 """A Docker engine of the tests' own, which may be ended, stopped, filled up and lose its socket.
 
 Its daemon shares nothing with the machine's: its data are on a small disk in memory, and its state,
-its socket and its network namespace are its own. There is no network in it.
+its socket and its network namespace are its own. There is no network in it, but for a cable to this
+machine if it is to be reached by TCP, with TLS.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -19,10 +21,33 @@ import docker
 from docker.errors import DockerException
 from requests.exceptions import RequestException
 
-__all__ = ["SecondEngine"]
+__all__ = ["SecondEngine", "make_certificates"]
 
 _SIZE = "900m"
 _PATIENCE = 40.0  # seconds in which it starts or ends
+_HERE, _THERE, _PORT = "198.18.77.1", "198.18.77.2", 2376  # addresses for tests, by RFC 2544
+_numbers = itertools.count()
+
+
+def make_certificates(folder: Path) -> None:
+    """Make an authority, and certificates of the folders ``engine`` and ``client`` by it."""
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+
+    def openssl(*words: str | Path) -> None:
+        subprocess.run(["openssl", *words], check=True, capture_output=True, cwd=folder)
+
+    openssl("req", "-x509", *key, "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem")
+    for name, more in (
+        ("engine", f"subjectAltName=IP:{_THERE}\nextendedKeyUsage=serverAuth"),
+        ("client", "extendedKeyUsage=clientAuth"),
+    ):
+        to = folder / name
+        to.mkdir()
+        (to / "more").write_text(more)
+        shutil.copy(folder / "ca.pem", to / "ca.pem")
+        openssl("req", *key, "-subj", f"/CN={name}", "-keyout", to / "key.pem", "-out", to / "csr")
+        by = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", to / "more")
+        openssl("x509", "-req", "-in", to / "csr", *by, "-out", to / "cert.pem")
 
 
 class SecondEngine:
@@ -30,20 +55,29 @@ class SecondEngine:
 
     Args:
         folder: a folder of its own, with a short path.
+        tcp: it also listens on TCP, with certificates of its own.
+        size: of the disk.
 
     Attributes:
         url: what ``DOCKER_HOST`` has to be.
         data: the folder of the images and containers.
+        tcp: its address by TCP; empty if it has none.
+        certificates: the folder of a client's certificates for that.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, tcp: bool = False, size: str = _SIZE) -> None:
         self._folder = folder
+        self._cable = f"ic{os.getpid() % 100_000:05d}{next(_numbers)}" if tcp else ""
+        self.tcp = f"tcp://{_THERE}:{_PORT}" if tcp else ""
+        self.certificates = folder / "client"
+        if tcp:
+            make_certificates(folder)
         self._socket = folder / "engine.sock"
         self._pidfile = folder / "pid"
         self.url = f"unix://{self._socket}"
         self.data = folder / "data"
         self.data.mkdir()
-        mount = ["mount", "-t", "tmpfs", "-o", f"size={_SIZE}", "tmpfs", str(self.data)]
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(self.data)]
         subprocess.run(mount, check=True)
         self.start()
 
@@ -70,6 +104,14 @@ class SecondEngine:
                 *("--bridge", "none", "--iptables=false", "--ip6tables=false", "--ip-masq=false"),
                 *("--shutdown-timeout", "2"),
             ]
+            if self._cable:
+                command += [
+                    *("--host", f"tcp://0.0.0.0:{_PORT}", "--tlsverify"),
+                    *(
+                        f"--tls{name}={self._folder / 'engine' / file}.pem"
+                        for name, file in (("cacert", "ca"), ("cert", "cert"), ("key", "key"))
+                    ),
+                ]
             with (self._folder / "log").open("ab") as log:
                 subprocess.run(
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=True
@@ -80,6 +122,28 @@ class SecondEngine:
                 end = (self._folder / "log").read_text()[-2000:]
                 raise RuntimeError(f"the second engine does not start: {end}")
             time.sleep(0.1)
+        if self._cable:
+            self._plug_in()
+
+    def _plug_in(self) -> None:
+        """Lay a cable from this machine's network into the daemon's."""
+        pid = self._pidfile.read_text()
+        inside = ("nsenter", "--net", "--target", pid)
+        subprocess.run(["ip", "link", "delete", self._cable], check=False, capture_output=True)
+        for command in (
+            ("ip", "link", "add", self._cable, "type", "veth", "peer", "eth9", "netns", pid),
+            ("ip", "address", "add", f"{_HERE}/30", "dev", self._cable),
+            ("ip", "link", "set", self._cable, "up"),
+            (*inside, "ip", "address", "add", f"{_THERE}/30", "dev", "eth9"),
+            (*inside, "ip", "link", "set", "eth9", "up"),
+        ):
+            subprocess.run(command, check=True, capture_output=True)
+
+    def cut(self, *, mended: bool = False) -> None:
+        """Cut the cable, of which nobody is told, or mend it."""
+        inside = ("nsenter", "--net", "--target", self._pidfile.read_text())
+        state = "up" if mended else "down"
+        subprocess.run([*inside, "ip", "link", "set", "eth9", state], check=True)
 
     def load(self, name: str) -> None:
         """Have an image of the machine's own engine, unless it is there by this name."""
@@ -149,6 +213,8 @@ class SecondEngine:
         with contextlib.suppress(OSError):
             self.send(signal.SIGCONT)
         self.end(signal.SIGTERM)
+        if self._cable:
+            subprocess.run(["ip", "link", "delete", self._cable], check=False, capture_output=True)
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
         mounted = [line.split()[4] for line in lines]
         for place in reversed([each for each in mounted if str(self._folder) in each]):

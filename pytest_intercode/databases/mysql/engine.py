@@ -83,10 +83,12 @@ class MySqlEngine:
             if lost in servers:
                 servers.remove(lost)
                 self._end(lost)
-            for server in servers:
-                account = server.lease()
-                if account:
-                    return server, account
+            idle = sorted(servers, key=lambda server: server.sessions)
+            if idle and (idle[0].sessions == 0 or len(servers) >= self._provider.servers):
+                for server in idle:
+                    account = server.lease()
+                    if account:
+                        return server, account
             server = self._start(key, "reading")
             servers.append(server)
             return server, server.lease()

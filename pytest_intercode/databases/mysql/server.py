@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_intercode.core.task import Limits
 from pytest_intercode.databases.mysql.wire import Watch, connect, failures
 from pytest_intercode.errors import SandboxError
+from pytest_intercode.sandboxes.attached import AttachedSandbox
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
@@ -91,6 +92,8 @@ class MySqlServer:
         )
         self._sandbox = provider.acquire(spec)
         try:
+            if isinstance(self._sandbox, AttachedSandbox):
+                self._sandbox.lead_to(f"{_INSIDE}/{_SOCKET}", self._path)
             self._start()
             self._mark = self._traces() if mode == "writing" else ()
         except BaseException:
@@ -117,6 +120,11 @@ class MySqlServer:
     def retire(self) -> None:
         """Take no further sessions, as one has left something behind."""
         self._retired = True
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions it has."""
+        return MOST_SESSIONS - len(self._free)
 
     @property
     def spent(self) -> bool:

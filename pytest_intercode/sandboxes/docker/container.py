@@ -1,23 +1,18 @@
-"""One container as a sandbox, and its attached streams as a transport for the command channel.
-
-Docker frames what a container without a terminal writes: one byte for the stream (1 stdout, 2
-stderr), three of padding, four for the length (big-endian), then the bytes.
-"""
+"""One container as a sandbox."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import posixpath
 import re
-import select
-import socket
-import threading
+import shlex
 import time
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_intercode.core.forks import close_in_children
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.attached import (
     CAPABILITIES,
@@ -25,8 +20,10 @@ from pytest_intercode.sandboxes.attached import (
     AttachedSandbox,
     who_killed,
 )
-from pytest_intercode.sandboxes.channel import INPUT_ENDED, ChannelClosed, Chunk
+from pytest_intercode.sandboxes.channel import INPUT_ENDED
 from pytest_intercode.sandboxes.docker.images import NO_ANSWER, plain
+from pytest_intercode.sandboxes.docker.relay import Relay
+from pytest_intercode.sandboxes.docker.streams import AttachedStreams
 from pytest_intercode.sandboxes.egress.process import Plan, open_from_thread
 from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.protocol import OUTSIDE, SCRATCH_SIZE, SandboxSpec
@@ -35,9 +32,8 @@ from pytest_intercode.sandboxes.seccomp import profile
 if TYPE_CHECKING:
     from docker import APIClient
 
-__all__ = ["AttachedStreams", "Container", "host_config"]
+__all__ = ["Container", "host_config"]
 
-_STDOUT, _STDERR = 1, 2
 _KILLED = "137"  # the status that the engine gives to a container that SIGKILL ended
 _LATE = 2  # seconds after which the engine has surely noticed that a container ended
 
@@ -89,8 +85,21 @@ _MOUNTED = {
 _ADDRESSES = "/etc/hosts"  # with a network, it holds the address of this one container
 
 
-def host_config(api: APIClient, spec: SandboxSpec, runtime: str | None = None) -> dict[str, Any]:
-    """Return the limits of a container, as the engine's API takes them."""
+def host_config(
+    api: APIClient,
+    spec: SandboxSpec,
+    runtime: str | None = None,
+    volumes: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return the limits of a container, as the engine's API takes them.
+
+    Args:
+        api: the engine's client.
+        spec: what is asked for.
+        runtime: what is to start it; None for the engine's own.
+        volumes: of an engine that does not see this machine's files, its volumes in place of the
+            folders that are only read, and nothing in place of those that are shared.
+    """
     from docker.types import LogConfig, Ulimit
 
     limits = spec.limits
@@ -108,8 +117,11 @@ def host_config(api: APIClient, spec: SandboxSpec, runtime: str | None = None) -
         memswap_limit=limits.memory,
         nano_cpus=int(limits.cpus * 1e9),
         binds=[
-            *(f"{outside}:{inside}" for outside, inside in spec.mounts),
-            *(f"{outside}:{inside}:ro" for outside, inside in spec.readonly),
+            *(f"{outside}:{inside}" for outside, inside in spec.mounts if volumes is None),
+            *(
+                f"{(volumes or {}).get(outside, outside)}:{inside}:ro"
+                for outside, inside in spec.readonly
+            ),
         ],
         tmpfs=dict.fromkeys(spec.scratch, f"exec,mode=1777,size={SCRATCH_SIZE}"),
         shm_size=min(SHM_SIZE, limits.memory // 4),
@@ -120,121 +132,6 @@ def host_config(api: APIClient, spec: SandboxSpec, runtime: str | None = None) -
     )
     config["ReadonlyPaths"] = list(READONLY)
     return config
-
-
-class AttachedStreams:
-    """A socket that is attached to a container's stdin, stdout and stderr.
-
-    Args:
-        attached: what ``docker.APIClient.attach_socket`` returns. It calls itself read-only, so
-            the socket below it is used; both must be closed, or the container stays.
-    """
-
-    def __init__(self, attached: Any) -> None:
-        self._attached = attached
-        self._socket: socket.socket = getattr(attached, "_sock", attached)
-        self._socket.setblocking(False)
-        self._outgoing = bytearray()
-        self._incoming = bytearray()
-        self._closing = threading.Lock()
-        self._closed = False
-        close_in_children(self)
-
-    def send(self, data: bytes) -> None:
-        """Queue bytes and write as many as the socket takes now."""
-        self._outgoing += data
-        self._flush()
-
-    def receive(self, timeout: float) -> list[Chunk]:
-        """Wait for frames; write what is queued meanwhile."""
-        chunks = self._frames()
-        if chunks:
-            return chunks
-        if self._closed:
-            raise ChannelClosed("the sandbox has ended")
-        pending = getattr(self._socket, "pending", None)  # TLS may hold bytes that poll cannot see
-        if not (pending and pending()):
-            events = select.POLLIN | (select.POLLOUT if self._outgoing else 0)
-            poll = select.poll()
-            try:
-                poll.register(self._socket, events)
-            except ValueError as error:  # another thread closed it just now
-                raise ChannelClosed("the sandbox has ended") from error
-            ready = poll.poll(max(0, int(timeout * 1000 + 0.999)))
-            if not ready:
-                return []
-            if ready[0][1] & select.POLLOUT:
-                self._flush()
-            if not ready[0][1] & ~select.POLLOUT:
-                return []
-        try:
-            data = self._socket.recv(262144)
-        except (BlockingIOError, InterruptedError):
-            return []
-        except OSError as error:
-            raise ChannelClosed(f"the sandbox has ended ({error})") from error
-        if not data:
-            raise ChannelClosed("the sandbox has ended")
-        self._incoming += data
-        return self._frames()
-
-    def written(self) -> None:
-        """Return None: the engine carries what the container writes."""
-
-    def _frames(self) -> list[Chunk]:
-        chunks = []
-        start = 0
-        buffer = self._incoming
-        while len(buffer) - start >= 8:
-            end = start + 8 + int.from_bytes(buffer[start + 4 : start + 8], "big")
-            if len(buffer) < end:
-                break
-            data = bytes(buffer[start + 8 : end])
-            if buffer[start] == _STDOUT:
-                chunks.append(Chunk("output", data))
-            elif buffer[start] == _STDERR:
-                chunks.append(Chunk("answers", data))
-            start = end
-        del buffer[:start]
-        return chunks
-
-    def _flush(self) -> None:
-        try:
-            while self._outgoing:
-                sent = self._socket.send(self._outgoing[:262144])
-                del self._outgoing[:sent]
-        except (BlockingIOError, InterruptedError):
-            pass
-        except OSError as error:
-            raise ChannelClosed(f"the sandbox has ended ({error})") from error
-
-    def close_copies(self) -> None:
-        """Close a forked child's copy of the socket; the container stays its parent's.
-
-        With a copy left open, it would outlive a parent that is killed.
-        """
-        if not self._closed:
-            self._closed = True
-            with contextlib.suppress(OSError):
-                os.close(self._socket.detach())
-
-    def close(self) -> None:
-        """Close both layers; the keeper's input ends, and with it the container."""
-        with self._closing:
-            if self._closed:
-                return
-            self._closed = True
-        try:
-            self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
-        self._socket.close()
-        with contextlib.suppress(OSError, ValueError):
-            self._attached.close()
-        response = getattr(self._attached, "_response", None)
-        if response is not None:
-            with contextlib.suppress(OSError, ValueError):
-                response.close()
 
 
 def _local_process(number: int, container_id: str) -> int:
@@ -254,6 +151,7 @@ class Container(AttachedSandbox):
         streams: what is attached to its keeper.
         spec: what it was asked for.
         runtime: what started it; by default what the engine says.
+        local: the engine sees this machine's files.
     """
 
     def __init__(
@@ -263,6 +161,8 @@ class Container(AttachedSandbox):
         streams: AttachedStreams,
         spec: SandboxSpec,
         runtime: str | None = None,
+        *,
+        local: bool = True,
     ) -> None:
         # Asked now, while the keeper starts, and not when an episode waits for it.
         told = api.inspect_container(container_id)
@@ -273,6 +173,9 @@ class Container(AttachedSandbox):
             self.outside = OUTSIDE | {_ADDRESSES}
         self._api = api
         self._id = container_id
+        self._streams = streams
+        self._relays: list[Relay] = []
+        self._local = local
         # Unguarded, it might be made to kill itself.
         self._process = _local_process(told["State"].get("Pid", 0), container_id)
         self._pid = self._process if spec.guarded else 0
@@ -317,6 +220,26 @@ class Container(AttachedSandbox):
         if status == str(INPUT_ENDED):
             return "the connection to it was lost"
         return who_killed(self._pid, self._since) if self._pid and status == _KILLED else ""
+
+    def hung_up(self) -> bool:
+        """Whether its engine has let go of it, as far as that is known without asking."""
+        return self._streams.hung_up()
+
+    def lead_to(self, inside: str, outside: Path) -> None:
+        """Have a socket in it be reached at a path here, where no folder is shared with it."""
+        if not self._local:
+            folder = shlex.quote(posixpath.dirname(inside))
+            status, said = self._channel.admin(f"mkdir -p {folder} && chmod 1777 {folder}", 10.0)
+            if status != 0:
+                raise SandboxError(f"{inside} cannot be: {said!r:.200}")
+            relay = Relay(self._api, self._id, inside, outside)
+            self._relays.append(relay)
+
+    def close(self) -> None:
+        """End the container and everything in it."""
+        for relay in self._relays:
+            relay.close()
+        super().close()
 
     def open_sockets(self, plan: Plan) -> list[int]:
         """Open sockets in its network; see ``egress.namespace``.

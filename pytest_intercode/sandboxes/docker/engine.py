@@ -8,6 +8,9 @@ import os
 import secrets
 import socket
 import sys
+import tarfile
+import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,23 +19,31 @@ from typing import TYPE_CHECKING, Any
 from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.errors import EngineUnavailable, SandboxError, suggestion
 from pytest_intercode.sandboxes.attached import GUARD
-from pytest_intercode.sandboxes.docker.container import AttachedStreams, Container, host_config
+from pytest_intercode.sandboxes.docker.address import API_TIMEOUT, Address
+from pytest_intercode.sandboxes.docker.container import Container, host_config
 from pytest_intercode.sandboxes.docker.images import plain
 from pytest_intercode.sandboxes.docker.podman import Podman, is_podman
-from pytest_intercode.sandboxes.docker.reaper import Reaper
+from pytest_intercode.sandboxes.docker.reaper import Reaper, remove_volumes
+from pytest_intercode.sandboxes.docker.streams import AttachedStreams
 from pytest_intercode.sandboxes.egress.process import Proxy
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 
 if TYPE_CHECKING:
     from docker import APIClient
 
-__all__ = ["DockerEngine", "connect", "runtime_problem"]
+__all__ = ["DockerEngine", "connect", "most_starters", "runtime_problem"]
 
 RUN_LABEL = "pytest-intercode.run"
 OWNER_LABEL = "pytest-intercode.owner"
-API_TIMEOUT = 60
-# On two processors, four start as many in a second as six or eight, which only take longer each.
-STARTERS = min(8, max(2, 2 * (os.cpu_count() or 2)))
+
+
+def most_starters(cpus: int) -> int:
+    """Return how many starts at the same time are good for an engine with so many processors."""
+    # On two, four start as many in a second as six or eight, which only take longer each.
+    return min(8, max(2, 2 * cpus))
+
+
+STARTERS = most_starters(os.cpu_count() or 2)
 
 
 def connect() -> APIClient:
@@ -138,10 +149,13 @@ class DockerEngine:
     Args:
         api: a client of the engine; by default of the one that the environment names.
         runtime: what it starts containers with; None for its own.
+        address: where the engine is, if that is not what the environment says.
 
     Attributes:
         run: the label by which this process's containers are known.
         starters: how many starts at the same time are good for the engine.
+        is_local: the engine sees this machine's files.
+        facts: what the engine said of itself.
 
     Raises:
         EngineUnavailable: no engine answers, it sets no limits, or it has no such runtime.
@@ -149,9 +163,16 @@ class DockerEngine:
 
     starters = STARTERS
 
-    def __init__(self, api: APIClient | None = None, runtime: str | None = None) -> None:
+    def __init__(
+        self,
+        api: APIClient | None = None,
+        runtime: str | None = None,
+        address: Address | None = None,
+    ) -> None:
         self.api = api or connect()
         self.runtime = runtime
+        socket_here = os.environ.get("DOCKER_HOST", "unix:").startswith("unix:")
+        self.is_local = address.is_local if address else socket_here
         try:
             self._podman = self._checked()
         except BaseException:
@@ -160,19 +181,28 @@ class DockerEngine:
         self.run = secrets.token_hex(6)
         self._labels = {RUN_LABEL: self.run, OWNER_LABEL: _owner_name(os.getpid())}
         self._image_ids: dict[str, str] = {}
-        self._reaper = Reaper(RUN_LABEL, self.run)
+        self._volumes: dict[str, str] = {}
+        self._filling = threading.Lock()
+        self._reaper = Reaper(RUN_LABEL, self.run, address)
         self._process = MakingProcess()
         self._egress = Proxy()
 
     def _checked(self) -> Podman | None:
         """See that the engine can do what sandboxes need; return what is Podman's, if it is one."""
         with _engine_errors("the engine"):
-            facts = self.api.info()
+            facts = self.facts = self.api.info()
         _refuse_boundless(facts)
         problem = runtime_problem(facts, self.runtime) if self.runtime else ""
         if problem:
             raise EngineUnavailable(f"runtime {self.runtime}: {problem}")
-        return Podman(facts) if is_podman(facts) else None
+        if not is_podman(facts):
+            return None
+        if not self.is_local:
+            raise EngineUnavailable(
+                "Podman takes the list of system calls from a file, so it has to be on this "
+                "machine; take Docker there"
+            )
+        return Podman(facts)
 
     def launch(self, spec: SandboxSpec) -> Container:
         """Create, attach and start a container.
@@ -212,7 +242,7 @@ class DockerEngine:
                 try:
                     self.api.start(container_id)
                     named = self.runtime or (self._podman.runtime if self._podman else None)
-                    box = Container(self.api, container_id, streams, spec, named)
+                    box = self._container(container_id, streams, spec, named)
                     if spec.limits.hosts:
                         self._limit_network(box, spec)
                     return box
@@ -228,6 +258,35 @@ class DockerEngine:
             self._remove(container_id)
             raise
 
+    def _container(
+        self, container_id: str, streams: AttachedStreams, spec: SandboxSpec, runtime: str | None
+    ) -> Container:
+        return Container(self.api, container_id, streams, spec, runtime, local=self.is_local)
+
+    def _volume(self, folder: str, image: str) -> str:
+        """Return the volume with the content of a folder of ours, filled the first time.
+
+        It is this run's, and goes with it.
+        """
+        with self._filling:
+            if folder not in self._volumes:
+                name = f"pytest-intercode-{self.run}-{len(self._volumes)}"
+                self.api.create_volume(name, labels=self._labels)
+                config = self.api.create_host_config(binds=[f"{name}:/filled"])
+                made = self.api.create_container(
+                    image, ["true"], host_config=config, labels=self._labels, network_disabled=True
+                )
+                try:
+                    with tempfile.TemporaryFile() as archive:
+                        with tarfile.open(fileobj=archive, mode="w") as tar:
+                            tar.add(folder, arcname=".")
+                        archive.seek(0)
+                        self.api.put_archive(made, "/filled", archive)
+                finally:
+                    self._remove(str(made["Id"]))
+                self._volumes[folder] = name
+            return self._volumes[folder]
+
     def _image_id(self, name: str) -> str:
         """Return the id of an image, which is the same for as long as this engine is used.
 
@@ -237,6 +296,10 @@ class DockerEngine:
             found = self.api.inspect_image(name)  # type: ignore[no-untyped-call]
             self._image_ids.setdefault(name, str(found["Id"]))
         return self._image_ids[name]
+
+    def forget_images(self) -> None:
+        """Look for images anew, as the engine may have been started again."""
+        self._image_ids.clear()
 
     def _limit_network(self, box: Container, spec: SandboxSpec) -> None:
         own = spec.hostname or box.name
@@ -248,7 +311,13 @@ class DockerEngine:
             raise
 
     def _host_config(self, spec: SandboxSpec) -> dict[str, Any]:
-        config = host_config(self.api, spec, self.runtime)
+        volumes: dict[str, str] | None = None
+        if not self.is_local:
+            volumes = {
+                outside: self._volume(outside, self._image_id(spec.image))
+                for outside, _ in spec.readonly
+            }
+        config = host_config(self.api, spec, self.runtime, volumes)
         return self._podman.adapted(config) if self._podman else config
 
     def sweep(self) -> int:
@@ -260,17 +329,30 @@ class DockerEngine:
                 if _is_dead(labels.get(OWNER_LABEL, "")):
                     self._remove(row["Id"])
                     removed += 1
+            if not self.is_local:
+                for volume in self.api.volumes(filters={"label": RUN_LABEL}).get("Volumes") or []:
+                    labels = volume.get("Labels") or {}
+                    if _is_dead(labels.get(OWNER_LABEL, "")):
+                        remove_volumes(self.api, f"{RUN_LABEL}={labels.get(RUN_LABEL)}")
         return removed
 
-    def close(self) -> None:
-        """Remove what still runs, and dismiss the reaper unless something cannot be removed yet."""
+    def close(self, *, answers: bool = True) -> None:
+        """Remove what still runs, and dismiss the reaper unless something cannot be removed yet.
+
+        Args:
+            answers: the engine is thought to answer; else all is left to the reaper.
+        """
         if not self._process.is_this:
             return  # a forked child must not end its parent's sandboxes
         gone = False
         with contextlib.suppress(Exception):
+            if not answers:
+                raise EngineUnavailable("it is asked nothing, as it would not answer")
             rows = self.api.containers(all=True, filters={"label": f"{RUN_LABEL}={self.run}"})
             with ThreadPoolExecutor(STARTERS, thread_name_prefix="intercode-close") as removers:
                 gone = all(removers.map(self._remove, [row["Id"] for row in rows]))
+            if self._volumes:
+                remove_volumes(self.api, f"{RUN_LABEL}={self.run}")
         if gone:
             self._reaper.dismiss()
         else:

@@ -32,6 +32,8 @@ __all__ = [
     "Images",
     "build_context",
     "copied_modes",
+    "copy_image",
+    "layers_of",
     "plain",
     "replaced_bases",
 ]
@@ -223,6 +225,39 @@ class Images:
         if failure or self._image_id(tag) is None:
             lines = "".join(f"\n    {line}" for line in last)
             raise ImageError(f"{dockerfile} does not build: {failure or 'no image'}{lines}")
+
+
+def layers_of(api: APIClient, name: str) -> tuple[str, ...]:
+    """Return the layers of an image, by which it is the same on every engine; () for no image.
+
+    Its id may differ, as engines store images in several ways.
+    """
+    from docker.errors import ImageNotFound
+
+    try:
+        found = api.inspect_image(name)  # type: ignore[no-untyped-call]
+    except ImageNotFound:
+        return ()
+    return tuple((found.get("RootFS") or {}).get("Layers") or ())
+
+
+def copy_image(theirs: APIClient, ours: APIClient, name: str) -> None:
+    """Copy an image from one engine to another, through this machine.
+
+    Raises:
+        ImageError: the engine cannot store it.
+        docker.errors.DockerException: an engine refuses.
+        requests.exceptions.RequestException: an engine is gone.
+    """
+    loaded = ""
+    for event in ours.load_image(theirs.get_image(name), quiet=False):  # type: ignore[no-untyped-call]
+        if event.get("error"):
+            raise ImageError(f"{name} cannot be stored: {event['error']}")
+        _, found, told = str(event.get("stream") or "").partition("Loaded image: ")
+        loaded = told.strip().splitlines()[0] if found and told.strip() else loaded
+    if loaded and loaded != name and not layers_of(ours, name):
+        repository, _, tag = name.rpartition(":")
+        ours.tag(loaded, repository or name, tag if repository else "latest", force=True)
 
 
 def plain(error: Exception) -> str:

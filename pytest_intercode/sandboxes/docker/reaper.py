@@ -5,30 +5,46 @@ is for what that cannot cover: a container that was created and never started, o
 another process still holds open. It sits in a session of its own, blocked on a pipe; an orderly
 client writes a byte to it, and a pipe that just closes means that the client died.
 
-Run as ``python -m pytest_intercode.sandboxes.docker.reaper LABEL VALUE``.
+Run as ``python -m pytest_intercode.sandboxes.docker.reaper LABEL VALUE [ADDRESS]``; the address, in
+JSON, is that of an engine which the environment does not name.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import subprocess
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from pytest_intercode.core.forks import close_in_children
 
-__all__ = ["Reaper"]
+if TYPE_CHECKING:
+    from docker import APIClient
+
+    from pytest_intercode.sandboxes.docker.address import Address
+
+__all__ = ["Reaper", "remove_volumes"]
 
 _GOODBYE = b"."
 _DYING = 0.1  # seconds in which one that was killed is surely gone
 
 
 class Reaper:
-    """The client's side: starts the process, and dismisses it at the end."""
+    """The client's side: starts the process, and dismisses it at the end.
 
-    def __init__(self, label: str, value: str) -> None:
+    Args:
+        label: the label of what is to be removed.
+        value: the value that it has.
+        address: where the engine is; None for the one that the environment names.
+    """
+
+    def __init__(self, label: str, value: str, address: Address | None = None) -> None:
         self._command = [sys.executable, "-m", __name__, label, value]
+        if address is not None:
+            self._command.append(json.dumps(address.to_json()))
         self._process = self._started()
         close_in_children(self)
 
@@ -69,26 +85,46 @@ class Reaper:
             self._process.wait()
 
 
-def main(label: str, value: str) -> None:
+def main(label: str, value: str, address: str = "") -> None:
     """Wait for the client's end; remove every container with the label, until there is none."""
     if sys.stdin.buffer.read(1) == _GOODBYE:
         return
     import docker
     from docker.errors import DockerException
 
+    from pytest_intercode.errors import EngineUnavailable
+    from pytest_intercode.sandboxes.docker.address import Address, Link
+
     deadline = time.monotonic() + 30
     clean = 0
+    link: Link | None = None
     while clean < 3 and time.monotonic() < deadline:
-        with contextlib.suppress(DockerException, OSError):
-            api = docker.from_env(timeout=20).api
+        with contextlib.suppress(DockerException, OSError, EngineUnavailable):
+            if address:
+                link = link or Link(Address.from_json(json.loads(address)))
+                link.renew()
+            api = link.api if link else docker.from_env(timeout=20).api
             rows = api.containers(all=True, filters={"label": f"{label}={value}"})
             for row in rows:
                 with contextlib.suppress(DockerException):
                     api.remove_container(row["Id"], force=True, v=True)
+            if not rows:
+                remove_volumes(api, f"{label}={value}")
             # A start that was under way when the client died shows up a little later.
             clean = clean + 1 if not rows else 0
         time.sleep(0.3)
+    if link is not None:
+        link.close()
+
+
+def remove_volumes(api: APIClient, label: str) -> None:
+    """Remove the volumes with a label, as far as no container has them."""
+    from docker.errors import DockerException
+
+    for volume in api.volumes(filters={"label": label}).get("Volumes") or []:
+        with contextlib.suppress(DockerException):
+            api.remove_volume(volume["Name"], force=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(*sys.argv[1:])

@@ -447,3 +447,16 @@ def test_slots_whose_file_is_gone_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(SandboxError, match="the slots that bound how many sandboxes start"):
         pool.acquire(A)
     pool.close()
+
+
+def test_what_is_lost_is_dropped_and_replaced() -> None:
+    machine = Machine()
+    pool = Pool(machine)
+    pool.expect([A, A, B])
+    await_true(lambda: idle(pool) == 3)
+    lost = [box for box in machine.left if box.spec == A]
+    pool.drop(lambda sandbox: box_of(sandbox) in lost)
+    await_true(lambda: idle(pool) == 3)
+    assert all(box.closed.is_set() for box in lost)
+    assert box_of(pool.acquire(A)) not in lost
+    pool.close()

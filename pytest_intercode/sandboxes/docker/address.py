@@ -1,0 +1,449 @@
+"""Where Docker engines are: how hosts are written, Docker's contexts, and a client for each.
+
+An engine is reached by a socket of this machine (``unix://``), by TCP, with TLS or without
+(``tcp://``), or by SSH (``ssh://``), as the docker SDK writes them; a name without ``://`` is that
+of a context of Docker's. SSH is the system's own client, so that its configuration holds: it leads
+a socket of ours to the engine's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import json
+import os
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_intercode.core.forks import close_in_children
+from pytest_intercode.errors import ConfigurationError, EngineUnavailable, suggestion
+from pytest_intercode.sandboxes.hosts import FORMS, split_url
+
+if TYPE_CHECKING:
+    from docker import APIClient
+    from docker.tls import TLSConfig
+
+__all__ = [
+    *("API_TIMEOUT", "PATIENCE", "Address", "Link"),
+    *("find_address", "link_failure"),
+]
+
+API_TIMEOUT = 60
+PATIENCE = 10
+"""Seconds in which an engine has to answer when it is first asked, and when it is looked after."""
+
+_CERTIFICATES = ("ca", "cert", "key")
+_OLDEST = (1, 40)  # of its API; engines before it take no list of paths that are read-only
+_SSH_SOCKET = "/var/run/docker.sock"
+_SSH_OPTIONS = (
+    *("BatchMode=yes", "ExitOnForwardFailure=yes", f"ConnectTimeout={PATIENCE}"),
+    *("ServerAliveInterval=5", "ServerAliveCountMax=3", "ControlMaster=no", "ControlPath=none"),
+)
+_PLACE = re.compile(r"\s*\(_ssl\.c:\d+\)")  # in OpenSSL's words
+# The client ends with its input, which is a pipe of ours, and so with us, however we end.
+_SUPERVISED = """
+exec 3<&0
+"$@" </dev/null 3<&- & client=$!
+{ read -r _ <&3; kill $client; } & reader=$!
+wait $client
+kill $reader
+"""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where an engine is, and by which certificates it is reached; plain data.
+
+    Attributes:
+        name: what the user calls it.
+        url: its address.
+        certificates: a folder's ``ca.pem``, ``cert.pem`` and ``key.pem``; empty for none.
+        verify: whether the engine's certificate is checked.
+    """
+
+    name: str
+    url: str
+    certificates: tuple[str, str, str] | tuple[()] = ()
+    verify: bool = True
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the engine sees this machine's files."""
+        return self.url.startswith("unix://")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as builtins."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Address:
+        """Return what :meth:`to_json` gave."""
+        return cls(**{**fields, "certificates": tuple(fields["certificates"])})
+
+    def tls(self) -> TLSConfig | bool:
+        """Return what the SDK takes for TLS; False for none."""
+        from docker.tls import TLSConfig
+
+        if not self.certificates:
+            return False
+        authority, certificate, key = self.certificates
+        return TLSConfig(
+            client_cert=(certificate, key), ca_cert=authority, verify=self.verify or None
+        )
+
+
+def find_address(name: str) -> Address:
+    """Return where a host is.
+
+    Args:
+        name: its address, or the name of a context.
+
+    Raises:
+        ConfigurationError: there is no such context, or it cannot be used.
+    """
+    if "://" in name:
+        return _with_certificates(name, name)
+    if name == "default":
+        return _with_certificates(name, os.environ.get("DOCKER_HOST") or f"unix://{_SSH_SOCKET}")
+    folder = Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker") / "contexts"
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    try:
+        context = folder / "meta" / digest / "meta.json"
+        if not context.is_file():
+            known = ["default", *sorted(map(_context_name, folder.glob("meta/*/meta.json")))]
+            raise ConfigurationError(
+                f"there is no such Docker context in {folder}. There are: {', '.join(known)}."
+                f"{suggestion(name, known)} An address has a ://"
+            )
+        endpoint = json.loads(context.read_bytes())["Endpoints"]["docker"]
+        url, verify = str(endpoint["Host"]), not endpoint.get("SkipTLSVerify")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigurationError(
+            f"the Docker context cannot be read ({type(error).__name__}: {error})"
+        ) from None
+    try:
+        split_url(url)
+    except ValueError:
+        raise ConfigurationError(
+            f"the Docker context leads to {url!r:.80}; {FORMS.partition(' or ')[0]} are known"
+        ) from None
+    files = tuple(folder / "tls" / digest / "docker" / f"{each}.pem" for each in _CERTIFICATES)
+    if not any(path.is_file() for path in files):
+        return Address(name, url)
+    return Address(name, url, _present(files), verify)
+
+
+def _context_name(path: Path) -> str:
+    try:
+        return str(json.loads(path.read_bytes())["Name"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"{path.parent.name} (cannot be read)"
+
+
+def _present(files: Iterable[Path]) -> tuple[str, str, str]:
+    """Return the paths of certificates.
+
+    Raises:
+        ConfigurationError: one is not there.
+    """
+    files = tuple(files)
+    for path in files:
+        if not path.is_file():
+            raise ConfigurationError(
+                f"{path} is not there; ca.pem, cert.pem and key.pem have to be in one folder, that "
+                "of DOCKER_CERT_PATH or of the context"
+            )
+    authority, certificate, key = map(str, files)
+    return authority, certificate, key
+
+
+def _with_certificates(name: str, url: str) -> Address:
+    """Return an address with the certificates that the environment names, as the SDK has it.
+
+    Raises:
+        ConfigurationError: one of them is not there.
+    """
+    verify = bool(os.environ.get("DOCKER_TLS_VERIFY"))
+    folder = os.environ.get("DOCKER_CERT_PATH") or ""
+    if not url.startswith("tcp://") or not (verify or folder):
+        return Address(name, url)
+    where = Path(folder) if folder else Path.home() / ".docker"
+    files = [where / f"{each}.pem" for each in _CERTIFICATES]
+    return Address(name, url, _present(files), verify)
+
+
+class Link:
+    """The clients of one engine.
+
+    Args:
+        address: where it is.
+
+    Attributes:
+        api: a client for what may take a while.
+        probe: a client for what has to be answered soon.
+
+    Raises:
+        EngineUnavailable: it does not answer in time, or it is too old; one line, which does not
+            name it.
+    """
+
+    def __init__(self, address: Address) -> None:
+        from docker import APIClient
+
+        self.address = address
+        self._tunnel = Tunnel(address.url) if address.url.startswith("ssh://") else None
+        try:
+            url = self._tunnel.url if self._tunnel else address.url
+            tls = address.tls()
+            with link_failure(self):
+                version = _version(url, tls)
+            made = (
+                APIClient(url, version=version, timeout=seconds, tls=tls)
+                for seconds in (API_TIMEOUT, PATIENCE)
+            )
+            self.api, self.probe = made
+        except BaseException as error:
+            if self._tunnel:
+                self._tunnel.close()
+            from docker.errors import DockerException
+
+            if isinstance(error, DockerException):  # certificates that cannot be read
+                raise EngineUnavailable(f"{error}") from None
+            raise
+        _trust_nothing(self.api)
+        _trust_nothing(self.probe)
+
+    def said(self) -> str:
+        """Return what the SSH client wrote last."""
+        return self._tunnel.said() if self._tunnel else ""
+
+    def renew(self) -> None:
+        """Have an SSH client that ended started again; the clients stay the same."""
+        if self._tunnel is not None:
+            self._tunnel.renew()
+
+    def ask(self) -> None:
+        """See that the engine answers; raises whatever the SDK does if it does not."""
+        self.renew()
+        _try_socket(self._tunnel.url if self._tunnel else self.address.url)
+        self.probe.ping()
+
+    def close(self) -> None:
+        """Close the clients."""
+        self.api.close()
+        self.probe.close()
+        if self._tunnel is not None:
+            self._tunnel.close()
+
+
+def _try_socket(url: str) -> None:
+    """Connect to a socket here before the SDK does, which leaves its own open if nobody answers."""
+    if url.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as trial:
+            trial.settimeout(PATIENCE)
+            trial.connect(url.removeprefix("unix://"))
+
+
+def _version(url: str, tls: TLSConfig | bool) -> str:
+    """Return the version of an engine's API.
+
+    Raises:
+        EngineUnavailable: it is too old.
+    """
+    from docker import APIClient
+
+    _try_socket(url)
+    oldest = ".".join(map(str, _OLDEST))
+    with contextlib.closing(APIClient(url, version=oldest, timeout=PATIENCE, tls=tls)) as api:
+        _trust_nothing(api)
+        found = str(api.version(api_version=False).get("ApiVersion", ""))
+    numbers = tuple(int(word) if word.isdigit() else 0 for word in found.split("."))
+    if numbers < _OLDEST:
+        raise EngineUnavailable(
+            f"the engine is too old: its API is of version {found or '(none)'}, and {oldest} is "
+            "needed (Docker 19.03, Podman 3)"
+        )
+    return found
+
+
+def _trust_nothing(api: APIClient) -> None:
+    """Let no environment variable have a say: REQUESTS_CA_BUNDLE would replace the authority.
+
+    Looking for a proxy walks through them at each request; see `engine.connect`.
+    """
+    api.trust_env = False
+
+
+@contextlib.contextmanager
+def link_failure(link: Link) -> Iterator[None]:
+    """Say in one line why an engine does not answer.
+
+    Raises:
+        EngineUnavailable: in place of what the SDK and its HTTP library raise.
+    """
+    from docker.errors import DockerException
+    from requests.exceptions import RequestException
+
+    try:
+        yield
+    except (DockerException, RequestException, OSError) as error:
+        said = link.said()
+        raise EngineUnavailable(_reason(error, link.address) + (said and f" ({said})")) from None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and those below it, which other libraries hide in arguments and contexts."""
+    seen: set[int] = set()
+    waiting: list[object] = [error]
+    while waiting:
+        found = waiting.pop(0)
+        if isinstance(found, BaseException) and id(found) not in seen:
+            seen.add(id(found))
+            yield found
+            waiting += [*found.args, getattr(found, "reason", None)]
+            waiting += [found.__cause__, found.__context__]
+
+
+def _reason(error: Exception, address: Address) -> str:
+    """Return why an engine cannot be used, in one line."""
+    from requests import exceptions
+
+    causes = list(_causes(error))
+    told = " ".join(str(getattr(error, "explanation", None) or error).split())
+    for cause in causes:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            authority = address.certificates[0] if address.certificates else ""
+            return f"TLS: its certificate is not accepted: {cause.verify_message} ({authority})"
+        if isinstance(cause, ssl.SSLError) and "WRONG_VERSION_NUMBER" in str(cause):
+            return (
+                "TLS: the engine speaks none there; leave out DOCKER_TLS_VERIFY, or mend the port"
+            )
+        if isinstance(cause, ssl.SSLError) and "PEM" in str(cause) and address.certificates:
+            return f"TLS: {' or '.join(address.certificates[1:])} is none, or the two do not match"
+        if isinstance(cause, ssl.SSLError):
+            own = address.certificates[1] if address.certificates else "none"
+            said = _PLACE.sub("", cause.reason or cause.strerror or "").replace("_", " ").lower()
+            return (
+                f"TLS: the engine refuses us: {said or 'it says nothing'} (our certificate: {own})"
+            )
+    if "HTTP request to an HTTPS server" in told or (
+        not address.certificates and address.url.startswith("tcp://") and "malformed" in told
+    ):
+        return (
+            "TLS: the engine demands it; set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH to a folder "
+            "with ca.pem, cert.pem and key.pem, or name a Docker context"
+        )
+    if any(isinstance(each, PermissionError) for each in causes):
+        return "no permission to use its socket; add the user to the group 'docker'"
+    if any(isinstance(each, TimeoutError | exceptions.Timeout) for each in causes):
+        return f"no answer within {PATIENCE} seconds"
+    for each in causes:
+        if isinstance(each, http.client.RemoteDisconnected):
+            return "no Docker engine answers there: the connection is closed"
+        if isinstance(each, OSError) and each.strerror:
+            return f"no Docker engine answers there: {each.strerror}"
+    return f"no Docker engine answers there: {told[:200]}"
+
+
+class Tunnel:
+    """A socket of ours that the system's SSH client leads to an engine's.
+
+    Args:
+        url: ``ssh://[USER@]HOST[:PORT][/PATH]``, with the path of the engine's socket.
+
+    Attributes:
+        url: the socket's.
+
+    Raises:
+        EngineUnavailable: there is no SSH client, or it does not get there.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = split_url(url)
+        if not shutil.which("ssh"):
+            raise EngineUnavailable("there is no ssh on this machine, which leads to it")
+        self._folder = Path(tempfile.mkdtemp(prefix="pytest-intercode-ssh-"))
+        self._socket = self._folder / "engine.sock"
+        self._log = self._folder / "log"
+        self.url = f"unix://{self._socket}"
+        there = parts.path if parts.path not in ("", "/") else _SSH_SOCKET
+        options = [word for option in _SSH_OPTIONS for word in ("-o", option)]
+        options += ["-p", str(parts.port)] if parts.port else []
+        options += ["-l", parts.username] if parts.username else []
+        self._command = ["ssh", "-nNT", *options, "-L", f"{self._socket}:{there}"]
+        self._command += ["--", parts.hostname or ""]
+        self._process: subprocess.Popen[bytes] | None = None
+        close_in_children(self)
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> None:
+        self._socket.unlink(missing_ok=True)
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                ["sh", "-c", _SUPERVISED, "sh", *self._command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for us, and we still need it then
+            )
+        until = time.monotonic() + PATIENCE + 1
+        while not self._socket.exists():
+            if time.monotonic() > until:
+                raise EngineUnavailable(f"ssh: no answer within {PATIENCE} seconds")
+            if self._ended():
+                raise EngineUnavailable(f"ssh: {self.said().removeprefix('ssh: ') or 'it ended'}")
+            time.sleep(0.02)
+
+    def _ended(self) -> bool:
+        """Whether the SSH client has ended."""
+        return self._process is None or self._process.poll() is not None
+
+    def renew(self) -> None:
+        """Start the client again if it has ended.
+
+        Raises:
+            EngineUnavailable: it does not get there.
+        """
+        if self._ended():
+            self._end()
+            self._start()
+
+    def said(self) -> str:
+        """Return the last line that the client wrote."""
+        with contextlib.suppress(OSError):
+            lines = self._log.read_text("utf-8", "replace").split("\n")
+            return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
+        return ""
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(PATIENCE)
+
+    def close_copies(self) -> None:
+        """Close a forked child's copy of the pipe; the client stays its parent's."""
+        process, self._process = self._process, None
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
+            process.returncode = 0
+
+    def close(self) -> None:
+        """End the client."""
+        self._end()
+        shutil.rmtree(self._folder, ignore_errors=True)

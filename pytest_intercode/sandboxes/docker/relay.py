@@ -1,0 +1,123 @@
+"""A Unix socket in a container, reached by a socket here: for engines that share no folder with us.
+
+Each connection is a process in the container, which the engine starts and whose streams it carries.
+It is for servers of ours; their image has perl.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_intercode.core.forks import close_in_children
+from pytest_intercode.errors import SandboxError
+from pytest_intercode.sandboxes.docker.streams import AttachedStreams
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+__all__ = ["Relay"]
+
+# Core modules of perl-base alone, which Debian's images have.
+_CARRIER = r"""
+use strict; use IO::Socket::UNIX; use IO::Select;
+my $server = IO::Socket::UNIX->new(Peer => $ARGV[0]) or exit 1;
+my $ready = IO::Select->new($server, \*STDIN);
+while (my @readable = $ready->can_read) {
+    for my $from (@readable) {
+        my $to = $from == $server ? \*STDOUT : $server;
+        my $count = sysread $from, my $data, 65536 or exit;
+        for (my $sent = 0; $sent < $count;) {
+            $sent += syswrite($to, $data, $count - $sent, $sent) // exit;
+        }
+    }
+}
+"""
+_PIECE = 65536
+_BACKLOG = 64
+
+
+class Relay:
+    """Listens at a path until it is closed, or its container is gone.
+
+    Args:
+        api: the engine's client.
+        container_id: the container.
+        inside: the path of the socket in it.
+        outside: where to listen.
+
+    Raises:
+        SandboxError: the path cannot be listened at.
+    """
+
+    def __init__(self, api: APIClient, container_id: str, inside: str, outside: Path) -> None:
+        self._api = api
+        self._container_id = container_id
+        self._inside = inside
+        self._listener = socket.socket(socket.AF_UNIX)
+        try:
+            self._listener.bind(os.fspath(outside))
+            self._listener.listen(_BACKLOG)
+        except OSError as error:
+            self._listener.close()
+            raise SandboxError(f"{outside}: {error.strerror}") from None
+        close_in_children(self)
+        threading.Thread(target=self._listen, name="intercode-relay", daemon=True).start()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(
+                target=self._serve, args=(near,), name="intercode-relayed", daemon=True
+            ).start()
+
+    def _serve(self, near: socket.socket) -> None:
+        from docker.errors import DockerException
+        from requests.exceptions import RequestException
+
+        with contextlib.closing(near):
+            try:
+                command = ["perl", "-e", _CARRIER, self._inside]
+                made = self._api.exec_create(self._container_id, command, stdin=True)
+                far = AttachedStreams(self._api.exec_start(made["Id"], socket=True))
+            except (DockerException, RequestException, OSError):
+                return  # who is connected sees the end, and asks the sandbox why
+            with contextlib.closing(far), contextlib.suppress(OSError, SandboxError):
+                _carry(near, far)
+
+    def close_copies(self) -> None:
+        """Close a forked child's copy of the socket."""
+        self._listener.close()
+
+    def close(self) -> None:
+        """Listen no more; what is connected ends with the container."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+def _carry(near: socket.socket, far: AttachedStreams) -> None:
+    """Carry bytes both ways until one side ends."""
+    while True:
+        for chunk in far.receive(0):
+            if chunk.stream == "output":
+                near.sendall(chunk.data)
+        poll = select.poll()
+        # What cannot be sent yet is not added to.
+        if not far.queued:
+            poll.register(near, select.POLLIN)
+        poll.register(far.fileno(), select.POLLIN | (select.POLLOUT if far.queued else 0))
+        ready = dict(poll.poll())
+        if near.fileno() in ready:
+            data = near.recv(_PIECE)
+            if not data:
+                return
+            far.send(data)

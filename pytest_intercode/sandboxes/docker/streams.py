@@ -1,0 +1,159 @@
+"""What is attached to a container's process, as a transport for the command channel.
+
+Docker frames what a container without a terminal writes: one byte for the stream (1 stdout, 2
+stderr), three of padding, four for the length (big-endian), then the bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import ssl
+import threading
+from typing import Any
+
+from pytest_intercode.core.forks import close_in_children
+from pytest_intercode.sandboxes.channel import ChannelClosed, Chunk
+
+__all__ = ["AttachedStreams"]
+
+_STDOUT, _STDERR = 1, 2
+# With TLS, a socket that poll calls ready may have no whole record yet.
+_NOT_NOW = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class AttachedStreams:
+    """A socket that is attached to a container's stdin, stdout and stderr.
+
+    Args:
+        attached: what ``docker.APIClient.attach_socket`` returns. It calls itself read-only, so
+            the socket below it is used; both must be closed, or the container stays.
+    """
+
+    def __init__(self, attached: Any) -> None:
+        self._attached = attached
+        self._socket: socket.socket = getattr(attached, "_sock", attached)
+        self._socket.setblocking(False)
+        self._outgoing = bytearray()
+        self._incoming = bytearray()
+        self._closing = threading.Lock()
+        self._closed = False
+        close_in_children(self)
+
+    def send(self, data: bytes) -> None:
+        """Queue bytes and write as many as the socket takes now."""
+        self._outgoing += data
+        self._flush()
+
+    def receive(self, timeout: float) -> list[Chunk]:
+        """Wait for frames; write what is queued meanwhile."""
+        chunks = self._frames()
+        if chunks:
+            return chunks
+        if self._closed:
+            raise ChannelClosed("the sandbox has ended")
+        pending = getattr(self._socket, "pending", None)  # TLS may hold bytes that poll cannot see
+        if not (pending and pending()):
+            events = select.POLLIN | (select.POLLOUT if self._outgoing else 0)
+            poll = select.poll()
+            try:
+                poll.register(self._socket, events)
+            except ValueError as error:  # another thread closed it just now
+                raise ChannelClosed("the sandbox has ended") from error
+            ready = poll.poll(max(0, int(timeout * 1000 + 0.999)))
+            if not ready:
+                return []
+            if ready[0][1] & select.POLLOUT:
+                self._flush()
+            if not ready[0][1] & ~select.POLLOUT:
+                return []
+        try:
+            data = self._socket.recv(262144)
+        except _NOT_NOW:
+            return []
+        except OSError as error:
+            raise ChannelClosed(f"the sandbox has ended ({error})") from error
+        if not data:
+            raise ChannelClosed("the sandbox has ended")
+        self._incoming += data
+        return self._frames()
+
+    def written(self) -> None:
+        """Return None: the engine carries what the container writes."""
+
+    def _frames(self) -> list[Chunk]:
+        chunks = []
+        start = 0
+        buffer = self._incoming
+        while len(buffer) - start >= 8:
+            end = start + 8 + int.from_bytes(buffer[start + 4 : start + 8], "big")
+            if len(buffer) < end:
+                break
+            data = bytes(buffer[start + 8 : end])
+            if buffer[start] == _STDOUT:
+                chunks.append(Chunk("output", data))
+            elif buffer[start] == _STDERR:
+                chunks.append(Chunk("answers", data))
+            start = end
+        del buffer[:start]
+        return chunks
+
+    def _flush(self) -> None:
+        try:
+            while self._outgoing:
+                sent = self._socket.send(self._outgoing[:262144])
+                del self._outgoing[:sent]
+        except _NOT_NOW:
+            pass
+        except OSError as error:
+            raise ChannelClosed(f"the sandbox has ended ({error})") from error
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor."""
+        return self._socket.fileno()
+
+    @property
+    def queued(self) -> bool:
+        """Whether there is something that could not be sent yet."""
+        return bool(self._outgoing)
+
+    def hung_up(self) -> bool:
+        """Whether the other end is closed, whatever it has still said."""
+        if self._closed:
+            return True
+        poll = select.poll()
+        try:
+            poll.register(self._socket, select.POLLRDHUP)
+        except (OSError, ValueError):  # another thread closed it just now
+            return True
+        return bool(poll.poll(0))
+
+    def close_copies(self) -> None:
+        """Close a forked child's copy of the socket; the container stays its parent's.
+
+        With a copy left open, it would outlive a parent that is killed.
+        """
+        if not self._closed:
+            self._closed = True
+            with contextlib.suppress(OSError):
+                os.close(self._socket.detach())
+
+    def close(self) -> None:
+        """Close both layers; the keeper's input ends, and with it the container."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self._socket.close()
+        with contextlib.suppress(OSError, ValueError):
+            self._attached.close()
+        response = getattr(self._attached, "_response", None)
+        if response is not None:
+            with contextlib.suppress(OSError, ValueError):
+                response.close()
