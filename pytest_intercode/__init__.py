@@ -9,7 +9,14 @@ if TYPE_CHECKING:
     from pytest_intercode.agents.agent_environment import AgentEnvironment
     from pytest_intercode.agents.ledger import log, spend, think
     from pytest_intercode.agents.protocol import Agent, AgentLike, LoopAgent, StepAgent
-    from pytest_intercode.core.record import Episode, EpisodeRecord, FirstScore, Outcome, TaskRecord
+    from pytest_intercode.core.record import (
+        Episode,
+        EpisodeRecord,
+        FirstScore,
+        Outcome,
+        ShardRecord,
+        TaskRecord,
+    )
     from pytest_intercode.core.reward import Reward
     from pytest_intercode.core.task import (
         Archive,
@@ -98,6 +105,7 @@ __all__ = [
     "SandboxInfo",
     "SandboxProvider",
     "SandboxSpec",
+    "ShardRecord",
     "SharedLoop",
     "ShellEnvironment",
     "Step",
@@ -167,6 +175,7 @@ _HOMES = {
     "SandboxInfo": "core.turn",
     "SandboxProvider": "sandboxes.provider",
     "SandboxSpec": "sandboxes.protocol",
+    "ShardRecord": "core.record",
     "SharedLoop": "rollouts.agent_thread",
     "ShellEnvironment": "environments.shell",
     "Step": "core.task",

@@ -33,6 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of a try that several files graded, take the last file's; without it, that is an "
         "error",
     )
+    parser.add_argument(
+        "--partial",
+        action="store_true",
+        help="merge although a shard is missing; without it, that is an error",
+    )
     parser.add_argument("--force", action="store_true", help="replace OUT.jsonl if it is there")
 
 
@@ -40,11 +45,12 @@ def run(options: argparse.Namespace) -> int:
     """Merge the files, and say what came from where.
 
     Raises:
-        ConfigurationError: a file is no results file, two hold other episodes of the same try, or
-            the output is an input, is there already or cannot be written.
+        ConfigurationError: a file is no results file, two hold other episodes of the same try, they
+            are not all shards of one run, or the output is an input, is there already or cannot be
+            written.
     """
     from pytest_intercode.results.files import read_records, to_text
-    from pytest_intercode.results.merging import merge
+    from pytest_intercode.results.merging import check_shards, merge
 
     out: Path = options.out.expanduser()
     paths: list[Path] = [path.expanduser() for path in options.files]
@@ -52,6 +58,13 @@ def run(options: argparse.Namespace) -> int:
     read = [(path, read_records(path, warn)) for path in paths]
     if not any(records for _, records in read):
         raise ConfigurationError(f"{', '.join(map(str, paths))}: no recorded episode to merge")
+    problem, short = check_shards(read)
+    if problem and not options.partial:
+        raise ConfigurationError(
+            f"{problem}; name its file too, or merge what there is with --partial"
+        )
+    for line in filter(None, [problem, *short]):
+        warn(line)
     merged = merge(read, last_counts=options.last)
     _warn_of_mixed("profile", [(path, each.profile) for path, found in read for each in found])
     _warn_of_mixed("agent", [(path, each.agent) for path, found in read for each in found])

@@ -24,6 +24,7 @@ __all__ = [
     "EpisodeRecord",
     "FirstScore",
     "Outcome",
+    "ShardRecord",
     "TaskRecord",
 ]
 
@@ -91,6 +92,25 @@ class TaskRecord:
 
 
 @dataclass(frozen=True)
+class ShardRecord:
+    """Which part of a run an episode belongs to.
+
+    Attributes:
+        part: the part, from 1.
+        parts: how many there are.
+        items: how many items the part has; None where that is not known.
+        durations: a digest of the file by whose times the parts were made; empty for none.
+        options: options that are the same in all parts, with their values.
+    """
+
+    part: int
+    parts: int
+    items: int | None = None
+    durations: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class FirstScore:
     """How an episode was scored in its run, where it was scored again since.
 
@@ -135,6 +155,7 @@ class EpisodeRecord:
         image: what they were made of; empty likewise.
         node_id: the node id of its pytest item; empty outside of pytest.
         item: the place of that item among those of its run, from 0; None where it is not known.
+        shard: the part of the run that it belongs to; None where the run has no parts.
         superseded: the try was run again, and the later record counts.
         rescored_from: its first score, where it was scored again.
         reward_function: the name of the user's function that scored it; empty for a profile.
@@ -164,6 +185,7 @@ class EpisodeRecord:
     image: str = ""
     node_id: str = ""
     item: int | None = None
+    shard: ShardRecord | None = None
     superseded: bool = False
     rescored_from: FirstScore | None = None
     reward_function: str = ""

@@ -31,6 +31,7 @@ from pytest_intercode.core.record import (
     EpisodeRecord,
     FirstScore,
     Outcome,
+    ShardRecord,
     TaskRecord,
 )
 from pytest_intercode.core.turn import Turn
@@ -57,9 +58,15 @@ def to_line(record: EpisodeRecord) -> str:
     return json.dumps(to_row(record), ensure_ascii=True)
 
 
-def with_item(line: str, item: int) -> str:
-    """Return a line that :func:`to_line` wrote, with the place of its item."""
-    return f'{line[:-1]}, "item": {item}}}'
+def with_item(line: str, item: int | None, shard: ShardRecord | None = None) -> str:
+    """Return a line that :func:`to_line` wrote, with the place of its item and its shard."""
+    more = {} if item is None else {"item": item}
+    fields: dict[str, Any] = {**more, **({} if shard is None else {"shard": _shard(shard)})}
+    return f"{line[:-1]}, {json.dumps(fields)[1:]}" if fields else line
+
+
+def _shard(shard: ShardRecord) -> dict[str, Any]:
+    return {name: value for name, value in asdict(shard).items() if value not in (None, "", {})}
 
 
 def to_row(record: EpisodeRecord) -> dict[str, Any]:
@@ -126,6 +133,8 @@ def to_row(record: EpisodeRecord) -> dict[str, Any]:
     }
     if record.item is not None:
         row["item"] = record.item
+    if record.shard is not None:
+        row["shard"] = _shard(record.shard)
     if record.refused_hosts:
         row["refused_hosts"] = [_plain(line) for line in record.refused_hosts]
     if record.superseded:
@@ -229,6 +238,21 @@ class RescoredFrom(_Lenient):
     """The results file it was read from."""
 
 
+class ShardOfRun(_Lenient):
+    """The part of a run that an episode belongs to."""
+
+    part: _Whole
+    """The part, from 1."""
+    parts: _Whole
+    """How many parts there are."""
+    items: _Whole | None = None
+    """How many items the part has; left out where that is not known."""
+    durations: StrictStr = ""
+    """A digest of the file by whose times the parts were made; left out where there was none."""
+    options: dict[str, StrictStr] = {}
+    """Options that are the same in all parts, with their values."""
+
+
 class EpisodeLine(_Lenient):
     """One line of a results file of pytest-intercode: one episode.
 
@@ -304,6 +328,8 @@ class EpisodeLine(_Lenient):
     """The node id of its pytest item."""
     item: _Whole | None = None
     """The place of that item among those of its run, from 0; left out where it is not known."""
+    shard: ShardOfRun | None = None
+    """The part of the run that the episode belongs to; left out where the run has no parts."""
     attempts: list[StrictStr] = []
     """Reasons of earlier attempts that the infrastructure spoiled."""
     end_state: dict[str, JsonValue] = {}
@@ -397,6 +423,7 @@ def _record(line: EpisodeLine) -> EpisodeRecord:
         image=line.image,
         node_id=line.node_id,
         item=line.item,
+        shard=None if line.shard is None else _part(line.shard),
         superseded=line.superseded,
         rescored_from=None if again is None else _first_score(again),
         reward_function=line.reward_function,
@@ -462,6 +489,10 @@ def _unwrapped(action: str) -> str:
     if text.startswith("execute[") and text.endswith("]"):
         return text[len("execute[") : -1]
     return action
+
+
+def _part(shard: ShardOfRun) -> ShardRecord:
+    return ShardRecord(shard.part, shard.parts, shard.items, shard.durations, shard.options)
 
 
 def _first_score(again: RescoredFrom) -> FirstScore:

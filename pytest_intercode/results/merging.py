@@ -8,6 +8,8 @@ run again, the last record counts. Of a try that is in several files:
 - two records that were graded are two episodes, of which one would be lost: that is refused, unless
   the caller says that the last file counts.
 
+Where records know which shard they are of, the files have to be all shards of one run.
+
 Records that give way are marked ``superseded`` and stand before the one that counts.
 """
 
@@ -21,10 +23,15 @@ from typing import NamedTuple, TypeAlias
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.results.format import shown_arguments
 from pytest_intercode.results.tries import TaskKey, counted_tries, key_of
 
-__all__ = ["Merged", "merge"]
+__all__ = ["Merged", "check_shards", "merge"]
 
+_OPTIONS = (  # that a run may have been given
+    *("env", "dataset", "feedback", "max-turns", "max-tokens", "max-cost", "timeout"),
+    *("action-timeout", "limit", "repeat", "network", "allow-host", "verifier"),
+)
 _Files: TypeAlias = "Sequence[tuple[Path, Sequence[EpisodeRecord]]]"
 
 
@@ -83,6 +90,73 @@ def merge(files: _Files, *, last_counts: bool = False) -> Merged:
                 superseded.add(id(placed.record))
                 moved[id(chosen.record)] = placed.file
     return _joined(files, moved, dropped, superseded)
+
+
+def check_shards(files: _Files) -> tuple[str, list[str]]:
+    """See that files are the shards of one run, if their records know what they are of.
+
+    A shard that has no task leaves an empty file.
+
+    Args:
+        files: paths with their records.
+
+    Returns:
+        Why they are not all of the run, or nothing; and a line for each shard that has fewer tries
+        than items.
+
+    Raises:
+        ConfigurationError: they are of different runs.
+    """
+    first: dict[object, tuple[str, Path]] = {}
+    tries: dict[int, set[tuple[TaskKey, int]]] = defaultdict(set)
+    items: dict[int, int] = {}
+    for path, records in files:
+        for record in records:
+            for what, value in _of_run(record).items():
+                known, where = first.setdefault(what, (value, path))
+                if known != value:
+                    raise ConfigurationError(
+                        f"{path}: this is no shard of the run that {where} is of: {what} is "
+                        f"{value or 'not given'} here and {known or 'not given'} there"
+                    )
+            if record.shard is not None:
+                tries[record.shard.part].add((key_of(record), record.task.repeat))
+                if record.shard.items is not None:
+                    items[record.shard.part] = record.shard.items
+    shard = next((each.shard for _, records in files for each in records if each.shard), None)
+    if shard is None:
+        return "", []
+    absent = [part for part in range(1, shard.parts + 1) if part not in tries]
+    empty = sum(not records for _, records in files)
+    problem = ""
+    if len(absent) > empty:
+        names = ", ".join(f"{part}/{shard.parts}" for part in absent)
+        which = "shard" if len(absent) == 1 else "shards"
+        problem = f"no file has an episode of the {which} {names}"
+    short = [
+        f"shard {part}/{shard.parts} has {len(tries[part])} of its {count} tries"
+        for part, count in sorted(items.items())
+        if len(tries[part]) < count
+    ]
+    return problem, short
+
+
+def _of_run(record: EpisodeRecord) -> dict[str, str]:
+    """Return what is the same in all shards of a run, by what the user calls it."""
+    shard = record.shard
+    if shard is None:
+        return {"the number of shards": ""}
+    options = dict.fromkeys(_OPTIONS, "") | dict(shard.options)
+    return {
+        "the number of shards": str(shard.parts),
+        "the digest of --intercode-durations": shard.durations,
+        "--intercode-agent": record.agent,
+        "--intercode-agent-arg": ", ".join(
+            f"{name}={value}" for name, value in shown_arguments(record.agent_arguments).items()
+        ),
+        "--intercode-profile": record.profile,
+        **{f"--intercode-{name}": value for name, value in options.items()},
+    }
 
 
 def _chosen(paths: Sequence[Path], places: Sequence[_Placed], last_counts: bool) -> _Placed:

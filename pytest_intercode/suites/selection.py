@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from pytest_intercode.core.task import ENVIRONMENTS, Task
@@ -21,7 +23,7 @@ from pytest_intercode.suites.catalogue import (
     verified_there,
 )
 
-__all__ = ["Selection", "SelectionSettings"]
+__all__ = ["Selection", "SelectionSettings", "split_by_time"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +37,8 @@ class SelectionSettings:
         data: the folder of InterCode's data, or None.
         limit: only the first N tasks of each suite, or None.
         shard: which part of each suite (from 1), and of how many parts; or None.
+        durations: how long tasks take, by env, suite (or dataset) and id: the parts take the same
+            time, then. None for parts of the same size.
         repeat: tries that each task gets.
         network: sandboxes may reach the network.
         allow_host: hosts that they may reach without it.
@@ -51,6 +55,7 @@ class SelectionSettings:
     network: bool
     allow_host: tuple[str, ...] = ()
     verifier: str = "fresh"
+    durations: Mapping[tuple[str, str, str], float] | None = None
 
 
 class Selection:
@@ -186,7 +191,11 @@ class Selection:
         if self.settings.verifier == "shared":
             edited = [verified_there(task) for task in edited]
         part, parts = self.settings.shard or (1, 1)
-        chosen = edited[: self.settings.limit][part - 1 :: parts]
+        chosen = edited[: self.settings.limit]
+        if self.settings.durations is None:
+            chosen = chosen[part - 1 :: parts]
+        else:
+            chosen = split_by_time(chosen, parts, self.settings.durations)[part - 1]
         repeats = range(1, self.settings.repeat + 1)
         return [replace(task, repeat=n) if n > 1 else task for task in chosen for n in repeats]
 
@@ -238,6 +247,37 @@ class Selection:
             given = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
             raise ConfigurationError(f"{where}: no task fits @pytest.mark.intercode({given})")
         return chosen
+
+
+def split_by_time(
+    tasks: Sequence[Task], parts: int, durations: Mapping[tuple[str, str, str], float]
+) -> list[list[Task]]:
+    """Split a suite into parts that take the same time: longest first, to the least loaded part.
+
+    The same in every process: it depends on its arguments alone. A task that has no time takes the
+    median of those that have, of this suite if there are any. Each part keeps the suite's order.
+    """
+    own = [durations.get((task.env, task.suite or task.dataset, task.id)) for task in tasks]
+    known = [each for each in own if each is not None] or list(durations.values()) or [1.0]
+    usual = median(known)
+    seconds = [usual if each is None else each for each in own]
+    # Suites of a single task are not all to be in the first part.
+    name = f"{tasks[0].env} {tasks[0].suite or tasks[0].dataset}" if tasks else ""
+    first = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") % parts
+    loads = [0.0] * parts
+    sizes = [0] * parts
+    part_of = [0] * len(tasks)
+    for at in sorted(range(len(tasks)), key=lambda at: (-seconds[at], at)):
+        part = min(
+            range(parts), key=lambda part: (loads[part], sizes[part], (part - first) % parts)
+        )
+        loads[part] += seconds[at]
+        sizes[part] += 1
+        part_of[at] = part
+    return [
+        [task for task, found in zip(tasks, part_of, strict=True) if found == part]
+        for part in range(parts)
+    ]
 
 
 def _as_set(value: str | Iterable[str]) -> set[str]:

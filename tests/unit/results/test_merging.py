@@ -12,7 +12,7 @@ import pytest
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.format import from_row
-from pytest_intercode.results.merging import Merged, merge
+from pytest_intercode.results.merging import Merged, check_shards, merge
 
 _seconds = itertools.count()
 
@@ -108,3 +108,54 @@ def test_only_spoiled() -> None:
 
 def test_files_of_nothing() -> None:
     assert _merge([], [_record("a")]).kept == [0, 1]
+
+
+# -- whether they belong together
+
+
+def _shard(part: int, *tasks: str, parts: int = 3, **more: Any) -> list[EpisodeRecord]:
+    row = {key: more.pop(key) for key in ("agent", "profile", "agent_arguments") if key in more}
+    shard = {"part": part, "parts": parts, **more}
+    return [_record(task, shard=shard, **row) for task in tasks]
+
+
+def _check(*files: list[EpisodeRecord]) -> tuple[str, list[str]]:
+    return check_shards([(Path(f"{at}.jsonl"), rows) for at, rows in enumerate(files, 1)])
+
+
+def test_all_shards_of_a_run() -> None:
+    assert _check(_shard(1, "a"), _shard(3, "c"), _shard(2, "b")) == ("", [])
+    assert _check(_shard(1, "a"), _shard(2, "b"), []) == ("", [])  # more shards than tasks
+    assert _check([_record("a")], [_record("b", agent="other")]) == ("", [])  # of older versions
+
+
+def test_shards_that_are_missing() -> None:
+    assert _check(_shard(1, "a"), _shard(3, "c"))[0] == "no file has an episode of the shard 2/3"
+    assert _check(_shard(1, "a"))[0] == "no file has an episode of the shards 2/3, 3/3"
+    assert _check(_shard(1, "a"), [])[0] == "no file has an episode of the shards 2/3, 3/3"
+
+
+def test_shards_that_are_not_complete() -> None:
+    files = _shard(1, "a", items=1), _shard(2, "b", "b", "c", items=3), _shard(3, "d")
+    assert _check(*files) == ("", ["shard 2/3 has 2 of its 3 tries"])
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"parts": 4}, "the number of shards is 4 here and 3 there"),
+        ({"durations": "abc"}, "the digest of --intercode-durations is abc here and not given"),
+        ({"agent": "other"}, "--intercode-agent is other here and not given there"),
+        ({"agent_arguments": {"model": "x"}}, "--intercode-agent-arg is model=x here and not"),
+        ({"profile": "paper"}, "--intercode-profile is paper here and not given there"),
+        ({"options": {"max-turns": "3"}}, "--intercode-max-turns is 3 here and not given there"),
+    ],
+)
+def test_shards_of_other_runs(more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^2\.jsonl: .*1\.jsonl is of: {message}"):
+        _check(_shard(1, "a"), _shard(2, "b", **more))
+
+
+def test_what_is_no_shard_beside_shards() -> None:
+    with pytest.raises(ConfigurationError, match="the number of shards is not given here and 3 th"):
+        _check(_shard(1, "a"), [_record("b")])

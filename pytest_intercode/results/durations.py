@@ -1,0 +1,52 @@
+"""How long tasks took in an earlier run, by which shards are made of equal length."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import mean
+from typing import NamedTuple, TypeAlias
+
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.results.files import iterate_records
+from pytest_intercode.results.tries import counted_tries
+
+__all__ = ["Durations", "read_durations"]
+
+Key: TypeAlias = "tuple[str, str, str]"
+
+
+class Durations(NamedTuple):
+    """The times of one results file.
+
+    Attributes:
+        seconds: the mean time of a task's graded tries, by env, suite (or dataset) and id.
+        digest: of the file's bytes; the same file makes the same shards.
+    """
+
+    seconds: Mapping[Key, float]
+    digest: str
+
+
+def read_durations(path: Path) -> Durations:
+    """Read the times of a results file.
+
+    Raises:
+        ConfigurationError: it cannot be read, is no results file, or has no graded episode.
+    """
+    light = (record.without_trajectory() for record in iterate_records(path, lambda line: None))
+    found: dict[Key, list[float]] = defaultdict(list)
+    for record in counted_tries(light):
+        task = record.task
+        if record.graded:
+            found[task.env, task.suite or task.dataset, task.id].append(record.seconds)
+    if not found:
+        raise ConfigurationError(f"{path}: it holds no graded episode, so no task has a time")
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    times = {key: mean(seconds) for key, seconds in found.items()}
+    return Durations(times, digest.hexdigest()[:16])
