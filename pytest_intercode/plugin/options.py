@@ -46,6 +46,7 @@ class Option(NamedTuple):
         default: the text of its value where the user gives none; empty for the value None.
         fallback: what holds where the user gives none, in words.
         listed: it is a list of values, separated by commas; also repeatable, as pairs are.
+        distinct: a value that is given twice is a mistake.
         exists: the folder that it names must exist.
         starts: its ini value alone is a reason to start before the first item is collected.
         needs: the option that has to be given with it, and why.
@@ -58,6 +59,7 @@ class Option(NamedTuple):
     default: str = ""
     fallback: str = ""
     listed: bool = False
+    distinct: bool = False
     exists: bool = False
     starts: bool = False
     needs: tuple[str, str] | None = None
@@ -143,6 +145,12 @@ def _host(value: str) -> str:
     from pytest_intercode.core.hosts import parse_host
 
     return str(parse_host(value))
+
+
+def _docker_host(value: str) -> object:
+    from pytest_intercode.sandboxes.hosts import parse_host
+
+    return parse_host(value)
 
 
 def _price(value: str) -> object:
@@ -269,8 +277,16 @@ OPTIONS = (
     Option("limit=N", "only the first N tasks of each suite", _count),
     Option(
         "shard=I/N",
-        "only the I-th of N parts of each suite, such as `2/8`: every N-th task from the I-th on",
+        "only the I-th of N parts of each suite, such as `2/8`: every N-th task from the I-th on, "
+        "unless `--intercode-durations` is given",
         _shard,
+    ),
+    Option(
+        "durations=FILE.jsonl",
+        "make the parts of `--intercode-shard` by the times of an earlier results file, so that "
+        "they take equally long",
+        Path,
+        needs=("shard", "whose parts it makes"),
     ),
     Option(
         "repeat=K",
@@ -341,6 +357,7 @@ OPTIONS = (
         Path,
         fallback="this machine's own programs",
         exists=True,
+        excludes=("docker_host", "a root file system is bubblewrap's, and hosts are Docker's"),
     ),
     Option(
         "runtime=NAME",
@@ -348,6 +365,16 @@ OPTIONS = (
         "`kata`, `crun`; docs/isolation.md says what each is for",
         fallback="the engine's own",
         excludes=("rootfs", "a runtime is Docker's, and a root file system is bubblewrap's"),
+    ),
+    Option(
+        "docker-host=HOST[=SLOTS]",
+        "start sandboxes on this Docker host: `ssh://USER@HOST`, `tcp://HOST:PORT`, `unix://PATH` "
+        "or the name of a Docker context; several share them out by their slots, which by default "
+        "come from their processors and memory (docs/hosts.md)",
+        _docker_host,
+        listed=True,
+        distinct=True,
+        excludes=("cluster", "a cluster's nodes have engines of their own"),
     ),
     Option(
         "verifier=fresh|shared",
@@ -470,6 +497,9 @@ def _read(config: pytest.Config, option: Option) -> Any:
         return dict(_parsed(config, option, str(value)) for value in raw or [])
     if option.listed:
         parts = [part.strip() for value in raw or [] for part in str(value).split(",")]
+        twice = next((part for part in parts if part and parts.count(part) > 1), None)
+        if option.distinct and twice:
+            raise _wrong(config, option, twice, "is given twice; name each once")
         return tuple(_parsed(config, option, part) for part in dict.fromkeys(filter(None, parts)))
     written = str(raw or "").strip() or option.default
     if not written:

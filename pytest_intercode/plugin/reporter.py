@@ -17,6 +17,7 @@ from pytest_intercode.core.files import write_file
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import counted, markdown_text, one_line
 from pytest_intercode.errors import ConfigurationError, IntercodeError, TornResultsWarning
+from pytest_intercode.plugin.run import task_of
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.results.files import ResultsFile
 from pytest_intercode.results.format import from_line, to_line, with_item
@@ -58,6 +59,7 @@ class Reporter:
         self._episodes: dict[str, EpisodeRecord] = {}
         self._early: set[str] = set()
         self._items: dict[str, int] = {}
+        self._shard = settings.shard_record(None)
         self._lock = threading.Lock()
         self._unwritable = ""  # what another plugin wanted to write
         self._unreported = self._ended = self._reused = 0
@@ -65,6 +67,9 @@ class Reporter:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note the order of the items; concurrent episodes end in another one."""
         self._items = {item.nodeid: place for place, item in enumerate(session.items)}
+        if self._items:
+            episodes = sum(task_of(item) is not None for item in session.items)
+            self._shard = self._settings.shard_record(episodes)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
@@ -125,7 +130,8 @@ class Reporter:
         if self._file is None:
             return
         item = self._items.get(record.node_id) if record.item is None else None
-        self._file.write(line if item is None else with_item(line, item))
+        shard = None if record.shard else self._shard
+        self._file.write(with_item(line, item, shard))
         if self._file.problem and self._settings.results is not None:
             for name in ("session", "dsession"):  # the latter is xdist's, and has a word of its own
                 running: Any = self._config.pluginmanager.get_plugin(name)

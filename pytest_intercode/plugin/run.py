@@ -213,6 +213,7 @@ class Run:
                 sandbox=settings.sandbox,
                 rootfs=settings.rootfs,
                 runtime=settings.runtime,
+                docker_hosts=settings.docker_hosts,
                 processes=self.workers.processes,
                 slots=self.workers.slots,
                 hidden=[self.config.rootpath, *([data.path] if data else [])],

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_intercode.core.record import ShardRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.environments.registry import environments_with
+from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.plugin.options import FailUnder, folder_of, read_options
 from pytest_intercode.rollouts.spec import DEFAULT_TIMEOUT
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_intercode.core.turn import Feedback, Profile
+    from pytest_intercode.results.durations import Durations
+    from pytest_intercode.sandboxes.hosts import DockerHost
 
 __all__ = ["Settings"]
 
@@ -60,6 +65,8 @@ class Settings(SelectionSettings):
     sandbox: str
     rootfs: Path | None
     runtime: str | None
+    docker_hosts: tuple[DockerHost, ...]
+    durations_digest: str  # of the file that durations come from; empty for none
     base_images: Mapping[str, str]
     gateway: GatewaySettings
 
@@ -86,6 +93,7 @@ class Settings(SelectionSettings):
             programs=bool(take("gateway") or record or replay),
         )
         concurrency, cluster = take("concurrency"), values["cluster"]
+        durations = _durations(take("durations"))
         repeat = take("repeat")
         repeat = 1 if values["audit"] else repeat
         return cls(
@@ -106,10 +114,39 @@ class Settings(SelectionSettings):
             cluster_concurrency=concurrency,
             repeat=repeat,
             gate=take("gate") or ("verdict" if repeat > 1 else "tasks"),
+            docker_hosts=take("docker_host"),
+            durations=None if durations is None else durations.seconds,
+            durations_digest="" if durations is None else durations.digest,
             base_images=take("base_image"),
             gateway=gateway,
             **values,
         )
+
+    def shard_record(self, items: int | None) -> ShardRecord | None:
+        """Return what records say of the part of the run that is run here; None for no parts.
+
+        Args:
+            items: how many items the part has, if that is known.
+        """
+        if self.shard is None:
+            return None
+        common: dict[str, object] = {
+            "env": ",".join(self.environments),
+            "dataset": ",".join(Path(name).name for name in self.datasets),
+            "feedback": self.feedback,
+            "max-turns": self.max_turns,
+            "max-tokens": self.budget.tokens,
+            "max-cost": self.budget.cost,
+            "timeout": self.timeout,
+            "action-timeout": self.action_timeout,
+            "limit": self.limit,
+            "repeat": self.repeat if self.repeat > 1 else None,
+            "network": self.network or None,
+            "allow-host": ",".join(self.allow_host),
+            "verifier": self.verifier if self.verifier != "fresh" else None,
+        }
+        options = {name: str(value) for name, value in common.items() if value}
+        return ShardRecord(*self.shard, items, self.durations_digest, options)
 
     def episode_timeout(self, task: Task, *, at_terminal: bool = False) -> float | None:
         """Return the seconds that an episode has, or None for no limit.
@@ -121,3 +158,25 @@ class Settings(SelectionSettings):
             at_terminal: the agent is a person, who has no limit unless one is given.
         """
         return self.timeout or task.timeout or (None if at_terminal else DEFAULT_TIMEOUT)
+
+
+def _durations(path: Path | None) -> Durations | None:
+    if path is None:
+        return None
+    from pytest_intercode.results.durations import read_durations
+
+    try:
+        state = path.stat()
+        return _read_once(read_durations, path, state.st_mtime_ns, state.st_size)
+    except OSError as error:
+        raise ConfigurationError(f"--intercode-durations={path}: {error.strerror}") from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--intercode-durations={error}") from None
+
+
+@lru_cache(maxsize=1)
+def _read_once(
+    read: Callable[[Path], Durations], path: Path, modified: int, size: int
+) -> Durations:
+    """Read a file that may be long once, though settings are asked for several times."""
+    return read(path)

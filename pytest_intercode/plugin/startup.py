@@ -156,6 +156,7 @@ def _check(run: Run) -> None:
         check_cluster(run)
     if settings.runtime:
         run.provider.check_runtime("--intercode-runtime")
+    run.provider.check_hosts("--intercode-docker-host")
     if run.baseline is not None:
         _keep(settings, run.baseline.path, "the baseline")
     if settings.agent:

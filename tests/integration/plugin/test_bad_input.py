@@ -90,6 +90,37 @@ def test_values_of_options(
     assert_usage_error(pytester.runpytest(beside, option), message)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            "--intercode-docker-host=far --intercode-docker-host=far",
+            "--intercode-docker-host=far: is given twice; name each once",
+        ),
+        (
+            "--intercode-docker-host=tcp://far",
+            "--intercode-docker-host=tcp://far: unix://PATH, * is needed, found 'tcp://far'",
+        ),
+        (
+            "--intercode-docker-host=no-such-context",
+            "--intercode-docker-host=no-such-context: there is no such Docker context in *",
+        ),
+        (
+            "--intercode-docker-host=far --intercode-sandbox=bubblewrap",
+            "--intercode-docker-host=far: bubblewrap has no hosts, only docker has; leave it out*",
+        ),
+        (
+            "--intercode-docker-host=far --intercode-cluster=local:2",
+            "--intercode-docker-host: a cluster's nodes have engines of their own; leave out *",
+        ),
+    ],
+    ids=brief,
+)
+@pytest.mark.usefixtures("small_suite")
+def test_docker_hosts(pytester: pytest.Pytester, options: str, message: str) -> None:
+    assert_usage_error(pytester.runpytest("suite.yaml", *options.split()), message)
+
+
 @pytest.mark.parametrize("line", ["intercode_limit = x", "intercode_network = perhaps"])
 def test_values_of_the_ini_file(pytester: pytest.Pytester, small_suite: Path, line: str) -> None:
     pytester.makeini(f"[pytest]\nintercode_suites = suite.yaml\n{line}\n")

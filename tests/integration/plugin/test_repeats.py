@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from pytest_intercode.cli import main
 from tests.conftest import results
 
 # Solves a task on its even tries, which it counts by files; any process or thread may be next.
@@ -111,6 +112,73 @@ def test_shards_are_all_and_nothing_twice(pytester: pytest.Pytester, pretend: ob
         for n in (1, 2)
     ]
     assert parts == [["prints", "both"], ["writes"]]
+
+
+def test_shards_by_the_times_of_an_earlier_run(
+    pytester: pytest.Pytester, pretend: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They take equally long, and are merged again if they are all of one run."""
+    rows = [("prints", 1.0), ("writes", 6.0), ("both", 2.0), ("both", 4.0)]
+    tried = [
+        {
+            **{"environment": "ic_bash", "suite": "suite", "task_id": name, "seconds": seconds},
+            **{"outcome": "failed", "reward": 0.0, "repeat": at, "turn_history": {"actions": []}},
+        }
+        for at, (name, seconds) in enumerate(rows, 1)
+    ]
+    (pytester.path / "old.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in tried))
+
+    def run(part: str, durations: str = "old.jsonl") -> list[str]:
+        options = (f"--intercode-shard={part}/2", f"--intercode-durations={durations}")
+        result = pytester.runpytest(
+            *("suite.yaml", "--intercode-agent=agents:Solver", *options),
+            f"--intercode-results=shard-{part}.jsonl",
+            *("-q", "-q"),
+        )
+        assert result.ret == pytest.ExitCode.OK
+        lines = (pytester.path / f"shard-{part}.jsonl").read_text().splitlines()
+        return [json.loads(line)["task_id"] for line in lines]
+
+    assert sorted(map(sorted, (run("1"), run("2")))) == [["both", "prints"], ["writes"]]
+    row = json.loads((pytester.path / "shard-1.jsonl").read_text().splitlines()[0])
+    assert len(row["shard"].pop("durations")) == 16
+    assert row["shard"] == {"part": 1, "parts": 2, "items": row["shard"]["items"]}
+    names = [str(pytester.path / f"{name}.jsonl") for name in ("all", "shard-1", "shard-2")]
+    assert main(["merge", *names]) == 0
+    assert main(["merge", "--force", *names[:2]]) == 1
+    assert "no file has an episode of the shard 2/2; name its file too, or" in (
+        capsys.readouterr().err
+    )
+    assert main(["merge", "--force", "--partial", *names[:2]]) == 0
+    (pytester.path / "other.jsonl").write_text(json.dumps(tried[0]) + "\n")
+    run("2", "other.jsonl")
+    assert main(["merge", "--force", *names]) == 1
+    assert "the digest of --intercode-durations is" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--intercode-durations=a.jsonl", "*: needs --intercode-shard=I/N, whose parts it makes"),
+        (
+            "--intercode-durations=none.jsonl --intercode-shard=1/2",
+            "--intercode-durations=*none.jsonl: No such file or directory",
+        ),
+        (
+            "--intercode-durations=a.jsonl --intercode-shard=1/2",
+            "--intercode-durations=*a.jsonl: it holds no graded episode, so no task has a time",
+        ),
+        ("--intercode-durations=suite.yaml --intercode-shard=1/2", "--intercode-durations=*"),
+    ],
+)
+def test_durations_of_no_use(
+    pytester: pytest.Pytester, pretend: object, options: str, message: str
+) -> None:
+    (pytester.path / "a.jsonl").write_text("")
+    result = pytester.runpytest("suite.yaml", *options.split(), "--co")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert len([line for line in result.errlines if line]) == 1
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
 
 
 def test_shards_of_what_is_limited(pytester: pytest.Pytester, pretend: object) -> None:
