@@ -7,7 +7,6 @@ thread for each rollout, so that one driver may have tens of thousands running.
 from __future__ import annotations
 
 import itertools
-import json
 import queue
 import threading
 import time
@@ -58,6 +57,7 @@ __all__ = ["ClusterExecutor", "ClusterHandle", "ClusterObserver"]
 Result = TypeVar("Result")
 
 _TICK = 0.2  # seconds
+_EVENTS = 64  # that are taken before what they make room for is begun
 _PHASES: tuple[PhaseName, ...] = ("prepare", "run", "close")
 
 
@@ -377,20 +377,20 @@ class ClusterExecutor:
 
     def _work(self) -> None:
         while not self._ended:
-            try:
-                event = self._inbox.get(timeout=_TICK)
-            except queue.Empty:
-                event = None
-            while event is not None:
-                with self.lock:
-                    self._take(event)
+            for number in range(_EVENTS):
                 try:
-                    event = self._inbox.get_nowait()
+                    event = self._inbox.get(number == 0, _TICK)
                 except queue.Empty:
-                    event = None
+                    break
+                if event is not None:
+                    with self.lock:
+                        self._take(event)
             with self.lock:
-                self._fill()
+                begun = self._fill()
                 self._changed.notify_all()
+            for assignment in begun:  # others may have the lock in between
+                with self.lock:
+                    self._begin(assignment)
 
     def _take(self, event: Event) -> None:
         """Take an event of the transport's."""
@@ -580,8 +580,8 @@ class ClusterExecutor:
 
     # -- what begins
 
-    def _fill(self) -> None:
-        """Have as much submitted as can begin, and begin it; with the lock held."""
+    def _fill(self) -> list[Assignment]:
+        """Have as much submitted as can begin, and return it; with the lock held."""
         # Without any slot, one is submitted all the same: it says in its turn that there is none.
         while not (self._stopped or self._hopeless):
             before = self._schedule.left
@@ -590,15 +590,19 @@ class ClusterExecutor:
             self._refill()
             if self._schedule.left == before:
                 break
-        for assignment in self._schedule.assign():
-            self._begin(assignment)
+        begun = self._schedule.assign()
         if self._schedule.left:
             reason = self._schedule.hopeless(time.monotonic())
             if reason and not self._hopeless:
                 self._give_up(reason)
+        return begun
 
     def _begin(self, assignment: Assignment) -> None:
         handle = self._handles[assignment.job]
+        if handle.over:  # it was cancelled meanwhile
+            self._schedule.finish(*assignment)
+            del self._handles[assignment.job]
+            return
         handle.phases.setdefault("prepare", Phase(time.time()))
         spec = handle.spec
         if handle.spent:
@@ -617,15 +621,13 @@ class ClusterExecutor:
         paths: set[Path] = set()
         with_paths(spec.task, None, paths)
         parcels = [(str(path), self._shelf.parcel(path)) for path in sorted(paths)]
-        return encode(
-            {
-                "what": "play",
-                "job": assignment.job,
-                "attempt": assignment.attempt,
-                "spec": json.loads(spec.to_json()),
-                "files": [[path, list(parcel)] for path, parcel in parcels if parcel is not None],
-            }
-        )
+        message = {
+            "what": "play",
+            "job": assignment.job,
+            "attempt": assignment.attempt,
+            "files": [[path, list(parcel)] for path, parcel in parcels if parcel is not None],
+        }
+        return encode(message, spec=spec.to_json())
 
     def _give_up(self, reason: str) -> None:
         """End all that is left: nothing will come of it."""

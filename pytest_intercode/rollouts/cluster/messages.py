@@ -45,9 +45,16 @@ class BadMessage(Exception):
     """Bytes of a node that are no messages."""
 
 
-def encode(message: Message) -> bytes:
-    """Return a message as bytes; several of them may be put one after another."""
+def encode(message: Message, **written: bytes) -> bytes:
+    """Return a message as bytes; several of them may be put one after another.
+
+    Args:
+        message: its fields, at least one.
+        written: further fields, whose values are JSON already.
+    """
     body = json.dumps(message, separators=(",", ":")).encode("ascii")
+    for name, value in written.items():
+        body = b'%b,"%b":%b}' % (body[:-1], name.encode("ascii"), value)
     return len(body).to_bytes(_LENGTH, "big") + body
 
 

@@ -30,7 +30,6 @@ class Node:
         self._stack.enter_context(followed())
         keep_output()
         self._player = Player()
-        self._began = time.monotonic()
         threading.Thread(target=self._watch, name="intercode-watch", daemon=True).start()
 
     def greet(self) -> bytes:
@@ -65,6 +64,9 @@ class Node:
             if now - before > 2 * _LOOK + 1:  # it was stopped meanwhile, and heard nobody
                 paused = now
             before = now
+            if self._player.closed:  # Ray ends this process, unless its head is gone
+                time.sleep(_LOOK)
+                os._exit(0)
             if min(self._player.silence(), now - paused) > _ALONE:
                 threading.Thread(target=self._player.close, daemon=True).start()
                 time.sleep(10.0)

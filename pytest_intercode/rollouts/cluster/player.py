@@ -117,6 +117,9 @@ class Player:
 
     Args:
         store: where what the driver sends is kept; by default in the user's caches.
+
+    Attributes:
+        closed: all of it has ended.
     """
 
     def __init__(self, store: Store | None = None) -> None:
@@ -138,6 +141,7 @@ class Player:
         self._parcels: dict[str, Parcel] = {}
         self._asked: dict[int, Future[str]] = {}
         self._closing = False
+        self.closed = False
         self._last_heard = time.monotonic()
 
     # -- what the driver calls, one call after another
@@ -204,6 +208,7 @@ class Player:
         if self._provider is not None:
             self._provider.close()
         self._say({"what": "closed"})
+        self.closed = True
 
     # -- messages
 

@@ -84,10 +84,11 @@ def test_a_killed_process_of_ours_costs_what_ran_in_it(cluster: RayCluster, fold
 def test_a_killed_node_costs_what_ran_on_it(cluster: RayCluster, folder: Path) -> None:
     run = _start(cluster, folder, 60)
     run.until(lambda: len(run.rows()) >= 5)
-    before = cluster.sandboxes()
-    assert before
+    before = cluster.sandboxes() + cluster.players()
+    assert len(before) > 3
     cluster.raylets()[-1].kill()
     assert run.wait() == 0, run.said
+    assert not psutil.wait_procs(before, timeout=15)[1]
     _each_once(run, 60)
     assert any("the node is gone" in str(row["attempts"]) for row in run.rows()), run.said
     assert not cluster.sandboxes()
@@ -101,7 +102,7 @@ def test_a_node_that_is_stopped_is_given_up_and_its_late_results_dropped(
     stopped = cluster.players()[0]
     stopped.suspend()
     try:
-        run.until(lambda: len(run.rows()) >= 55, seconds=120)
+        run.until(lambda: len(run.rows()) >= 60, seconds=120)
     finally:
         stopped.resume()
     assert run.wait() == 0, run.said
@@ -147,7 +148,9 @@ def test_nothing_is_left_of_a_local_cluster_whose_driver_is_killed(folder: Path)
     assert not alive
 
 
-def test_the_head_ends_and_the_run_says_so(cluster: RayCluster, folder: Path) -> None:
+def test_without_its_head_a_run_goes_on_or_says_that_it_cannot(
+    cluster: RayCluster, folder: Path
+) -> None:
     run = cluster.start(
         folder,
         *("suite.yaml", "--intercode-agent=agent.py:Thinker", "--intercode-repeat=200"),
@@ -155,15 +158,18 @@ def test_the_head_ends_and_the_run_says_so(cluster: RayCluster, folder: Path) ->
         "--intercode-cluster-wait=5",
     )
     run.until(lambda: len(run.rows()) >= 3)
-    services = cluster.services()
-    assert len(services) == 4
+    services, players = cluster.services(), cluster.players()
+    assert (len(services), len(players)) == (4, 3)
     for each in services:
         each.kill()
-    assert run.wait(240) != 0
+    run.wait(240)  # what runs goes on without the head; all of it, or until it is given up
     assert "Traceback" not in run.said
-    assert "the cluster: no node takes work" in run.said, run.said
     names = [row["node_id"] for row in run.rows() if row["outcome"] != "infrastructure-error"]
     assert len(names) == len(set(names))
+    given_up = "the cluster: no node takes work" in run.said
+    assert given_up or (run.process.returncode, len(names)) == (0, 200), run.said
+    _, alive = psutil.wait_procs(players, timeout=90)
+    assert not alive
 
 
 def test_random_kills_in_a_run_of_500(folder: Path) -> None:

@@ -121,7 +121,7 @@ def test_items_are_in_order_with_their_own_output(cluster: RayCluster, folder: P
         ]
         assert f"begins {name}" in part
         assert f"complains {name}" in part
-        assert part.count(f"WARNING  slow:slow.py:17 acts on {name}") == 3, part
+        assert part.count(f"WARNING  slow:slow.py:14 acts on {name}") == 3, part
     assert f"node {_host()}-" in run.said
     assert "episodes, " in run.said
 
