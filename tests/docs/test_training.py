@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 from pytest_intercode import SandboxProvider
 from pytest_intercode.rollouts import stream
+from tests.support.model_server import ModelServer, Request, Spent, Step
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
@@ -82,3 +84,97 @@ def test_the_example_learns(quick_sandbox: str, tmp_path: Path) -> None:
     assert rewards[0] == 0.062
     assert sum(rewards[-3:]) / 3 >= 0.9
     assert trained == "trained: mean reward 1.000, 8 of 8 solved"
+
+
+# -- verifiers
+
+# What a harness is there: it asks the model once for each turn, in its own process.
+HARNESS = """
+import httpx
+import verifiers.v1 as vf
+
+__all__ = ["AskingHarness"]
+
+
+class AskingHarness(vf.Harness[vf.HarnessConfig]):
+    SUPPORTS_RESUME = APPENDS_SYSTEM_PROMPT = True
+    NEEDS_CONTAINER = EXECUTES_CODE = False
+
+    async def launch(self, ctx, trace, runtime, endpoint, secret, mcp_urls, data):
+        said = [{"role": each.role, "content": each.content} for each in data.prompt]
+        async with httpx.AsyncClient(timeout=60) as client:
+            answer = await client.post(
+                f"{endpoint}/chat/completions",
+                headers={"Authorization": f"Bearer {secret}"},
+                json={"model": ctx.model, "messages": said},
+            )
+        return vf.ProgramResult(0 if answer.is_success else 1, "", answer.text)
+"""
+PLAYER = """
+import asyncio, json, sys
+import verifiers.v1 as vf
+
+async def main(url, sandbox, *ids):
+    config = vf.resolve_env_config({
+        "taskset": {"id": "intercode-verifiers", "sandbox": sandbox, "max_turns": 3},
+        "player": {"harness": {"id": "asking-harness"}},
+    })
+    env = vf.load_environment(config)
+    ctx = vf.ModelContext("scripted", vf.EvalClientConfig(base_url=url, api_key_var="KEY"))
+    async with env.serving():
+        tasks = list(env.taskset.include(ids=list(ids)))
+        slots = [slot for task in tasks for slot in env.slots(task, 2)]
+        episodes = await asyncio.gather(*(env.run_slot(slot, ctx) for slot in slots))
+    for episode in episodes:
+        [trace] = episode.traces
+        told = {"task": episode.task.data.id, "ok": episode.ok, "reward": trace.reward}
+        told |= {"errors": [each.message for each in episode.errors]}
+        told |= {"turns": trace.num_turns, "tokens": trace.usage and trace.usage.total_tokens}
+        print(json.dumps({**told, **trace.info.get("intercode", {})}))
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+REPLIES = {
+    "tools/": ["```bash\nfind tools -type f -name '*.sh' -exec chmod 0755 {} +\n```", "submit"],
+    "access.log": ["ls", "Let me see.\n```\ncat access.log\n```", "echo 0", "never asked for"],
+}
+
+
+def _reply(request: Request) -> Step:
+    messages = request.body["messages"]
+    [said] = [replies for word, replies in REPLIES.items() if word in messages[0]["content"]]
+    done = sum(each["role"] == "assistant" for each in messages)
+    return Step(said[done], spent=Spent(100, 10, 0))
+
+
+@pytest.mark.slow
+def test_verifiers_plays_our_tasks(quick_sandbox: str, tmp_path: Path) -> None:
+    """The package itself, with a model on loopback: a task that is solved, and one that is not."""
+    python = ROOT / ".venv-verifiers" / "bin" / "python"
+    if not list(python.parents[1].glob("lib/python*/site-packages/verifiers")):
+        pytest.skip(
+            "verifiers is not installed: scripts/test --all does it, for Python 3.11 and up"
+        )
+    (tmp_path / "asking_harness.py").write_text(HARNESS)
+    (tmp_path / "player.py").write_text(PLAYER)
+    with ModelServer(_reply) as model:
+        done = subprocess.run(
+            [
+                *(str(python), "player.py", f"{model.url}/v1", quick_sandbox.partition("=")[2]),
+                *("access-log-server-errors", "tools-executable"),
+            ],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": f"{ROOT}/examples:{tmp_path}", "KEY": "none"},
+            capture_output=True,
+            text=True,
+            timeout=280,
+        )
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    failed = {"task": "access-log-server-errors", "reward": 0.0, "outcome": "out-of-budget"}
+    solved = {"task": "tools-executable", "reward": 1.0, "outcome": "solved"}
+    for row, wanted in zip(found, (failed, failed, solved, solved), strict=True):
+        turns = 3 if wanted is failed else 2
+        wanted = {**wanted, "ok": True, "errors": [], "turns": turns, "tokens": 110 * turns}
+        assert wanted.items() <= row.items(), row
+    assert "never asked for" not in done.stdout + done.stderr
