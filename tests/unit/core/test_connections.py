@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
 
@@ -24,7 +25,10 @@ def _wrapped(inner: BaseException) -> BaseException:
 @pytest.mark.parametrize(
     ("inner", "expected"),
     [
-        (ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 9)"), "Connection refused"),
+        (
+            ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('127.0.0.1', 9)"),
+            "Connection refused",
+        ),
         (socket.gaierror(-2, "Name or service not known"), "Name or service not known"),
         (ValueError("half a body"), ""),
         (OSError("no number"), ""),
