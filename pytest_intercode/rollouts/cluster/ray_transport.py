@@ -446,7 +446,9 @@ def _reason(error: BaseException) -> str:
     said = " ".join(str(error).split())
     for mark in ("Worker exit type:", "The actor died because of an error raised in its creation"):
         if mark in said:
-            return f"its process has ended ({said[said.index(mark) :][:200]})"
+            return (
+                f"its process has ended ({said[said.index(mark) :].partition(' Some ')[0][:200]})"
+            )
     if isinstance(error, InfrastructureError):
         return str(error)
     return f"its process has ended ({said:.200})"
