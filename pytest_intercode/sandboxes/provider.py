@@ -211,6 +211,9 @@ class SandboxProvider:
                 f"{option}={self._hosts[0].name}: bubblewrap has no hosts, only docker has; leave "
                 "it out, or take --intercode-sandbox=docker"
             )
+        from pytest_intercode.sandboxes.docker.hosts import check_hosts
+
+        check_hosts(self._hosts, self._runtime, option)
         if self.readonly:
             from pytest_intercode.sandboxes.docker.address import find_address
 
@@ -220,9 +223,6 @@ class SandboxProvider:
                         f"{option}={host.name}: an agent that lives in the sandbox needs engines "
                         "on this machine (unix://)"
                     )
-        from pytest_intercode.sandboxes.docker.hosts import check_hosts
-
-        check_hosts(self._hosts, self._runtime, option)
 
     @property
     def servers(self) -> int:
