@@ -296,6 +296,8 @@ class _Specs(Iterator[RolloutSpec]):
         self._tries: Iterator[RolloutSpec] = iter(())
         self._recent: deque[Task] = deque(maxlen=concurrency)
         self._lock = threading.Lock()
+        if self._list:
+            self._check(self._list[0])  # a mistake in the profile is reported at once
 
     def __next__(self) -> RolloutSpec:
         for spec in self._tries:

@@ -63,6 +63,13 @@ stepper: StepAgent = Stepper()
 later: StepAgent = Later()
 looper: LoopAgent = Looper()
 every: list[AgentLike] = [stepper, later, looper, step, loop]
+
+
+async def collect() -> list[float]:
+    with pytest_intercode.run_rollouts("bash", Later, n=2) as records:
+        rewards = [record.reward for record in records]
+    async with pytest_intercode.run_rollouts("sql", loop, concurrency=4, buffer=0) as more:
+        return rewards + [record.reward async for record in more]
 """
 
 ENVIRONMENT = """\

@@ -452,12 +452,13 @@ def test_what_is_found_when_a_task_comes(tasks: Any, profile: Any, message: str)
         ({"concurrency": True}, "concurrency=True: a whole number from 1 up"),
         ({"buffer": -1}, "buffer=-1: a whole number from 0 up"),
         ({"timeout": 0}, "timeout=0: it has to be above 0"),
+        ({"profile": "papr"}, "cannot be run with the profile 'papr'"),
         ({"agent_arguments": {"a": "b"}}, "agent_arguments are for an agent that is named"),
     ],
 )
 def test_numbers_that_make_no_sense(options: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        run_rollouts(numbered(1), solve, **options)
+        run_rollouts([*numbered(1)], solve, **options)
 
 
 def test_a_bundled_suite_by_its_name() -> None:
