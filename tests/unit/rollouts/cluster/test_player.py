@@ -1,0 +1,132 @@
+"""A node's player without Ray: told what to play in bytes, it answers in bytes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_intercode.results.format import from_line
+from pytest_intercode.rollouts.cluster.files import Shelf, Store, with_paths
+from pytest_intercode.rollouts.cluster.messages import decode, encode
+from pytest_intercode.rollouts.cluster.player import Player
+from pytest_intercode.rollouts.cluster.settings import NodeSettings
+from pytest_intercode.rollouts.spec import RolloutSpec, SandboxSettings
+from pytest_intercode.suites.catalogue import bundled_tasks
+
+AGENT = """\
+class Agent:
+    def act(self, observation):
+        return "submit"
+"""
+
+
+class Node:
+    """A player, and what it has said."""
+
+    def __init__(self, folder: Path) -> None:
+        self.player = Player(Store(folder))
+        self.shelf = Shelf()
+        self.said: list[dict[str, Any]] = []
+
+    def set_up(self, **more: Any) -> None:
+        sandbox = SandboxSettings("bubblewrap")
+        fields = NodeSettings(**{"agent": "oracle", "sandbox": sandbox, **more}).to_fields()
+        self.player.tell(encode({"what": "set_up", "settings": json.loads(json.dumps(fields))}))
+
+    def play(self, job: int, **more: Any) -> None:
+        task = next(task for task in bundled_tasks("sql", "a test") if len(task.gold) > 1)
+        spec = RolloutSpec(task, agent="oracle", **more)
+        paths: set[Path] = set()
+        with_paths(spec.task, None, paths)
+        files = [[str(path), self.shelf.parcel(path)] for path in sorted(paths)]
+        message = {"what": "play", "job": job, "attempt": 1, "files": files}
+        self.player.tell(encode(message, spec=spec.to_json()))
+
+    def until(self, what: str) -> dict[str, Any]:
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            for message in decode(self.player.listen(0.1)):
+                self.said.append(message)
+                if message["what"] == "need":
+                    for piece in self.shelf.pieces(message["digest"]):
+                        self.player.receive(message["digest"], piece)
+            found = [message for message in self.said if message["what"] == what]
+            if found:
+                return found[-1]
+        pytest.fail(f"it said {self.said}")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    made = Node(tmp_path / "store")
+    yield made
+    made.player.close()
+
+
+def test_a_rollout_comes_as_bytes_and_leaves_as_a_line(node: Node) -> None:
+    node.set_up()
+    assert node.until("ready")["backend"] == "bubblewrap"
+    node.play(7)
+    ended = node.until("ended")
+    record = from_line(ended["line"])
+    assert (ended["job"], ended["attempt"], record.outcome) == (7, 1, "solved")
+    assert {"prepare", "run"} <= ended["phases"].keys()
+    order = [message["what"] for message in node.said]
+    assert order.index("prepared") < order.index("turns") < order.index("ended")
+    assert "charge" not in order, "nothing is limited"
+
+
+def test_a_limited_run_asks_the_driver_after_each_turn(node: Node) -> None:
+    node.set_up(limited=True)
+    node.play(1)
+    asked = node.until("charge")
+    assert asked["turns"] == 1
+    node.player.tell(
+        encode({"what": "charged", "call": asked["call"], "spent": "the run's 1 turns are used up"})
+    )
+    record = from_line(node.until("ended")["line"])
+    assert len(record.turns) == 1
+    assert record.outcome == "out-of-budget"
+    assert record.reason.startswith("the run's 1 turns are used up; ")
+
+
+def test_an_agent_travels_with_its_folder(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/agent.py").write_text(AGENT)
+    parcel = node.shelf.agent(tmp_path / "mine", "a test")
+    node.set_up(
+        agent="mine/agent.py:Agent",
+        agent_folder=Path("/nonexistent"),
+        agent_parcel=parcel,
+        agent_below="mine",
+    )
+    node.play(1)
+    assert from_line(node.until("ended")["line"]).outcome == "failed"
+    assert [m["digest"] for m in node.said if m["what"] == "need"] == [parcel.digest]
+
+
+def test_an_agent_that_cannot_be_loaded_is_told(node: Node) -> None:
+    node.set_up(agent="not_there:Agent")
+    node.play(1)
+    failed = node.until("failed")
+    assert (failed["stage"], failed["error"]["kind"]) == ("agent", "AgentLoadError")
+
+
+def test_the_hosts_network_is_refused(node: Node) -> None:
+    node.set_up(network=True)
+    assert "would share the node's network" in node.until("unfit")["error"]["text"]
+
+
+def test_what_is_cancelled_while_its_files_come_does_not_begin(node: Node, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/agent.py").write_text(AGENT)
+    node.set_up(agent="agent.py:Agent", agent_parcel=node.shelf.agent(tmp_path / "mine", "a test"))
+    node.play(1)
+    node.player.tell(encode({"what": "cancel", "job": 1, "attempt": 1, "reason": "enough"}))
+    assert node.until("failed")["job"] == 1
+    assert not any(message["what"] == "prepared" for message in node.said)
