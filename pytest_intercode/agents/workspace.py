@@ -127,6 +127,7 @@ class Workspace:
 
     def __init__(self, env: AgentEnvironment, folder: Path, *, keep: bool) -> None:
         self.folder = folder
+        self._env = env
         self._access = folder_access(env)
         self._keep = keep
         self._since = ""
@@ -218,9 +219,18 @@ class Workspace:
         self._elsewhere -= {*sent, *replaced}
 
     def push_last(self) -> None:
-        """Carry in what the program has left, where that still counts."""
-        with contextlib.suppress(BudgetExhausted):
+        """Carry in what the program has left, where that still counts.
+
+        Raises:
+            AgentError: it cannot be carried in, and the episode is not over.
+        """
+        try:
             self.push()
+        except BudgetExhausted:
+            pass
+        except AgentError:
+            if not self._env.over:
+                raise
 
     def close(self) -> None:
         """Remove the folder, if it is not kept."""
