@@ -1,4 +1,6 @@
-"""The software bill of materials: what an installation of this package has in it, with all extras.
+"""The software bill of materials: what an installation of this package has in it, with its extras.
+
+The extra ray is left out: it has a lock of its own (``requirements/ray.txt``).
 
 Run as ``python -m tests.supply.sbom``, which writes ``requirements/sbom.cdx.json`` (CycloneDX 1.6):
 packages and what needs what as they are installed here, versions and hashes from the lock file. The
@@ -23,11 +25,12 @@ __all__ = ["SBOM", "components", "main", "user_extras"]
 SBOM = FOLDER / "sbom.cdx.json"
 
 _DEVELOPMENT = {"test", "lint", "supply"}  # extras that are for work on the package itself
+_BY_ITSELF = {"ray"}
 
 
 def user_extras() -> list[str]:
-    """Return the extras that are for users."""
-    return sorted(set(project()["optional-dependencies"]) - _DEVELOPMENT)
+    """Return the extras that are for users, but for those that have a lock of their own."""
+    return sorted(set(project()["optional-dependencies"]) - _DEVELOPMENT - _BY_ITSELF)
 
 
 def needs(package: metadata.Distribution, extras: set[str]) -> dict[NormalizedName, set[str]]:
