@@ -6,6 +6,7 @@ The other engines run on this machine, with data, networks and sockets of their 
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import re
@@ -81,6 +82,13 @@ def short_folder() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="ich", dir="/tmp"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    """Have what the SDK left open collected while that is no error."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="module")
