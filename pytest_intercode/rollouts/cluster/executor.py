@@ -497,6 +497,8 @@ class ClusterExecutor:
         name = self._nodes[node].name
         error = error_from(message["error"], name)
         stage = str(message["stage"])
+        if isinstance(error, RolloutCancelled) and not handle.over:  # not by us: the node ends
+            error = SandboxError(f"it was ended there: {error}")
         if handle.over or not isinstance(error, InfrastructureError):
             self._schedule.finish(job, attempt, node)
             del self._handles[job]

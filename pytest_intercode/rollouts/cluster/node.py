@@ -20,6 +20,7 @@ __all__ = ["Node"]
 
 _ALONE = 60.0  # seconds without a word of the driver, after which a node ends by itself
 _LOOK = 2.0
+_FAREWELL = 8.0  # seconds for sandboxes to close; they end with this process in any case
 
 
 class Node:
@@ -55,7 +56,8 @@ class Node:
         return self._player.listen(patience)
 
     def _watch(self) -> None:
-        """End this process when the driver is gone, or its network."""
+        """End this process when the driver is gone, or its network, or the node that started it."""
+        parent = os.getppid()
         before = time.monotonic()
         paused = 0.0
         while True:
@@ -67,7 +69,11 @@ class Node:
             if self._player.closed:  # Ray ends this process, unless its head is gone
                 time.sleep(_LOOK)
                 os._exit(0)
+            if os.getppid() != parent:  # its node is gone; the sandboxes go with this process
+                os._exit(72)
             if min(self._player.silence(), now - paused) > _ALONE:
                 threading.Thread(target=self._player.close, daemon=True).start()
-                time.sleep(10.0)
+                until = time.monotonic() + _FAREWELL
+                while not self._player.closed and time.monotonic() < until:
+                    time.sleep(0.1)
                 os._exit(71)

@@ -361,8 +361,8 @@ def _imported() -> Any:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Put back the handlers of signals and of errors that Ray replaces."""
-    hook = sys.excepthook
+    """Put back the handlers of signals and of errors that Ray replaces, and pytest's prompt."""
+    hook, prompt = sys.excepthook, os.environ.get("PYTHONBREAKPOINT")
     main = threading.current_thread() is threading.main_thread()
     numbers = (signal.SIGTERM, signal.SIGINT) if main else ()
     handlers = {number: signal.getsignal(number) for number in numbers}
@@ -370,6 +370,9 @@ def _undisturbed() -> Iterator[None]:
         yield
     finally:
         sys.excepthook = hook
+        os.environ.pop("PYTHONBREAKPOINT", None)
+        if prompt is not None:
+            os.environ["PYTHONBREAKPOINT"] = prompt
         for number, handler in handlers.items():
             if handler is not None:
                 signal.signal(number, handler)

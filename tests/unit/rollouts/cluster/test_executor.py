@@ -204,6 +204,23 @@ def test_a_fault_of_a_node_is_tried_elsewhere_and_named_if_it_stays(execute: Exe
     assert run.lines == ["node node-0 gets no more work: 3 faults in a row, the last: no room"]
 
 
+def test_what_a_node_ends_by_itself_is_run_elsewhere(execute: Execute) -> None:
+    class Ending(SleepingNodes):
+        def send(self, node: str, data: bytes) -> None:
+            message = json.loads(data[4:])
+            if message["what"] != "play" or message["attempt"] > 1:
+                return super().send(node, data)
+            error = {"kind": "RolloutCancelled", "text": "the run is over"}
+            named = {"job": message["job"], "attempt": message["attempt"]}
+            failed = {"what": "failed", "stage": "run", "error": error, **named}
+            self._report(Said(node, encode(failed)))
+
+    run = execute(Ending(2), tasks=1)
+    assert run.all_over.wait(20)
+    assert run.records["t0"].outcome == "solved"
+    assert "it was ended there: the run is over" in run.records["t0"].attempts[0]
+
+
 def test_a_task_error_is_no_fault_of_a_node(execute: Execute) -> None:
     class Gold(SleepingNodes):
         def send(self, node: str, data: bytes) -> None:
