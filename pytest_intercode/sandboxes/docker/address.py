@@ -18,7 +18,6 @@ import shutil
 import socket
 import ssl
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.core.forks import close_in_children
+from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable, suggestion
 from pytest_intercode.sandboxes.hosts import FORMS, split_url
 
@@ -372,9 +372,10 @@ class Tunnel:
         parts = split_url(url)
         if not shutil.which("ssh"):
             raise EngineUnavailable("there is no ssh on this machine, which leads to it")
-        self._folder = Path(tempfile.mkdtemp(prefix="pytest-intercode-ssh-"))
-        self._socket = self._folder / "engine.sock"
-        self._log = self._folder / "log"
+        self._private = PrivateFolder()
+        folder = self._private.make()
+        self._socket = folder / "engine.sock"
+        self._log = folder / "log"
         self.url = f"unix://{self._socket}"
         there = parts.path if parts.path not in ("", "/") else _SSH_SOCKET
         options = [word for option in _SSH_OPTIONS for word in ("-o", option)]
@@ -446,4 +447,4 @@ class Tunnel:
     def close(self) -> None:
         """End the client."""
         self._end()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._private.close()
