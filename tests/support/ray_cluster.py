@@ -143,6 +143,10 @@ class RayCluster:
         kept = ("raylet", "gcs_server")
         return [each for each, _, program in self._all() if program in kept]
 
+    def below(self) -> list[psutil.Process]:
+        """Return all processes of the cluster."""
+        return [each for each, *_ in self._all()]
+
     def _all(self) -> list[tuple[psutil.Process, str, str]]:
         """Return the processes below ours, with their command lines and their programs."""
         found = []
