@@ -5,6 +5,7 @@ Every answer is played in a fresh sandbox under the strict profile. Nothing here
 
 from __future__ import annotations
 
+import posixpath
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -121,6 +122,7 @@ class Auditor:
                 yield Finding(task.id, "gold-runs", "gold does not run", why)
             return
         yield from self._failures_of_gold(task, gold)
+        yield from self._left_in_scratch(task, gold)
         yield from self._failures_of_alternatives(task)
         limit = min(task.action_timeout, max(_LEAST_TIME, _SLOWER * gold.seconds))
         yield from self._accepted(task, gold, limit)
@@ -139,6 +141,22 @@ class Auditor:
             said = f"gold gets {gold.reward.value:.2f}"
             why = "its turns are used up" if gold.over == "budget" else gold.reward.reason
             yield Finding(task.id, "gold-scores-1", f"{said}: {why}" if why else said)
+
+    def _left_in_scratch(self, task: Task, gold: Played) -> Iterator[Finding]:
+        """Yield a finding for what gold leaves where agents may leave anything: it is compared."""
+        if task.env != "bash" or "gold" not in gold.state:
+            return
+        places = [posixpath.join(task.workdir, each).rstrip("/") for each in task.reward.scratch]
+        left = [
+            path
+            for path, entry in sorted(gold.state["gold"].get("entries", {}).items())
+            if entry is not None
+            and any(path.startswith(f"{place}/") for place in places)
+            and posixpath.basename(path) not in task.query
+        ]
+        if left:
+            said = f"gold leaves {', '.join(left[:3])}, which a right answer need not have"
+            yield Finding(task.id, "scratch-clean", said, _quoted_gold(task))
 
     def _failures_of_alternatives(self, task: Task) -> Iterator[Finding]:
         """Yield a finding for each alternative of gold that does not run, or is not accepted."""

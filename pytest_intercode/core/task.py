@@ -52,7 +52,7 @@ ENVIRONMENTS = ("bash", "sql", "python", "ctf", "swe")
 
 AUDIT_CHECKS = (
     *("gold-runs", "gold-scores-1", "gold-deterministic", "noop-scores-0", "empty-answer-fails"),
-    *("wrong-answer-fails", "weak-check", "files-used", "no-duplicates"),
+    *("wrong-answer-fails", "weak-check", "files-used", "scratch-clean", "no-duplicates"),
 )
 """What ``pytest-intercode audit`` may find, and what a suite may acknowledge."""
 

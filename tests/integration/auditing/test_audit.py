@@ -56,6 +56,11 @@ INSERT INTO part VALUES (1, 'nut', 'red'), (2, 'bolt', 'blue'), (3, 'cog', 'red'
 # One fault each: the environment, the fields of the task, the check that finds it.
 FAULTS = {
     "gold fails": ("bash", "gold: cat missing.txt", "gold-runs"),
+    "gold leaves its own files": (
+        "bash",
+        "gold: ls / >/tmp/now; wc -l </tmp/now\nreward: {scratch: [/tmp]}",
+        "scratch-clean",
+    ),
     "gold does not end": ("bash", "gold: sleep 30\naction_timeout: 1", "gold-runs"),
     "gold is refused": ("sql", "gold: SELECT nothing FROM part", "gold-runs"),
     "gold is wrong": (
