@@ -146,13 +146,14 @@ class Auditor:
         """Yield a finding for what gold leaves where agents may leave anything: it is compared."""
         if task.env != "bash" or "gold" not in gold.state:
             return
-        places = [posixpath.join(task.workdir, each).rstrip("/") for each in task.reward.scratch]
+        scratch = [posixpath.join(task.workdir, each).rstrip("/") for each in task.reward.scratch]
+        places = [place for place in scratch if place not in task.query]  # or it is asked for
         left = [
             path
             for path, entry in sorted(gold.state["gold"].get("entries", {}).items())
             if entry is not None
             and any(path.startswith(f"{place}/") for place in places)
-            and posixpath.basename(path) not in task.query
+            and posixpath.relpath(path, task.workdir) not in task.query
         ]
         if left:
             said = f"gold leaves {', '.join(left[:3])}, which a right answer need not have"

@@ -19,7 +19,7 @@ MEANINGS: Mapping[str, str] = {
     "wrong-answer-fails": "an answer that is certainly wrong does not solve it",
     "weak-check": "no changed gold solves it, unless a person finds it right",
     "files-used": "gold reads, or the query names, every file that is there",
-    "scratch-clean": "gold leaves nothing in scratch that the query does not name",
+    "scratch-clean": "gold leaves nothing in scratch that the query does not speak of",
     "no-duplicates": "no two tasks are the same",
 }
 """What each check asks for."""
