@@ -7,12 +7,15 @@ its text is used. It may import the standard library alone, and other such modul
 from __future__ import annotations
 
 import ast
+import threading
 from functools import cache
 from importlib import resources
 
 __all__ = ["text_of"]
 
 _ONLY_FOR_CHECKERS = ("typing", "__future__")
+# Of two threads that parse at once, CPython 3.11.7 ends one with a SystemError (gh-106905).
+_PARSING = threading.Lock()
 
 
 @cache
@@ -26,7 +29,8 @@ def text_of(package: str, *modules: str) -> str:
     for module in modules:
         path = f"{module.replace('.', '/')}.py"
         source = resources.files(package).joinpath(path).read_text("utf-8")
-        body += filter(_is_needed, ast.parse(source).body)
+        with _PARSING:
+            body += filter(_is_needed, ast.parse(source).body)
     for node in body:
         for inner in ast.walk(node):
             if isinstance(inner, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(inner):
