@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -57,10 +58,20 @@ def test_the_examples_work(pytester: pytest.Pytester) -> None:
     assert miss[0].removesuffix("```") in result.stdout.str()
 
 
-def test_the_demo_needs_no_plugin_of_the_tests() -> None:
-    command = [sys.executable, "-m", "pytest", "-p", "pytest_intercode.plugin", "--co", "-q"]
+def test_the_demo_needs_only_what_it_installs() -> None:
+    """No plugin of the tests, and no package that requirements/run.txt does not have."""
+    named = re.findall(r"^([\w.-]+)==", (ROOT / "requirements" / "run.txt").read_text(), re.M)
+    there = {canonical(name) for name in ["pytest-intercode", *named]}
+    modules = packages_distributions()
+    absent = [name for name, of in modules.items() if not there & {canonical(each) for each in of}]
+    assert "openai" in absent
+    command = (
+        f"import sys; sys.modules.update(dict.fromkeys({absent})); import pytest;"
+        "sys.exit(pytest.main(sys.argv[1:]))"
+    )
+    plugin = ["-p", "pytest_intercode.plugin", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, "--intercode-env=bash", "-p", "no:cacheprovider"],
+        [sys.executable, "-c", command, *plugin, "--co", "-q", "--intercode-env=bash"],
         cwd=ROOT,
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
@@ -68,6 +79,11 @@ def test_the_demo_needs_no_plugin_of_the_tests() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def canonical(name: str) -> str:
+    """Return a distribution's name as it is compared."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 # -- scripts/demo: what it brings up, and what it then runs
