@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.conftest import results
+from tests.docs.shell import run
 
 DOCS = Path(__file__).parents[2] / "docs"
 TEXT = (DOCS / "ci.md").read_text(encoding="utf-8")
@@ -194,17 +195,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, quick_sandbox: str) -> Pat
         "class Broken:\n    pass\n"
     )
     command = next(body for name, body in BLOCKS.items() if name.startswith("sh "))
-    done = subprocess.run(
-        ["sh", "-ec", command],
-        cwd=folder,
-        env={
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PYTEST_ADDOPTS": quick_sandbox,
-        },
-        capture_output=True,
-        text=True,
-    )
+    done = run(command, folder, quick_sandbox, "sh")
     assert done.returncode == 0, done.stdout
     return folder
 

@@ -21,6 +21,7 @@ from pytest_intercode.core.record import EpisodeRecord, TaskRecord
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import (
+    AgentError,
     ConfigurationError,
     EngineUnavailable,
     InfrastructureError,
@@ -47,8 +48,14 @@ from pytest_intercode.rollouts.cluster.transport import (
     Silent,
     Transport,
 )
-from pytest_intercode.rollouts.executors.handle import Handle, Phase, PhaseName
+from pytest_intercode.rollouts.executors.handle import (
+    BackgroundHandle,
+    Handle,
+    Phase,
+    PhaseName,
+)
 from pytest_intercode.rollouts.isolation import OUR_THREADS
+from pytest_intercode.rollouts.rollout import failure_record
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.suites.digest import digest
 
@@ -80,50 +87,18 @@ class ClusterObserver(Protocol):
         """Return a future's result to the thread that asked the handle for it."""
 
 
-class ClusterHandle:
-    """A rollout that runs on a node.
-
-    Attributes:
-        spec: what it is to do.
-        phases: times, by phase, of the node's clock; those that are known.
-        asked: whether its record was asked for.
-    """
+class ClusterHandle(BackgroundHandle):
+    """A rollout that runs on a node; times are those of the node's clock."""
 
     def __init__(self, job: int, spec: RolloutSpec, executor: ClusterExecutor) -> None:
+        super().__init__(spec)
         self.job = job
-        self.spec = spec
-        self.phases: dict[PhaseName, Phase] = {}
-        self.asked = False
         self._executor = executor
-        self._agent: Future[None] = Future()
-        self._environment: Future[None] = Future()
-        self._record: Future[EpisodeRecord] = Future()
         # Of the attempts: what they took, and why those before the present one have no result.
         self.turns = self.spent = 0
         self.acting = False
         self.losses: list[str] = []
         self.blamed = 0
-
-    @property
-    def result(self) -> EpisodeRecord | None:
-        """The record if there is one already; it does not wait."""
-        over = self._record.done() and self._record.exception() is None
-        return self._record.result() if over else None
-
-    @property
-    def has_agent(self) -> bool:
-        """Whether an agent was made."""
-        return self._agent.done() and self._agent.exception() is None
-
-    @property
-    def running(self) -> bool:
-        """Whether it has begun, and has neither record nor failure yet."""
-        return bool(self.phases) and not self._record.done()
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether it has no record because it was cancelled, or has none yet."""
-        return not self._record.done() or isinstance(self._record.exception(), RolloutCancelled)
 
     @property
     def over(self) -> bool:
@@ -660,21 +635,8 @@ def _own(record: EpisodeRecord, handle: ClusterHandle) -> EpisodeRecord:
 
 def _unreadable(handle: ClusterHandle, reason: str) -> EpisodeRecord:
     """Return the record of a rollout that did not come to a readable one: its agent's fault."""
-    spec = handle.spec
-    return EpisodeRecord(
-        task=TaskRecord.of(spec.task, digest(spec.task)),
-        outcome="agent-error",
-        reward=0.0,
-        turns=(),
-        max_turns=spec.max_turns or spec.task.max_turns,
-        seconds=0.0,
-        profile=spec.profile,
-        agent=spec.agent,
-        agent_arguments=spec.agent_arguments,
-        reason=reason,
-        attempts=tuple(handle.losses),
-        node_id=spec.node_id,
-    )
+    record = failure_record(handle.spec, AgentError(reason))
+    return replace(record, outcome="agent-error", attempts=tuple(handle.losses))
 
 
 def _times(handle: ClusterHandle, message: Message) -> None:

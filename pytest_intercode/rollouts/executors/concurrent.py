@@ -17,8 +17,7 @@ from typing import Any, Protocol, TypeVar
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.errors import RolloutCancelled
-from pytest_intercode.rollouts.executors.handle import Observer, Phase, PhaseName
+from pytest_intercode.rollouts.executors.handle import BackgroundHandle, Observer, Phase, PhaseName
 from pytest_intercode.rollouts.isolation import OUR_THREADS
 from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
@@ -41,54 +40,24 @@ class ConcurrentObserver(Observer, Protocol):
         """Return a future's result to the thread that asked the handle for it."""
 
 
-class ConcurrentHandle:
-    """A rollout that runs on a thread of the executor's.
-
-    Attributes:
-        spec: what it is to do.
-        phases: times, by phase; those that have begun.
-        asked: whether its record was asked for.
-    """
+class ConcurrentHandle(BackgroundHandle):
+    """A rollout that runs on a thread of the executor's; phases are known once they have begun."""
 
     def __init__(self, rollout: Rollout, observer: ConcurrentObserver) -> None:
-        self.spec = rollout.spec
-        self.phases: dict[PhaseName, Phase] = {}
-        self.asked = False
+        super().__init__(rollout.spec)
         self._rollout = rollout
         self._observer = observer
-        self._agent: Future[Agent] = Future()
-        self._environment: Future[Environment] = Future()
-        self._record: Future[EpisodeRecord] = Future()
         self._closed: Future[None] = Future()
-
-    @property
-    def result(self) -> EpisodeRecord | None:
-        """The record if there is one already; it does not wait."""
-        over = self._record.done() and self._record.exception() is None
-        return self._record.result() if over else None
-
-    @property
-    def has_agent(self) -> bool:
-        """Whether an agent was made."""
-        return self._agent.done() and self._agent.exception() is None
-
-    @property
-    def running(self) -> bool:
-        """Whether it has begun, and has neither record nor failure yet."""
-        return bool(self.phases) and not self._record.done()
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether it has no record because it was cancelled, or has none yet."""
-        return not self._record.done() or isinstance(self._record.exception(), RolloutCancelled)
 
     def agent(self) -> Agent:
         """Wait for the agent."""
-        return self._observer.wait(self, self._agent)
+        agent: Agent = self._observer.wait(self, self._agent)
+        return agent
 
     def environment(self) -> Environment:
         """Wait for the environment; it is closed as soon as the episode is over."""
-        return self._observer.wait(self, self._environment)
+        environment: Environment = self._observer.wait(self, self._environment)
+        return environment
 
     def record(self, agent: Agent, environment: Environment) -> EpisodeRecord:
         """Wait for the record; agent and environment are the rollout's own."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.environments.base import Environment
+from pytest_intercode.errors import RolloutCancelled
 from pytest_intercode.rollouts.spec import RolloutSpec
 
 __all__ = [
@@ -94,32 +97,64 @@ class Executor(Protocol):
         """Take a rollout."""
 
 
-class BackgroundHandle(Handle, Protocol):
-    """A rollout that runs without being asked; what it comes to is waited for.
+class BackgroundHandle(ABC):
+    """A handle of a rollout that runs without being asked; what it comes to is waited for.
 
     Attributes:
+        spec: what it is to do.
         phases: times, by phase; those that are known.
         asked: whether its record was asked for.
     """
 
-    phases: dict[PhaseName, Phase]
-    asked: bool
+    def __init__(self, spec: RolloutSpec) -> None:
+        self.spec = spec
+        self.phases: dict[PhaseName, Phase] = {}
+        self.asked = False
+        # Of the agent and the environment one may hear only that they were made, elsewhere.
+        self._agent: Future[Any] = Future()
+        self._environment: Future[Any] = Future()
+        self._record: Future[EpisodeRecord] = Future()
 
     @property
     def result(self) -> EpisodeRecord | None:
         """The record if there is one already; it does not wait."""
+        over = self._record.done() and self._record.exception() is None
+        return self._record.result() if over else None
 
     @property
     def has_agent(self) -> bool:
         """Whether an agent was made."""
+        return self._agent.done() and self._agent.exception() is None
 
     @property
     def running(self) -> bool:
         """Whether it has begun, and has neither record nor failure yet."""
+        return bool(self.phases) and not self._record.done()
 
     @property
     def cancelled(self) -> bool:
         """Whether it has no record because it was cancelled, or has none yet."""
+        return not self._record.done() or isinstance(self._record.exception(), RolloutCancelled)
+
+    @abstractmethod
+    def agent(self) -> Agent:
+        """Wait for the agent."""
+
+    @abstractmethod
+    def environment(self) -> Environment:
+        """Wait for the environment, until its reset."""
+
+    @abstractmethod
+    def record(self, agent: Agent, environment: Environment) -> EpisodeRecord:
+        """Wait for the record; agent and environment are the rollout's own."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Wait until the sandboxes are ended."""
+
+    @abstractmethod
+    def cancel(self, reason: str) -> None:
+        """End it, ungraded; does nothing to one that is over."""
 
 
 class BackgroundExecutor(Protocol):
