@@ -153,6 +153,10 @@ class EpisodeRecord:
         refused_hosts: what of the network its sandbox was refused, a line each.
         sandbox: the backend of its sandboxes; empty where it needed none of ours.
         image: what they were made of; empty likewise.
+        host: where its sandboxes were: the name of a cluster's node, or of a Docker host; empty for
+            this machine.
+        phases: when ``prepare`` and ``run`` began, in seconds since the epoch by the clock of the
+            machine that it ran on, and how many seconds each took; empty where that is not known.
         node_id: the node id of its pytest item; empty outside of pytest.
         item: the place of that item among those of its run, from 0; None where it is not known.
         shard: the part of the run that it belongs to; None where the run has no parts.
@@ -183,6 +187,8 @@ class EpisodeRecord:
     refused_hosts: tuple[str, ...] = ()
     sandbox: str = ""
     image: str = ""
+    host: str = ""
+    phases: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     node_id: str = ""
     item: int | None = None
     shard: ShardRecord | None = None

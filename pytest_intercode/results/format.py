@@ -131,6 +131,13 @@ def to_row(record: EpisodeRecord) -> dict[str, Any]:
         "attempts": list(record.attempts),
         "end_state": dict(record.state),
     }
+    if record.host:
+        row["host"] = _plain(record.host)
+    if record.phases:
+        row["phases"] = {
+            name: [round(began, 3), round(seconds, 3)]
+            for name, (began, seconds) in record.phases.items()
+        }
     if record.item is not None:
         row["item"] = record.item
     if record.shard is not None:
@@ -320,6 +327,11 @@ class EpisodeLine(_Lenient):
     """The backend of its sandboxes."""
     image: StrictStr = ""
     """What the sandboxes were made of."""
+    host: StrictStr = ""
+    """The node of a cluster, or the Docker host, that they were on; left out for this machine."""
+    phases: dict[str, tuple[_Number, _Number]] = {}
+    """When each phase began, in seconds since the epoch by the clock of the machine that it ran on,
+    and how many seconds it took; left out where that is not known."""
     task_digest: StrictStr = ""
     """Changes with anything that the agent gets or is graded by."""
     repeat: _Whole = 1
@@ -421,6 +433,8 @@ def _record(line: EpisodeLine) -> EpisodeRecord:
         refused_hosts=tuple(line.refused_hosts),
         sandbox=line.sandbox,
         image=line.image,
+        host=line.host,
+        phases=line.phases,
         node_id=line.node_id,
         item=line.item,
         shard=None if line.shard is None else _part(line.shard),
@@ -514,6 +528,7 @@ _NEEDED = {
     "float_type": "a number",
     "bool_type": "true or false",
     "list_type": "a list",
+    "tuple_type": "a list",
     "dict_type": "an object",
     "model_type": "an object",
     "literal_error": f"one of {', '.join(OUTCOMES)}",

@@ -8,6 +8,7 @@ once more here, on a fresh sandbox and with a fresh agent, and nowhere else.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -97,6 +98,7 @@ class Rollout:
         self._cancellation = Cancellation()
         self._environments: list[Environment] = []
         self._attempts: list[str] = []
+        self._phases: dict[str, tuple[float, float]] = {}
 
     @property
     def cancelled(self) -> str:
@@ -143,7 +145,8 @@ class Rollout:
             RolloutCancelled: it was cancelled.
         """
         environment.turns_spent = 0
-        self._twice(lambda _: self._reset(environment))
+        with self._timed("prepare"):
+            self._twice(lambda _: self._reset(environment))
 
     def run(self, agent: Agent, environment: Environment) -> EpisodeRecord:
         """Let the agent act in the prepared environment, and grade what it leaves.
@@ -176,7 +179,7 @@ class Rollout:
                 show(record.headline)
             return record
 
-        with services.isolate() as left:
+        with self._timed("run"), services.isolate() as left:
             record = self._twice(attempt, lambda: len(environment.turns) < environment.max_turns)
         backend, image = sandbox_of(environment, spec.task, services.sandboxes)
         return replace(
@@ -187,6 +190,7 @@ class Rollout:
             left_behind=(*record.left_behind, *left),
             sandbox=backend,
             image=image,
+            phases=dict(self._phases),
             node_id=spec.node_id,
         )
 
@@ -194,6 +198,12 @@ class Rollout:
         """End the sandboxes of the environments that it made; may be called twice."""
         while self._environments:
             self._environments.pop().close()
+
+    @contextlib.contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        at, began = time.time(), time.monotonic()
+        yield
+        self._phases[phase] = at, time.monotonic() - began
 
     def _reset(self, environment: Environment) -> None:
         with self._cancellation.reaching(environment.cancel):

@@ -452,7 +452,7 @@ class ClusterExecutor:
         if handle is None:  # of an attempt that was given up: its result counts for nothing
             return
         try:
-            record = _own(from_line(str(message["line"])), handle)
+            record = _own(from_line(str(message["line"])), handle, name)
         except (ConfigurationError, ValueError, RecursionError) as error:
             record = _unreadable(handle, f"node {name} sent no record of it: {error!s:.300}")
         self._schedule.finish(job, attempt, node)
@@ -618,7 +618,7 @@ class ClusterExecutor:
                 handle.fail(error, "prepare")
 
 
-def _own(record: EpisodeRecord, handle: ClusterHandle) -> EpisodeRecord:
+def _own(record: EpisodeRecord, handle: ClusterHandle, node: str) -> EpisodeRecord:
     """Return a node's record with what the driver knows better than any node."""
     spec = handle.spec
     return replace(
@@ -628,6 +628,7 @@ def _own(record: EpisodeRecord, handle: ClusterHandle) -> EpisodeRecord:
         agent=spec.agent,
         agent_arguments=spec.agent_arguments,
         node_id=spec.node_id,
+        host=node,
         item=None,
         attempts=(*handle.losses, *record.attempts),
     )

@@ -110,6 +110,20 @@ def test_row() -> None:
     }
 
 
+def test_where_and_when_it_ran() -> None:
+    record = _episode(host="node-1 ünï", phases={"prepare": (1.0004, 0.25), "run": (1.25, 3)})
+    row = json.loads(to_line(record))
+    assert row["host"] == "node-1 ünï"
+    assert row["phases"] == {"prepare": [1.0, 0.25], "run": [1.25, 3]}
+    again = from_row(row)
+    assert (again.host, again.phases) == (record.host, {"prepare": (1.0, 0.25), "run": (1.25, 3)})
+    assert to_row(again) == row
+    wrong: list[object] = [{"run": [1.0]}, {"run": ["now", 1]}, [], {"run": [1, 2, 3]}]
+    for phases in wrong:
+        with pytest.raises(ConfigurationError, match=r"phases"):
+            from_row({**row, "phases": phases})
+
+
 def test_row_without_turns() -> None:
     row = to_row(_episode(turns=(), reward=1.0))
     assert row["summary"] == {

@@ -16,7 +16,7 @@ from tests.support.ray_cluster import PYTHON, RayCluster, needs_ray
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-_TIMES = {"seconds", "turn_seconds", "turn_agent_seconds"}
+_WHEN_AND_WHERE = {"seconds", "turn_seconds", "turn_agent_seconds", "phases", "host"}
 SLOW = '''
 import os, sys, time, logging, beside
 
@@ -83,7 +83,7 @@ def folder(tmp_path: Path) -> Path:
 
 def _timeless(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {
-        row["node_id"]: {name: value for name, value in row.items() if name not in _TIMES}
+        row["node_id"]: {name: row[name] for name in row if name not in _WHEN_AND_WHERE}
         for row in rows
     }
 
@@ -106,6 +106,8 @@ def test_the_bundled_suites_have_the_rows_that_they_have_inline(
     inline = _timeless(run.rows("inline.jsonl"))
     assert len(inline) > 200
     assert _timeless(run.rows()) == inline
+    assert len({row["host"] for row in run.rows()}) == 2
+    assert all(set(row["phases"]) == {"prepare", "run"} for row in run.rows())
 
 
 def test_items_are_in_order_with_their_own_output(cluster: RayCluster, folder: Path) -> None:
