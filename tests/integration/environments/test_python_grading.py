@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,27 +13,19 @@ from pytest_intercode.core.task import CallTest, CodeTest, FileSpec, ProgramTest
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.python.paper import PaperPythonEnvironment
 from pytest_intercode.environments.python.strict import PythonEnvironment
-from pytest_intercode.errors import EngineUnavailable, InfrastructureError
+from pytest_intercode.errors import InfrastructureError
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
-from pytest_intercode.sandboxes.docker.engine import connect
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.python_tests import check_tests
+from tests.support import puzzles
+
+provider = puzzles.provider  # fixture: of each backend
+quick_provider = puzzles.quick_provider
 
 # Expected values that nobody meets by chance, and that no rule gives away.
 SECRETS = {3: 7_919_003, 5: 1_299_709, 8: 15_485_863}
 GOLD = f"def secret(n):\n    return {SECRETS}[n]\n"
 TESTS = tuple(f"assert secret({n}) == {value}" for n, value in SECRETS.items())
-
-
-@pytest.fixture(scope="module")
-def provider() -> Iterator[SandboxProvider]:
-    try:
-        connect().close()
-    except EngineUnavailable as reason:
-        pytest.skip(str(reason))
-    provider = SandboxProvider()
-    yield provider
-    provider.close()
 
 
 def task(tests: tuple[str | Test, ...] = TESTS, gold: str = GOLD, **fields: Any) -> Task:
@@ -63,8 +55,8 @@ class Play:
 
 
 @pytest.fixture
-def play(provider: SandboxProvider) -> Callable[..., Play]:
-    return lambda made, *actions, **options: Play(provider, made, *actions, **options)
+def play(quick_provider: SandboxProvider) -> Callable[..., Play]:
+    return lambda made, *actions, **options: Play(quick_provider, made, *actions, **options)
 
 
 Player = Callable[..., Play]
@@ -691,11 +683,11 @@ def test_the_judge_stands_a_test_that_breaks(play: Player) -> None:
     assert play(task(), GOLD, "submit").value == 1.0
 
 
-def test_closing_stops_grading(provider: SandboxProvider) -> None:
+def test_closing_stops_grading(quick_provider: SandboxProvider) -> None:
     import threading
     import time
 
-    environment = PythonEnvironment(provider)
+    environment = PythonEnvironment(quick_provider)
     environment.reset(task=task(action_timeout=30.0))
     environment.step("def secret(n):\n    while True: pass")
 
@@ -753,8 +745,8 @@ def test_what_is_hostile_is_a_failed_grading(play: Player, name: str) -> None:
 # -- the paper profile, in which gold stays in the namespace once it was graded
 
 
-def test_paper_a_passed_turn_does_not_come_upon_gold(provider: SandboxProvider) -> None:
-    environment = PaperPythonEnvironment(provider, feedback="reward")
+def test_paper_a_passed_turn_does_not_come_upon_gold(quick_provider: SandboxProvider) -> None:
+    environment = PaperPythonEnvironment(quick_provider, feedback="reward")
     try:
         environment.reset(task=task())
         assert environment.step("def secret(n):\n    return 0")[0].reward == 0.0
@@ -765,8 +757,10 @@ def test_paper_a_passed_turn_does_not_come_upon_gold(provider: SandboxProvider) 
         environment.close()
 
 
-def test_paper_time_that_is_up_between_actions_changes_nothing(provider: SandboxProvider) -> None:
-    environment = PaperPythonEnvironment(provider)
+def test_paper_time_that_is_up_between_actions_changes_nothing(
+    quick_provider: SandboxProvider,
+) -> None:
+    environment = PaperPythonEnvironment(quick_provider)
     try:
         environment.reset(task=task())
         environment.step(GOLD)
@@ -785,13 +779,13 @@ def test_paper_time_that_is_up_between_actions_changes_nothing(provider: Sandbox
     ],
 )
 def test_paper_forged_answers_are_the_agents_fault(
-    provider: SandboxProvider, line: str, shown: str
+    quick_provider: SandboxProvider, line: str, shown: str
 ) -> None:
     """There they are as easy as ever, but no fault of the infrastructure."""
     code = FORGE.partition("def secret")[0] + (
         f"code = {line}\nos.write(1, ('\\n%s 0 %s\\n' % (token(), code)).encode())\nos._exit(0)"
     )
-    environment = PaperPythonEnvironment(provider)
+    environment = PaperPythonEnvironment(quick_provider)
     try:
         environment.reset(task=task())
         observation, *_ = environment.step(code)
