@@ -20,8 +20,11 @@ import pytest_intercode
 import pytest_intercode.gym
 from pytest_intercode.core.task import ENVIRONMENTS
 from pytest_intercode.gym import IntercodeEnv
+from pytest_intercode.sandboxes.provider import SandboxProvider
 from tests.conftest import owned_by, wait_until_gone
+from tests.support import puzzles
 
+quick_provider = puzzles.quick_provider  # fixture
 pytestmark = pytest.mark.usefixtures("needs_docker")
 
 _ROOT = Path(pytest_intercode.__file__).parents[1]
@@ -61,8 +64,8 @@ def test_an_episode() -> None:
         env.close()
 
 
-def test_a_seed_is_a_sequence_of_tasks() -> None:
-    first, second = made(), made()
+def test_a_seed_is_a_sequence_of_tasks(quick_provider: SandboxProvider) -> None:
+    first, second = (made(provider=quick_provider) for _ in range(2))
     try:
         ids = [[env.reset(seed=seed)[1]["task_id"]] for env, seed in ((first, 1), (second, 1))]
         for env, seen in zip((first, second), ids, strict=True):
