@@ -21,6 +21,7 @@ from tests.support.sql_shop import (  # noqa: F401 - fixtures
     sqlite_engine,
     start,
 )
+from tests.support.thinning import every
 
 
 class Launch(Protocol):
@@ -76,6 +77,26 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
             pytest.skip(str(unavailable))
         yield DockerBackend(engine)
         engine.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test's many cases, every third is tried on Docker, and all of them on demand.
+
+    All are tried with bubblewrap: what differs is how a sandbox is started and talked to, which
+    does not depend on the case.
+    """
+    cases: dict[str, dict[object, list[pytest.Function]]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            given = item.callspec.params
+            backend = given.get("backend", given.get("provider"))
+            test = item.nodeid.partition("[")[0]
+            cases.setdefault(test, {}).setdefault(backend, []).append(item)
+    for of_test in cases.values():
+        if "bubblewrap" in of_test:
+            for number, item in enumerate(of_test.get("docker", [])):
+                if number % every(3):
+                    item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(params=BACKENDS)
