@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pytest_intercode.core.reward import Reward
@@ -19,7 +19,7 @@ from pytest_intercode.environments.gold import Gold, GoldRun
 from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.environments.swe.kit import AT, kit_with
-from pytest_intercode.environments.swe.verifier import Verifier
+from pytest_intercode.environments.swe.verifier import Index, Verifier, read_index
 from pytest_intercode.errors import CommandFailed, SandboxBroken, TaskError, UngradableState
 from pytest_intercode.rewards.reward_file import missing, reward_of_steps
 from pytest_intercode.rewards.verification import NothingRan, TestRun, reward_of_run
@@ -34,6 +34,17 @@ __all__ = ["SweEnvironment"]
 _SETTLE = 2.0  # seconds that background jobs have to end before the state is read
 _SETUP_SECONDS = 120.0  # for a command with which a step begins
 _OUTPUT = 64 * 1024**2  # bytes that tests may print
+
+
+@dataclass
+class _Prepared(Gold):
+    """A verifier in the task's first state; nothing of gold is in it.
+
+    Attributes:
+        index: its repository's, where one is to be compared.
+    """
+
+    index: Index | None = None
 
 
 class SweEnvironment(ShellEnvironment):
@@ -103,15 +114,16 @@ class SweEnvironment(ShellEnvironment):
             return None
 
         def play(sandbox: Sandbox) -> Gold:
-            self._prepare_verifier(sandbox, task)
-            return Gold(sandbox)
+            return _Prepared(sandbox, index=self._prepare_verifier(sandbox, task))
 
         return GoldRun(self.provider, self._verifiers(task, self.provider), play)
 
-    def _prepare_verifier(self, sandbox: Sandbox, task: Task) -> None:
+    def _prepare_verifier(self, sandbox: Sandbox, task: Task) -> Index | None:
         """Bring a verifier into the task's first state; one of another image has none."""
         if task.verification is None or task.verification.image is None:
             self.prepare(sandbox, task)
+            return read_index(sandbox, task)
+        return None
 
     # -- steps
 
@@ -183,7 +195,7 @@ class SweEnvironment(ShellEnvironment):
         if fresh and then is None:
             self.sandbox.settle(_SETTLE)
             self.sandbox.halt()
-        verifier = Verifier(self._gold_result().sandbox if fresh else self.sandbox, task)
+        verifier = self._verifier(task) if fresh else Verifier(self.sandbox, task)
         try:
             if fresh:
                 verifier.take(self.sandbox)
@@ -196,6 +208,12 @@ class SweEnvironment(ShellEnvironment):
                 verifier.close()
             if then is not None:
                 self._gold = self._start_gold(then)
+
+    def _verifier(self, task: Task) -> Verifier:
+        """Wait for the verifier that was prepared beside the agent."""
+        prepared = self._gold_result()
+        assert isinstance(prepared, _Prepared)
+        return Verifier(prepared.sandbox, task, prepared.index)
 
     def _collect(self, task: Task) -> None:
         """Run what the task wants to be run where the agent was; a failure of it is no error."""
@@ -232,14 +250,15 @@ class SweEnvironment(ShellEnvironment):
 
     def _gold_problem(self, task: Task) -> str:
         golds = own = self.provider.acquire(self.spec(task, self.provider))
+        index: Index | None = None
         try:
             self.prepare(golds, task)
             self._play_gold(golds, task)
             if _is_fresh(task):
                 golds.halt()
                 own = self.provider.acquire(self._verifiers(task, self.provider))
-                self._prepare_verifier(own, task)
-            verifier = Verifier(own, task)
+                index = self._prepare_verifier(own, task)
+            verifier = Verifier(own, task, index)
             if own is not golds:
                 verifier.take(golds)
             assert task.verification is not None

@@ -13,8 +13,8 @@ import fnmatch
 import posixpath
 import secrets
 import shlex
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pytest_intercode.core.task import Artifact, FileSpec, Task
 from pytest_intercode.environments.swe.kit import settings
@@ -26,18 +26,62 @@ from pytest_intercode.sandboxes.protocol import Changes, Entry, Sandbox
 from pytest_intercode.suites.eval_scripts import sealed_script
 from pytest_intercode.suites.files import build_archive, pack_files, unpacked_files
 
-__all__ = ["Verifier"]
+__all__ = ["Index", "Verifier", "read_index"]
 
 _NOTE = "/dev/shm/.intercode"  # what a command of ours reads
 _REWARDS = ("reward.json", "reward.txt")
 _LONGEST_ARGUMENT = 100_000  # bytes; Linux takes 128 KiB
 _SECONDS = 120.0  # for one command of ours
 _LARGEST = 64 * 1024**2  # bytes of a patch
+_SHORT = 4000  # characters that a command of ours may be given with its text
 _GIT = (
     "GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null "
     "git -c safe.directory='*' -c core.hooksPath=/dev/null -c core.fsmonitor=false "
     "-c core.quotePath=false -C {at} "
 )
+
+
+# A copy of the index takes what an agent changed, so that the index itself stays as it is. Where
+# .git is a file, git says where the index is.
+_READ_INDEX = r"""
+cd -- {at} || exit 1
+[ -f .git/index ] && index=.git/index || index=$({git} rev-parse --git-path index) || exit 1
+printf '%s\0' "$index"
+[ ! -e "$index" ] || cp -- "$index" "$index{suffix}" || exit 1
+{git} ls-files -z 2>/dev/null
+"""
+_COPY = ".intercode"  # what is added to the name of an index
+
+
+@dataclass(frozen=True)
+class Index:
+    """Git's index of a repository in its first state.
+
+    Attributes:
+        copy: where a copy of it is.
+        tracked: the paths that are in it.
+    """
+
+    copy: str
+    tracked: frozenset[str]
+
+
+def read_index(sandbox: Sandbox, task: Task) -> Index | None:
+    """Copy the index of a verifier's repository, before anything of an agent's comes there.
+
+    Returns:
+        None where there is no repository, or git cannot read it.
+    """
+    if task.repository is None:
+        return None
+    at = task.repository.at
+    git = _GIT.format(at=shlex.quote(at))
+    command = _READ_INDEX.format(at=shlex.quote(at), git=git, suffix=_COPY)
+    status, output = sandbox.admin(command, _SECONDS)
+    if status:
+        return None
+    index, *tracked = _paths(output)
+    return Index(posixpath.join(at, index) + _COPY, frozenset(tracked))
 
 
 class Verifier:
@@ -46,17 +90,21 @@ class Verifier:
     Args:
         sandbox: a fresh sandbox in the task's first state.
         task: the task, which has a verification.
+        index: what :func:`read_index` returned; without it, it is called when it is needed.
 
     Attributes:
         patch: what the agent did to the repository, as a patch; empty where there is none.
         left_out: paths that the agent changed and that are not tested.
     """
 
-    def __init__(self, sandbox: Sandbox, task: Task) -> None:
+    def __init__(self, sandbox: Sandbox, task: Task, index: Index | None = None) -> None:
         assert task.verification is not None
         self._sandbox = sandbox
         self._task = task
+        self._index = index
         self._verification = task.verification
+        self._sentinels = sentinels_for(task.verification)
+        self._cleared = False  # the places of the tests' files are empty
         self._git = ""
         if task.repository is not None:
             self._git = _GIT.format(at=shlex.quote(task.repository.at))
@@ -79,18 +127,29 @@ class Verifier:
             self._lay(agents, changes, self._carried(changes.entries))
             return
         at = self._task.repository.at.rstrip("/")
-        inside = [
-            path
+        inside = {
+            path[len(at) + 1 :]: path
             for path in changes.entries
             if path.startswith(f"{at}/") and f"{path}/".removeprefix(at)[:6] != "/.git/"
-        ]
-        # What git is to ignore is no part of a patch, and the agent's own rules are.
-        self._lay(agents, changes, [p for p in inside if posixpath.basename(p) == ".gitignore"])
-        relative = [path[len(at) + 1 :] for path in inside]
-        ignored = set(self._asked("check-ignore -z --stdin", relative, (0, 1)))
-        kept = {path: f"{at}/{path}" for path in relative if path not in ignored}
-        self._lay(agents, changes, list(kept.values()))
-        self._make_patch({path: changes.entries[full] for path, full in kept.items()})
+        }
+        index = self._known_index()
+        new = [path for path in inside if path not in index.tracked]
+        if new:
+            # What git is to ignore is no part of a patch, and the agent's own rules are.
+            rules = [full for full in inside.values() if posixpath.basename(full) == ".gitignore"]
+            self._lay(agents, changes, rules)
+            for path in self._asked("check-ignore -z --stdin", new, (0, 1)):
+                inside.pop(path, None)
+        self._lay(agents, changes, list(inside.values()))
+        self._make_patch({path: changes.entries[full] for path, full in inside.items()}, index)
+
+    def _known_index(self) -> Index:
+        if self._index is None:
+            self._index = read_index(self._sandbox, self._task)
+        if self._index is None:
+            _, said = self._tried(f"{self._git} ls-files 2>&1 >/dev/null")
+            raise self._failed("git ls-files", said)
+        return self._index
 
     def _carry(self, agents: Sandbox, artifacts: Iterable[Artifact]) -> None:
         """Bring declared files and folders, and nothing else; one that is not there is left out.
@@ -140,46 +199,60 @@ class Verifier:
         archive = agents.archive(there)
         gone = []
         for path in paths:
-            now, before = changes.entries[path], changes.before.get(path)
-            if now is None or now.type not in "fdl" or before is None or before.type != now.type:
+            now, known = changes.entries[path], path in changes.before
+            before = changes.before.get(path)
+            was = before.type if before is not None else "" if known else "?"
+            if now is None or now.type not in "fdl" or was not in ("", now.type):
                 gone.append(path)
         if gone:
             self._command("xargs -0r rm -rf --", gone)
         if there:
             self._unpack(archive)
 
-    def _make_patch(self, entries: Mapping[str, Entry | None]) -> None:
+    def _make_patch(self, entries: Mapping[str, Entry | None], index: Index) -> None:
         """Have git note the given paths as they are now, and take the difference."""
         noted: dict[str, list[str]] = {"gone": [], "other": [], "file": []}
         for path, entry in entries.items():
             kind = "gone" if entry is None else "file" if entry.type in "fl" else "other"
             noted[kind].append(path)
-        git, words = self._git, "--no-renames --no-ext-diff --no-textconv HEAD"
         # A path that is gone may have been a folder; what is no file any more may have been one,
         # and the index knows no folders.
-        commands = (
-            f"{git} --literal-pathspecs rm -rq --cached --ignore-unmatch --pathspec-file-nul "
-            f"--pathspec-from-file={_NOTE}-gone",
-            f"{git} update-index --force-remove -z --stdin <{_NOTE}-other",
-            f"{git} update-index --add --remove --replace -z --stdin <{_NOTE}-file",
-            f"printf '\\0' && {git} diff --cached --name-only -z {words}",
-            f"printf '\\0' && {git} diff --cached --binary --full-index --no-color {words}",
-            f"{git} reset -q && rm -f {_NOTE}-*",  # the index is as it was
+        words = {
+            "gone": "--literal-pathspecs rm -rq --cached --ignore-unmatch "
+            "--pathspec-from-file=- --pathspec-file-nul",
+            "other": "update-index --force-remove -z --stdin",
+            "file": "update-index --add --remove --replace -z --stdin",
+        }
+        git = f"GIT_INDEX_FILE={shlex.quote(index.copy)} {self._git}"
+        given = {f"-{kind}": _zeroed(paths) for kind, paths in noted.items() if paths}
+        long = {name: text for name, text in given.items() if not _is_short(text)}
+        if long:
+            self._note(long)
+        commands = [
+            _with_input(f"{git} {words[name[1:]]}", text, _NOTE + name)
+            for name, text in given.items()
+        ]
+        commands.append(  # the paths, and after an empty one the patch
+            f"{git} diff --cached --raw -z --patch --binary --full-index --no-color --no-renames "
+            "--no-ext-diff --no-textconv HEAD"
         )
-        self._note({f"-{kind}": _zeroed(paths) for kind, paths in noted.items()})
-        command = " && ".join(commands if noted["gone"] else commands[1:])  # no list is all of it
-        names, _, patch = self._command(command).partition(b"\0\0")
+        # What the tests bring is written over what a patch of theirs has done.
+        early = not self._verification.patch
+        done = [index.copy, *(_NOTE + name for name in long)]
+        commands.append(self._clearing(done) if early else f"rm -f -- {shlex.join(done)}")
+        names, _, patch = self._command(" && ".join(commands)).partition(b"\0\0")
         self.patch = patch.decode("utf-8", "surrogateescape")
         if len(self.patch) > _LARGEST:
             raise UngradableState(f"the patch has more than {_LARGEST} characters")
-        self._leave_out(_paths(names))
+        self._leave_out(_paths(names)[1::2])
+        self._cleared = early and not self.left_out
 
     def _leave_out(self, changed: Iterable[str]) -> None:
         """Bring back what is not tested."""
         self.left_out = sorted(left_out(self._task, changed))
         if not self.left_out:
             return
-        known = set(self._asked("ls-files -z"))
+        known = self._known_index().tracked
         old = [path for path in self.left_out if path in known]
         if old:
             self._asked("checkout-index -f -q -z --stdin", old)
@@ -197,21 +270,18 @@ class Verifier:
             TaskError: the tests cannot be brought.
         """
         task, verification = self._task, self._verification
-        files = dict(verification.files)
-        sentinels = sentinels_for(verification)
+        files, sentinels = self._files(), self._sentinels
         command, variables = verification.command, dict(verification.variables)
         if sentinels is not None:
-            files[sentinels.path] = FileSpec("file", sentinels.text.encode())
             command = sentinels.command
             variables |= sentinels.variables
         seal = f"-{secrets.token_hex(8)}"
         command = sealed_script(command, seal)
         if verification.patch:
             self._apply_tests(verification.patch)
-        old = [*map(self._at, files), *self._reports()]
-        old += [each.at for each in verification.archives if each.at != "/"]
-        folders = sorted({posixpath.dirname(path) for path in self._reports()})
-        self._command(f"rm -rf -- {shlex.join(old)}; mkdir -p / {shlex.join(folders)}")
+        clearing = "" if self._cleared else self._clearing()
+        if clearing:
+            self._command(clearing)
         for each in verification.archives:
             self._sandbox.unpack(build_archive(replace(task, archive=each, files={}), 0.0))
         if files:
@@ -231,9 +301,10 @@ class Verifier:
         action = f"bash -c {shlex.quote(script)}"
         if verification.user:
             action = f"runuser -u {shlex.quote(verification.user)} -- {action}"
+        run, reports = self._ran(action), self._reports()
         return replace(
-            self._ran(action),
-            reports=unpacked_files(self._sandbox.archive(self._reports())),
+            run,
+            reports=unpacked_files(self._sandbox.archive(reports)) if reports else {},
             passes=sentinels.passes if sentinels else "",
             fails=sentinels.fails if sentinels else "",
             seal=seal,
@@ -249,10 +320,28 @@ class Verifier:
                 raise UngradableState(f"the tests did not end well: {failed}") from None
             return TestRun(status, "itself", output.decode("utf-8", "replace"))
         execution = self._sandbox.run(action, timeout)
-        if place == "fresh":
+        if place == "fresh" and self._verification.report:
             self._sandbox.halt()
         log = execution.output.decode("utf-8", "replace")
         return TestRun(execution.status, execution.ended, log)
+
+    def _clearing(self, more: Sequence[str] = ()) -> str:
+        """Return the command that makes room for what the tests bring and write, if any."""
+        reports = self._reports()
+        old = [*more, *map(self._at, self._files()), *reports]
+        old += [each.at for each in self._verification.archives if each.at != "/"]
+        folders = sorted({posixpath.dirname(path) for path in reports})
+        if not old:
+            return ""
+        made = f"mkdir -p -- {shlex.join(folders)}" if folders else ":"
+        return f"{{ rm -rf -- {shlex.join(old)}; {made}; }}"
+
+    def _files(self) -> dict[str, FileSpec]:
+        """Return the files that the tests bring, by their paths."""
+        files = dict(self._verification.files)
+        if self._sentinels is not None:
+            files[self._sentinels.path] = FileSpec("file", self._sentinels.text.encode())
+        return files
 
     def _apply_tests(self, patch: str) -> None:
         status, said = self._tried(f"{self._git} apply --whitespace=nowarn", patch)
@@ -293,10 +382,10 @@ class Verifier:
             raise self._failed(command, output)
         return output
 
-    def _tried(self, command: str, given: str) -> tuple[int, bytes]:
-        if given:
+    def _tried(self, command: str, given: str = "") -> tuple[int, bytes]:
+        if not _is_short(given):
             self._note({"": given})
-        line = f"{{ {command}; }} <{_NOTE if given else '/dev/null'}"
+        line = _with_input(f"{{ {command}; }}", given, _NOTE)
         try:
             return self._sandbox.admin(line, _SECONDS)
         except CommandFailed as failed:
@@ -324,9 +413,27 @@ def _excluded(path: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(part, pattern) for pattern in patterns for part in parts)
 
 
+def _is_short(text: str) -> bool:
+    """Whether a command can be given a text with its own, which saves the way of a file."""
+    return len(text) <= _SHORT and text.isascii()
+
+
+def _with_input(command: str, text: str, note: str) -> str:
+    """Return a command that reads a text, from a file if it is not short."""
+    if not _is_short(text):
+        return f"{command} <{note}"
+    if "\0" in text:
+        return f"printf '%s\\0' {shlex.join(_split(text))} | {command}"
+    return f"printf %s {shlex.quote(text)} | {command}" if text else f"{command} </dev/null"
+
+
 def _zeroed(paths: Iterable[str]) -> str:
     return "".join(f"{path}\0" for path in paths)
 
 
 def _paths(output: bytes) -> list[str]:
-    return [path for path in output.decode("utf-8", "surrogateescape").split("\0") if path]
+    return _split(output.decode("utf-8", "surrogateescape"))
+
+
+def _split(text: str) -> list[str]:
+    return [path for path in text.split("\0") if path]

@@ -151,6 +151,28 @@ def test_new_moved_and_removed_files_are_of_the_patch_and_ignored_ones_are_not(
     assert "+later" in patch
 
 
+def test_the_index_stays_as_setup_left_it(quick_provider: SandboxProvider, stream: Path) -> None:
+    setup = (
+        "mv .git /srv/git; echo 'gitdir: /srv/git' >.git",
+        "echo staged >staged; git add staged",
+    )
+    same = '[ "$(git diff --cached --name-only)" = staged ] && [ "$(ls /srv/git/index*)" = '
+    verification = {
+        "command": f"{same}/srv/git/index ] && [ $(ls ü/* | wc -l) = 100 ] && [ ! -e staged ]",
+        "parser": "status",
+        "files": {},
+        "fail_to_pass": (),
+        "pass_to_pass": (),
+    }
+    made = task(stream, setup=setup, verification=verification)
+    action = f"mkdir ü; touch ü/{'x' * 40}-{{1..100}}; rm staged; {FIX}"
+    play = Play(quick_provider, made, action)
+    assert (play.reward.value, play.reward.reason) == (1.0, "")
+    headers = [line for line in play.state["patch"].splitlines() if line.startswith("diff --git")]
+    assert len(headers) == 101
+    assert not any("staged" in header for header in headers)
+
+
 def test_folders_count_by_their_files(provider: SandboxProvider, stream: Path) -> None:
     assert Play(provider, task(stream), "chmod 700 tests").state["patch"] == ""
     action = "rm calc.py; mkdir calc.py; echo in >calc.py/in; rm -r tests; echo no folder >tests"
