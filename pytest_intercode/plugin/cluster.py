@@ -11,7 +11,7 @@ import os
 import shlex
 import time
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,10 @@ from pytest_intercode.plugin.concurrency import ConcurrentExecution
 from pytest_intercode.plugin.run import Run
 from pytest_intercode.rollouts.cluster.executor import ClusterExecutor, ClusterHandle
 from pytest_intercode.rollouts.cluster.files import Parcel, Shelf
+from pytest_intercode.rollouts.cluster.leases import limited_kinds
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
 from pytest_intercode.rollouts.executors.handle import Handle
-from pytest_intercode.rollouts.rollout import default_environment
+from pytest_intercode.rollouts.rollout import Services, default_environment
 from pytest_intercode.rollouts.spec import SandboxSettings
 
 __all__ = ["ClusterExecution", "check_cluster"]
@@ -112,6 +113,9 @@ class ClusterExecution(ConcurrentExecution):
         except BaseException:
             transport.close()
             raise
+
+    def _inline_services(self) -> Services:
+        return replace(super()._inline_services(), run_budget=self._executor.own_budget)
 
     # -- what the executor notifies of, on its own thread
 
@@ -228,11 +232,7 @@ def _node_settings(run: Run, shelf: Shelf) -> NodeSettings:
             "hosted_tools": gateway.hosted_tools,
             "programs": gateway.programs,
         },
-        limited=any(
-            limit is not None
-            for limit in (run.settings.run_limits.turns, run.settings.run_limits.tokens)
-        )
-        or run.settings.run_limits.cost is not None,
+        limited=limited_kinds(settings.run_limits),
         network=bool(settings.network),
     )
 

@@ -43,6 +43,7 @@ from pytest_intercode.rollouts.executors.handle import (
     PhaseName,
 )
 from pytest_intercode.rollouts.isolation import SharedProcess, followed, isolated, owner, owning
+from pytest_intercode.rollouts.rollout import Services
 
 __all__ = ["ConcurrentExecution"]
 
@@ -84,9 +85,6 @@ class ConcurrentExecution:
         self._concurrency = concurrency
         self._config = run.config
         self._process = SharedProcess()
-        self._inline = InlineExecution(
-            run, replace(run.services, isolate=self._isolate), lambda: self._pending
-        )
         self._order = ItemOrder(run.config)
         self._running: dict[pytest.Item, _Running] = {}  # begun, and their turn not over
         self._of: dict[Handle, _Running] = {}
@@ -105,6 +103,7 @@ class ConcurrentExecution:
         if not is_worker(self._config):
             self._reporter = reporter_of(self._config)
         self._executor = self._make_executor()
+        self._inline = InlineExecution(run, self._inline_services(), lambda: self._pending)
 
     def _make_executor(self) -> BackgroundExecutor:
         """Return what runs rollouts, which may ask at once for what is to run."""
@@ -115,6 +114,10 @@ class ConcurrentExecution:
             self._begin_next,
             patience=_GLANCE if is_worker(self._config) else None,
         )
+
+    def _inline_services(self) -> Services:
+        """Return what rollouts work with that run in their items' turns."""
+        return replace(self._run.services, isolate=self._isolate)
 
     # -- what the fixtures ask
 

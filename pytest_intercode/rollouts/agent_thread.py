@@ -300,7 +300,7 @@ class AgentRun:
                     if self._last_seconds is not None:
                         self._last_seconds.cancel()
 
-        done = self._counted(act)
+        done = self._counted(act, takes_turn=counts_as_turn)
         if not counts_as_turn:
             status = "no status" if done.status is None else f"status {done.status}"
             self._ledger.log(f"$ {command}\n{_clipped(done.output)}[{status}]\n")
@@ -309,7 +309,7 @@ class AgentRun:
     def upload(self, path: Path, at: str) -> None:
         """Copy a file or a folder into the agent's sandbox."""
         environment = self._with_shell("env.upload()")
-        self._counted(lambda: environment.upload(path, at))
+        self._counted(lambda: environment.upload(path, at), takes_turn=False)
         self._ledger.log(f"[uploaded {path.name} to {at}]\n")
 
     def download(self, path: str, to: Path | None) -> bytes:
@@ -317,7 +317,7 @@ class AgentRun:
         from pytest_intercode.environments.access import content_of, extract
 
         environment = self._with_shell("env.download()")
-        archive = self._counted(lambda: environment.download(path))
+        archive = self._counted(lambda: environment.download(path), takes_turn=False)
         self._ledger.log(f"[downloaded {path}]\n")
         if to is None:
             return content_of(archive, path)
@@ -327,12 +327,12 @@ class AgentRun:
     def changed_files(self, since: str) -> bytes:
         """Return what has changed in the task's directory, for a copy of it on this machine."""
         environment = self._with_shell("workspace=...")
-        return self._counted(lambda: environment.changed_files(since))
+        return self._counted(lambda: environment.changed_files(since), takes_turn=False)
 
     def apply_changes(self, archive: bytes, removed: Sequence[bytes], said: str) -> None:
         """Change files in the task's directory, as a copy of it on this machine has changed."""
         environment = self._with_shell("workspace=...")
-        self._counted(lambda: environment.apply_changes(archive, removed))
+        self._counted(lambda: environment.apply_changes(archive, removed), takes_turn=False)
         self._ledger.log(f"[{said}]\n")
 
     def _with_shell(self, asked: str) -> ShellEnvironment:
@@ -344,13 +344,13 @@ class AgentRun:
             raise AgentError(f"{asked}: the environment {environment.name} has no shell")
         return environment
 
-    def _counted(self, act: Callable[[], Result]) -> Result:
+    def _counted(self, act: Callable[[], Result], *, takes_turn: bool = True) -> Result:
         if self._tasks is None:
-            return self._acted(act)
+            return self._acted(act, takes_turn)
         with self._tasks.meanwhile():
-            return self._acted(act)
+            return self._acted(act, takes_turn)
 
-    def _acted(self, act: Callable[[], Result]) -> Result:
+    def _acted(self, act: Callable[[], Result], takes_turn: bool) -> Result:
         with self._turnstile:
             with self._gate:
                 called_off = self._called_off
@@ -359,7 +359,9 @@ class AgentRun:
                 self._send_off()
             before = len(self._environment.turns)
             took = time.monotonic() - self._since
+            begun = False
             try:
+                begun = takes_turn and self._begin_turn()
                 return act()
             except BudgetExhausted:
                 if self._refused >= _REFUSALS:  # it swallows that, and would go on for ever
@@ -372,9 +374,20 @@ class AgentRun:
                     self.spoiled = error
                 raise
             finally:
+                if begun:
+                    self._run_budget.end_turn(len(self._environment.turns) > before)
                 self._write_down(before, took)
                 self._since = time.monotonic()
                 self.in_environment = False
+
+    def _begin_turn(self) -> bool:
+        """Take a turn of the run's budget; without one left, the action will be refused."""
+        if self._environment.over:
+            return False
+        spent = self._run_budget.begin_turn()
+        if spent:
+            self._ledger.exhaust(spent)
+        return not spent
 
     def _send_off(self) -> NoReturn:
         """Take the agent out of its loop; one that does not let itself be taken is held there."""
@@ -389,13 +402,14 @@ class AgentRun:
         raise _CalledOff from None
 
     def _write_down(self, before: int, took: float) -> None:
-        """Put on the turn that was just taken what belongs to it, and count it."""
+        """Put on the turn that was just taken what belongs to it, and see what is left."""
         if len(self._environment.turns) > before:
             note = self._ledger.take()
             self._environment.amend_turn(
                 before, thought=note.thought, log=note.log, usage=note.usage, agent_seconds=took
             )
-            spent = self._run_budget.charge(turns=1)
+            over = self._environment.over in ("submitted", "solved")
+            spent = "" if over else self._run_budget.charge()
             if spent:
                 self._ledger.exhaust(spent)
 

@@ -1,5 +1,9 @@
 """The budget of a whole run: turns, tokens, money and time, over all of its episodes.
 
+A turn is taken before it is run, so that episodes that run at a time never take more of them than
+there are. What a request to a model costs is known when it is over, so tokens and money are added
+up afterwards.
+
 Under xdist several processes draw on one budget. They keep the sums in a small file that the
 controller makes and every worker locks while it adds to it.
 """
@@ -12,19 +16,35 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_intercode.core.usage import UNSPENT, RunLimits, Usage, reached
 
-__all__ = ["RunBudget"]
+__all__ = ["NOTHING", "Amounts", "RunBudget"]
 
 
-@dataclass
-class _Sums:
+class Amounts(NamedTuple):
+    """What is used up, or may be: turns, tokens, and money."""
+
     turns: int = 0
     tokens: int = 0
     cost: float = 0.0
+
+    def plus(self, other: Amounts) -> Amounts:
+        """Return the sums."""
+        return Amounts(self.turns + other.turns, self.tokens + other.tokens, self.cost + other.cost)
+
+    def minus(self, other: Amounts) -> Amounts:
+        """Return the differences, which may be below 0."""
+        return Amounts(self.turns - other.turns, self.tokens - other.tokens, self.cost - other.cost)
+
+    def positive(self) -> Amounts:
+        """Return what is above 0."""
+        return Amounts(max(0, self.turns), max(0, self.tokens), max(0.0, self.cost))
+
+
+NOTHING = Amounts()
 
 
 class RunBudget:
@@ -43,7 +63,7 @@ class RunBudget:
         self.began = time.time() if began is None else began
         self._path = path
         self._lock = threading.Lock()
-        self._sums = _Sums()
+        self._used = NOTHING
 
     @property
     def seconds_left(self) -> float | None:
@@ -52,43 +72,82 @@ class RunBudget:
             return None
         return max(0.0, self.began + self.limits.seconds - time.time())
 
+    def begin_turn(self) -> str:
+        """Take a turn that is about to be run; :meth:`end_turn` follows if there was one.
+
+        Returns:
+            The empty string, or in a few words which budget of the run is used up: the turn is not
+            to be run then. A turn of another episode that is under way counts as used.
+        """
+        if not self.limits:
+            return ""
+        with self._shared() as used:
+            spent = self.used_up(used)
+            if not spent:
+                self._used = used.plus(Amounts(turns=1))
+        return spent
+
+    def end_turn(self, taken: bool) -> None:
+        """Give back the turn of :meth:`begin_turn` if it came to nothing.
+
+        Args:
+            taken: whether it is in the trajectory.
+        """
+        if not taken:
+            self.add(Amounts(turns=-1))
+
     def charge(self, usage: Usage = UNSPENT, turns: int = 0) -> str:
         """Add what was used up, and say in a few words which budget of the run that finishes.
 
         Args:
             usage: what was used up.
-            turns: actions that were run.
+            turns: turns that were run without :meth:`begin_turn`.
 
         Returns:
             The empty string while there is something left of everything.
         """
-        limits = self.limits
-        if not limits:
+        return self.add(Amounts(turns, usage.tokens, usage.cost or 0.0))
+
+    def add(self, more: Amounts) -> str:
+        """Add amounts, of which those below 0 are given back; return as :meth:`charge` does."""
+        if not self.limits:
             return ""
-        with self._shared() as sums:
-            sums.turns += turns
-            sums.tokens += usage.tokens
-            sums.cost += usage.cost or 0.0
-            if limits.turns is not None and sums.turns >= limits.turns:
-                return f"the run's {limits.turns:,} turns are used up"
-            if limits.tokens is not None and sums.tokens >= limits.tokens:
-                return f"the run's {limits.tokens:,} tokens are used up"
-            if limits.cost is not None and reached(sums.cost, limits.cost):
-                return f"the run's budget of {limits.cost:.4g} in cost is used up"
+        with self._shared() as used:
+            self._used = used.plus(more)
+            return self.used_up(self._used)
+
+    @property
+    def used(self) -> Amounts:
+        """What is used up so far."""
+        with self._shared() as used:
+            return used
+
+    def used_up(self, used: Amounts) -> str:
+        """Say which budget of the run these amounts would finish, or nothing."""
+        limits = self.limits
+        if limits.turns is not None and used.turns >= limits.turns:
+            return f"the run's {limits.turns:,} turns are used up"
+        if limits.tokens is not None and used.tokens >= limits.tokens:
+            return f"the run's {limits.tokens:,} tokens are used up"
+        if limits.cost is not None and reached(used.cost, limits.cost):
+            return f"the run's budget of {limits.cost:.4g} in cost is used up"
         if self.seconds_left == 0.0:
             return f"the run's {limits.seconds:.4g} seconds are used up"
         return ""
 
     @contextlib.contextmanager
-    def _shared(self) -> Iterator[_Sums]:
+    def _shared(self) -> Iterator[Amounts]:
+        """Give what is used up to the only thread and process that may change it meanwhile."""
         with self._lock:
             if self._path is None:
-                yield self._sums
+                yield self._used
                 return
             with self._path.open("r+", encoding="utf-8") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)  # closing it lets it go
                 text = file.read()
-                sums = _Sums(**json.loads(text)) if text else _Sums()
-                yield sums
-                file.seek(0)
-                file.write(json.dumps(asdict(sums)).ljust(len(text)))
+                self._used = Amounts(*json.loads(text)) if text else NOTHING
+                yield self._used
+                after = json.dumps(self._used)
+                if after != text.rstrip():
+                    file.seek(0)
+                    file.write(after.ljust(len(text)))

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.record import EpisodeRecord, TaskRecord
-from pytest_intercode.core.usage import Usage
+from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import (
     AgentError,
@@ -31,6 +31,14 @@ from pytest_intercode.errors import (
 from pytest_intercode.results.format import from_line
 from pytest_intercode.rollouts.budgets import RunBudget
 from pytest_intercode.rollouts.cluster.files import Shelf, with_paths
+from pytest_intercode.rollouts.cluster.leases import (
+    Answer,
+    LeasedBudget,
+    Leases,
+    Order,
+    amounts_of,
+    limited_kinds,
+)
 from pytest_intercode.rollouts.cluster.messages import (
     BadMessage,
     Message,
@@ -66,6 +74,7 @@ Result = TypeVar("Result")
 _TICK = 0.2  # seconds
 _EVENTS = 64  # that are taken before what they make room for is begun
 _PHASES: tuple[PhaseName, ...] = ("prepare", "run", "close")
+_HERE = ""  # stands for this process where a node is named
 
 
 class ClusterObserver(Protocol):
@@ -174,13 +183,15 @@ class ClusterExecutor:
             may submit something.
         concurrency: how many rollouts run at a time, on all nodes together; None for as many as
             the nodes' weights add up to.
-        run_budget: what is left for the whole run.
+        run_budget: what is left for the whole run. Rollouts of this process draw on
+            :attr:`own_budget`, as the others do on what is leased to their nodes.
         shelf: the files that nodes may ask for.
         stand_in: gives what stands for the environment of a rollout here.
         patience: seconds that the run waits when no node takes work.
 
     Attributes:
         lock: guards what ``refill`` looks at.
+        own_budget: what is left of the run for rollouts of this process.
     """
 
     def __init__(
@@ -203,6 +214,12 @@ class ClusterExecutor:
         self._observer = observer
         self._refill = refill
         self._budget = run_budget
+        self._leases = Leases(run_budget)
+        self.own_budget = LeasedBudget(
+            limited_kinds(run_budget.limits),
+            RunLimits(seconds=run_budget.seconds_left),
+            lambda message: self._inbox.put(Said(_HERE, encode(message))),
+        )
         self._shelf = shelf
         self._schedule = Schedule(concurrency, patience=patience)
         self._changed = threading.Condition(self.lock)
@@ -343,6 +360,7 @@ class ClusterExecutor:
             ):
                 self._changed.wait(0.1)
             self._ended = True
+        self.own_budget.close()
         self._inbox.put(None)
         self._transport.close()
         self._files.shutdown(wait=False, cancel_futures=True)
@@ -377,31 +395,46 @@ class ClusterExecutor:
         elif isinstance(event, Said):
             self._read(event)
         elif isinstance(event, Silent):
-            self._lost(self._schedule.silence(event.node, event.reason), event.reason, True)
+            losses = self._schedule.silence(event.node, event.reason)
+            orders = self._leases.silence(event.node, self._acting(losses))
+            self._lost(losses, event.reason, True)
+            self._give(orders)
         elif isinstance(event, Heard):
             self._schedule.hear(event.node)
+            self._give(self._leases.hear(event.node))
         else:
-            node = self._nodes.pop(event.node, None)
-            losses = self._schedule.lose_node(event.node, event.reason)
-            self._lost(losses, event.reason, event.process)
-            if node is not None and not self._stopped and self._schedule.takes_part(node.name):
-                self._transport.replace(event.node)
+            self._end_node(event.node, event.reason, event.process)
         self._name_left_out()
+
+    def _end_node(self, node: str, reason: str, process: bool) -> None:
+        """Give up a node whose process has ended or cannot be used, and have another one started.
+
+        Args:
+            node: the node.
+            reason: why.
+            process: what ran there may have had a part in it.
+        """
+        state = self._nodes.pop(node, None)
+        losses = self._schedule.lose_node(node, reason)
+        orders = self._leases.lose(node, self._acting(losses))
+        self._lost(losses, reason, process)
+        self._give(orders)
+        if state is not None and not self._stopped and self._schedule.takes_part(state.name):
+            self._transport.replace(node)
+
+    def _acting(self, losses: list[Loss]) -> int:
+        """Return in how many of these attempts the agent may have been acting."""
+        return sum(self._handles[loss.job].acting for loss in losses)
 
     def _read(self, event: Said) -> None:
         """Take what a node said; a node that says what it may not is none that can be used."""
-        node = self._nodes.get(event.node)
-        if node is None:
+        if event.node not in self._nodes and event.node != _HERE:
             return
         try:
             for message in decode(event.data):
                 getattr(self, f"_on_{message.get('what')}", self._on_unknown)(event.node, message)
         except (BadMessage, KeyError, TypeError, ValueError, AttributeError) as error:
-            reason = f"it says what is no message: {error!r:.200}"
-            self._nodes.pop(event.node, None)
-            self._lost(self._schedule.lose_node(event.node, reason), reason, True)
-            if not self._stopped and self._schedule.takes_part(node.name):
-                self._transport.replace(event.node)
+            self._end_node(event.node, f"it says what is no message: {error!r:.200}", True)
 
     def _on_unknown(self, node: str, message: Message) -> None:
         raise BadMessage(f"{message.get('what')!r:.40}")
@@ -429,11 +462,33 @@ class ClusterExecutor:
             lambda: self._transport.send_file(node, found, self._shelf.pieces(found))
         )
 
-    def _on_charge(self, node: str, message: Message) -> None:
-        used = Usage(**message["usage"])
-        spent = self._budget.charge(used, int(message["turns"]))
-        answer = {"what": "charged", "call": int(message["call"]), "spent": spent}
-        self._transport.send(node, encode(answer))
+    def _on_spend(self, node: str, message: Message) -> None:
+        self._leases.spend(node, amounts_of(message["total"]))
+
+    def _on_ask(self, node: str, message: Message) -> None:
+        self._give(self._leases.ask(node, int(message["call"]), amounts_of(message["unused"])))
+
+    def _on_give_back(self, node: str, message: Message) -> None:
+        self._give(self._leases.give_back(node, amounts_of(message["unused"])))
+
+    def _give(self, orders: list[Order]) -> None:
+        """Tell nodes, and this process, what they may use up of the run's budget."""
+        for order in orders:
+            if isinstance(order, Answer):
+                message: Message = {
+                    "what": "granted",
+                    "call": order.call,
+                    "lease": order.lease,
+                    "spent": order.spent,
+                }
+            else:
+                message = {"what": "recall"}
+            if order.node != _HERE:
+                self._transport.send(order.node, encode(message))
+            elif isinstance(order, Answer):
+                self.own_budget.granted({**message, "lease": list(order.lease)})
+            else:
+                self.own_budget.recall()
 
     def _on_prepared(self, node: str, message: Message) -> None:
         handle = self._handle(node, message)

@@ -1,7 +1,7 @@
 """What runs rollouts on a node: told what to play, asked what came of it. It knows no Ray.
 
-It is a concurrent executor whose rollouts come in messages and leave as messages. The driver alone
-counts what the run has used up; a limited run asks it after each turn.
+It is a concurrent executor whose rollouts come in messages and leave as messages. Of the run's
+budget it has what the driver leases to it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as NoAnswer
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,15 +24,15 @@ from typing import TypeVar
 from pytest_intercode.agents.loader import failing, load_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.usage import UNSPENT, Usage
+from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import AgentError, ConfigurationError, InfrastructureError
 from pytest_intercode.gateway.prices import Price
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.results.format import to_line
 from pytest_intercode.rollouts.agent_thread import SharedLoop
-from pytest_intercode.rollouts.budgets import RunBudget
 from pytest_intercode.rollouts.cluster.files import Parcel, Store, bundled_digest, with_paths
+from pytest_intercode.rollouts.cluster.leases import LeasedBudget
 from pytest_intercode.rollouts.cluster.messages import Message, decode, encode, error_of
 from pytest_intercode.rollouts.cluster.output import KeptOutput
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
@@ -53,7 +52,6 @@ LARGEST_RECORD = 32 * 1024 * 1024
 
 _THREADS = 4096  # the driver decides how many rollouts run; a thread is started when one is needed
 _BATCH = 8 * 1024 * 1024  # bytes that are sent at a time, if no message is larger
-_ANSWER = 60.0  # seconds in which the driver answers
 _FAREWELL = 10.0  # seconds for cancelled rollouts to close their sandboxes
 _SHOWN = 200  # characters of a query, in the record of an episode whose own record is too large
 _WHEN: dict[PhaseName, str] = {"prepare": "setup", "run": "call", "close": "teardown"}
@@ -70,25 +68,6 @@ def greeting() -> Message:
         "its files": bundled_digest()[:12],
         "Python": platform.python_version(),
     }
-
-
-class _DriversBudget(RunBudget):
-    """The budget of the run, which the driver keeps; without limits it only hears of turns."""
-
-    def __init__(self, player: Player, settings: NodeSettings) -> None:
-        super().__init__(settings.run_limits)
-        self._player = player
-        self._limited = settings.limited
-
-    def charge(self, usage: Usage = UNSPENT, turns: int = 0) -> str:
-        """Have the driver add what was used up; wait for its word only where there is a limit."""
-        if turns:
-            self._player.note_turns(turns)
-        if self._limited:
-            spent = self._player.ask({"usage": asdict(usage), "turns": turns})
-            if spent:
-                return spent
-        return super().charge()
 
 
 class _Played:
@@ -139,7 +118,7 @@ class Player:
         self._handles: dict[tuple[int, int], ConcurrentHandle] = {}
         self._missing: dict[tuple[int, int], tuple[Message, set[str]]] = {}
         self._parcels: dict[str, Parcel] = {}
-        self._asked: dict[int, Future[str]] = {}
+        self._budget = LeasedBudget((), RunLimits(), self._say)
         self._closing = False
         self.closed = False
         self._last_heard = time.monotonic()
@@ -199,9 +178,7 @@ class Player:
             for handle in list(self._handles.values()):
                 handle.cancel("the run is over")
             executor.join(_FAREWELL)
-        for waiting in list(self._asked.values()):
-            if not waiting.done():
-                waiting.set_result("the run is over")
+        self._budget.close()
         self._shared_loop.close()
         if self._factory is not None:
             self._factory.close()
@@ -230,12 +207,15 @@ class Player:
         except Exception as error:
             self._say({"what": "unfit", "error": error_of(error)})
             return
+        self._budget = LeasedBudget(
+            settings.limited, settings.run_limits, self._say, self._note_turns
+        )
         self._executor = ConcurrentExecutor(
             Services(
                 sandboxes=provider,
                 make_agent=self._make_agent,
                 make_environment=lambda spec: default_environment(spec, provider),
-                run_budget=_DriversBudget(self, settings),
+                run_budget=self._budget,
                 isolate=lambda: self._process.episode(owner()),
                 shared_loop=self._shared_loop,
             ),
@@ -282,11 +262,13 @@ class Player:
         elif key in self._handles:
             self._handles[key].cancel(str(message["reason"]))
 
-    def _on_charged(self, message: Message) -> None:
-        """Take the driver's word on the run's budget."""
-        waiting = self._asked.pop(int(message["call"]), None)
-        if waiting is not None:
-            waiting.set_result(str(message["spent"]))
+    def _on_granted(self, message: Message) -> None:
+        """Take a part of the run's budget, or hear that none is left."""
+        self._budget.granted(message)
+
+    def _on_recall(self, message: Message) -> None:
+        """Give back what is not used of it."""
+        self._budget.recall()
 
     def _on_close(self, message: Message) -> None:
         """End everything, without keeping the caller waiting."""
@@ -364,7 +346,7 @@ class Player:
             gateway = GatewaySettings.of_environment(**{**settings.gateway, "prices": prices})
         return load_agent(name, settings.agent_arguments, folder, gateway)
 
-    def note_turns(self, turns: int) -> None:
+    def _note_turns(self, turns: int) -> None:
         """Tell the driver that the rollout of the present thread took turns.
 
         Should this process die under it, it is run again with the turns that are left.
@@ -376,19 +358,6 @@ class Player:
             self._say(
                 {"what": "turns", **_named(played.job, played.attempt), "turns": played.turns}
             )
-
-    def ask(self, used: Message) -> str:
-        """Have the driver charge the run's budget; return which part of it that finishes."""
-        answer: Future[str] = Future()
-        call = id(answer)
-        self._asked[call] = answer
-        self._say({"what": "charge", "call": call, **used})
-        try:
-            return answer.result(_ANSWER)
-        except NoAnswer:
-            return "the driver, which counts what the run uses up, does not answer"
-        finally:
-            self._asked.pop(call, None)
 
     # -- what the executor notifies of, on the rollouts' threads
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ class NodeSettings:
         sandbox: where sandboxes come from.
         variables: environment variables of the driver that nodes are to have; no text shows them.
         gateway: how programs reach models: the fields of the gateway's settings that are no keys.
-        limited: the run has a budget of turns, tokens or money, which the driver keeps.
+        limited: which of the run's turns, tokens and cost are limited; the driver counts them.
         seconds: what is left of the run's time; None for no limit.
         network: sandboxes reach the network.
     """
@@ -42,7 +42,7 @@ class NodeSettings:
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     gateway: Mapping[str, Any] | None = None
-    limited: bool = False
+    limited: Sequence[str] = ()
     seconds: float | None = None
     network: bool = False
 

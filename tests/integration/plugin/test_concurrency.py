@@ -436,7 +436,8 @@ def test_a_spent_budget_lets_nothing_begin_and_loses_nothing(pytester: pytest.Py
     result = run(pytester, 1, "--intercode-concurrency=4", "--intercode-run-max-turns=5")
     counts = result.parseoutcomes()
     rows = results(Path("r.jsonl"))
-    assert 5 <= len(rows) <= 8  # those that had begun have their last turn
+    assert sum(row["summary"]["turns_taken"] for row in rows) == 5
+    assert 5 <= len(rows) <= 8  # those that had begun have no turn
     assert counts["passed"] + counts.get("failed", 0) == len(rows)
     result.stdout.fnmatch_lines(["*the run's 5 turns are used up*"])
 

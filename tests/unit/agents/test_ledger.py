@@ -1,11 +1,8 @@
-"""What an agent uses up and says beside its actions, and what the whole run has left."""
+"""What an agent uses up and says beside its actions."""
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
-import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -162,53 +159,3 @@ def test_costs_are_added_up_but_for_rounding() -> None:
     with pytest.raises(BudgetExhausted):
         ledger.spend(cost=0.1)
     assert budget.charge(Usage(1, 0, 0, 0.1))
-
-
-# -- the run
-
-
-@pytest.mark.parametrize(
-    ("limits", "said"),
-    [
-        (RunLimits(turns=3), "the run's 3 turns are used up"),
-        (RunLimits(tokens=20), "the run's 20 tokens are used up"),
-        (RunLimits(cost=0.4), "the run's budget of 0.4 in cost is used up"),
-    ],
-)
-def test_the_budget_of_a_run(limits: RunLimits, said: str) -> None:
-    budget = RunBudget(limits)
-    said_so = [budget.charge(Usage(1, 5, 5, 0.2), turns=2) for _ in range(3)]
-    assert said_so == ["", said, said]
-    assert budget.charge() == said
-
-
-def test_the_time_of_a_run() -> None:
-    budget = RunBudget(RunLimits(seconds=60))
-    assert 59 < (budget.seconds_left or 0) <= 60
-    assert budget.charge() == ""
-    late = RunBudget(RunLimits(seconds=60), began=time.time() - 61)
-    assert late.seconds_left == 0
-    assert late.charge() == "the run's 60 seconds are used up"
-    assert RunBudget(RunLimits()).seconds_left is None
-
-
-def _draw(path: str, times: int) -> None:
-    budget = RunBudget(RunLimits(tokens=10**9), path=Path(path))
-    for _ in range(times):
-        budget.charge(Usage(1, 1, 1, 0.5), turns=1)
-
-
-def test_processes_draw_on_one_budget(tmp_path: Path) -> None:
-    path = tmp_path / "budget"
-    path.touch()
-    spawn = multiprocessing.get_context("spawn")
-    others = [spawn.Process(target=_draw, args=(str(path), 200)) for _ in range(3)]
-    for other in others:
-        other.start()
-    for other in others:
-        other.join()
-        assert other.exitcode == 0
-    assert RunBudget(RunLimits(turns=601), path=path).charge() == ""
-    assert "600 turns" in RunBudget(RunLimits(turns=600), path=path).charge()
-    assert "1,200 tokens" in RunBudget(RunLimits(tokens=1200), path=path).charge()
-    assert "300 in cost" in RunBudget(RunLimits(cost=300), path=path).charge()

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from typing import Any, NoReturn, cast
 
@@ -20,8 +21,10 @@ from pytest_intercode.core.record import EpisodeRecord, TaskRecord
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.turn import Observation, Profile
+from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import AgentError, BudgetExhausted, SandboxError
+from pytest_intercode.rollouts.budgets import RunBudget
 from pytest_intercode.rollouts.turn_loop import run_episode
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -94,10 +97,11 @@ def play(
     *,
     task: Task = TASK,
     timeout: float | None = 20,
+    run_budget: RunBudget | None = None,
 ) -> EpisodeRecord:
     environment = environment or Counter()
     first, _ = environment.reset(task=task)
-    return run_episode(adapt(agent), environment, first, timeout=timeout)
+    return run_episode(adapt(agent), environment, first, timeout=timeout, run_budget=run_budget)
 
 
 def acts(*actions: str) -> Callable[[str], str]:
@@ -140,6 +144,35 @@ def test_failed() -> None:
     assert (episode.outcome, episode.reward) == ("failed", near(0.4))
     assert [turn.executed for turn in episode.turns] == [True, False, True]
     assert episode.headline == "reward 0.40 < 1.00 after 3/4 turns: 2 is not it"
+
+
+def test_episodes_that_run_at_a_time_take_no_turn_of_the_run_too_many() -> None:
+    budget = RunBudget(RunLimits(turns=7))
+    all_act = threading.Barrier(5)
+
+    class Together(Counter):
+        def execute(self, action: str) -> Observation:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                all_act.wait(0.2)
+            return super().execute(action)
+
+    with ThreadPoolExecutor(5) as pool:
+        played = [
+            pool.submit(play, acts("1", "1", "1"), Together(), run_budget=budget) for _ in range(5)
+        ]
+    records = [each.result() for each in played]
+    assert sum(len(record.turns) for record in records) == 7
+    assert {record.outcome for record in records} == {"out-of-budget"}
+    assert all("the run's 7 turns are used up" in record.reason for record in records)
+
+
+def test_a_turn_that_breaks_with_its_sandbox_is_not_counted() -> None:
+    budget = RunBudget(RunLimits(turns=2))
+    with pytest.raises(SandboxError):
+        play(acts("1", "break"), run_budget=budget)
+    assert budget.charge() == ""
+    record = play(steps("1", "2"), run_budget=budget)
+    assert [turn.action for turn in record.turns] == ["1"]
 
 
 def test_out_of_budget() -> None:

@@ -17,6 +17,17 @@ from tests.support.ray_cluster import PYTHON, RayCluster, needs_ray
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 _WHEN_AND_WHERE = {"seconds", "turn_seconds", "turn_agent_seconds", "phases", "host"}
+OWN = """\
+import pytest
+
+@pytest.fixture
+def mine():
+    return 1
+
+@pytest.mark.intercode(suite="suite.yaml", ids=["prints"])
+def test_mine(mine, intercode_episode):
+    assert intercode_episode.turns
+"""
 SLOW = '''
 import os, sys, time, logging, beside
 
@@ -165,14 +176,18 @@ def test_ctrl_c_ends_at_once_and_resume_goes_on(cluster: RayCluster, folder: Pat
 
 
 def test_the_runs_budget_is_kept(cluster: RayCluster, folder: Path) -> None:
+    (folder / "test_own.py").write_text(OWN)  # its items run in the driver's process
     run = cluster.run(
         folder,
-        *("suite.yaml", "--intercode-agent=agents/slow.py:Slow", "--intercode-repeat=8"),
-        *("--intercode-results=run.jsonl", "--intercode-concurrency=2"),
-        "--intercode-run-max-turns=9",
+        *("test_own.py", "suite.yaml", "--intercode-agent=agents/slow.py:Slow"),
+        *("--intercode-repeat=8", "--intercode-results=run.jsonl", "--intercode-concurrency=8"),
+        "--intercode-run-max-turns=31",
     )
-    assert "the run's 9 turns are used up" in run.said
-    assert sum(row["summary"]["turns_taken"] for row in run.rows()) <= 9 + 1
+    assert "the run's 31 turns are used up" in run.said
+    assert sum(row["summary"]["turns_taken"] for row in run.rows()) == 31
+    assert len({row.get("host") for row in run.rows()}) == 3
+    for row in run.rows():
+        assert row["outcome"] in ("failed", "solved") or "31 turns" in row["reason"], row
 
 
 def test_nodes_have_the_variables_that_are_named_and_no_others(

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 import pytest
@@ -23,10 +24,11 @@ from pytest_intercode.errors import (
     RolloutCancelled,
     TaskError,
 )
-from pytest_intercode.rollouts.budgets import RunBudget
+from pytest_intercode.rollouts.budgets import Amounts, RunBudget
 from pytest_intercode.rollouts.cluster.executor import ClusterExecutor, ClusterHandle
 from pytest_intercode.rollouts.cluster.files import Shelf
-from pytest_intercode.rollouts.cluster.messages import Message, encode
+from pytest_intercode.rollouts.cluster.leases import LeasedBudget
+from pytest_intercode.rollouts.cluster.messages import Message, decode, encode
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
 from pytest_intercode.rollouts.cluster.transport import Said
 from pytest_intercode.rollouts.executors.handle import Handle
@@ -249,7 +251,8 @@ def test_a_task_error_is_no_fault_of_a_node(execute: Execute) -> None:
         encode({"what": "__class__"}),
         encode({"what": "ended"}),
         encode({"what": "turns", "job": [], "attempt": 1}),
-        encode({"what": "charge", "usage": {"secrets": 1}, "turns": 1, "call": 1}),
+        encode({"what": "spend", "total": [0, -1, 0.0]}),
+        encode({"what": "ask", "call": 1, "unused": {"turns": 1}}),
         b"\x00\x00\x30\x00" + b"[" * 0x3000,
     ],
 )
@@ -319,25 +322,43 @@ def test_a_cluster_that_shrinks_to_nothing_is_waited_for_and_given_up(execute: E
 
 def test_the_runs_budget_is_kept_by_the_driver_alone(execute: Execute) -> None:
     budget = RunBudget(RunLimits(turns=5))
-    answers: list[Message] = []
+    ends: dict[str, LeasedBudget] = {}
 
-    class Asking(SleepingNodes):
+    class Drawing(SleepingNodes):
         def send(self, node: str, data: bytes) -> None:
-            if b"charged" in data:
-                answers.append(json.loads(data[4:]))
-            else:
-                super().send(node, data)
+            for message in decode(data):
+                if message["what"] == "granted":
+                    ends[node].granted(message)
+                elif message["what"] == "recall":
+                    ends[node].recall()
+                else:
+                    super().send(node, data)
 
-    nodes = Asking(2)
+    nodes = Drawing(2)
     run = execute(nodes, run_budget=budget)
-    for call in range(7):
-        used = {"requests": 0, "input_tokens": 0, "output_tokens": 0, "cost": None}
-        charge = {"what": "charge", "call": call, "usage": used, "turns": 1}
-        nodes._report(Said(list(nodes._nodes)[call % 2], encode(charge)))
-    run.until(lambda: len(answers) == 7)
-    spent = [bool(answer["spent"]) for answer in answers]
-    assert spent == [False] * 4 + [True] * 3
-    assert budget.charge()
+    for node in nodes._nodes:
+        say = partial(_report, nodes, node)
+        ends[node] = LeasedBudget(("turns",), RunLimits(), say)
+    assert run.executor is not None
+    first, second = ends.values()
+    own = run.executor.own_budget
+    for draw in (first, second, own, first):
+        assert draw.begin_turn() == ""
+        draw.end_turn(True)
+    assert first.begin_turn() == ""
+    said = "the run's 5 turns are used up"
+    assert own.begin_turn() == second.begin_turn() == said, "the last one is under way"
+    nodes.kill(next(iter(nodes._nodes)))
+    run.until(lambda: len(nodes._nodes) == 1)
+    assert own.begin_turn() == "", "it was lost with its node"
+    own.end_turn(True)
+    assert second.begin_turn() == said
+    run.until(budget.charge)
+    assert budget.used == Amounts(turns=5)
+
+
+def _report(nodes: SleepingNodes, node: str, message: Message) -> None:
+    nodes._report(Said(node, encode(message)))
 
 
 def _busy(run: Run) -> list[str]:

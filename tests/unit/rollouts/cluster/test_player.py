@@ -78,21 +78,26 @@ def test_a_rollout_comes_as_bytes_and_leaves_as_a_line(node: Node) -> None:
     assert {"prepare", "run"} <= ended["phases"].keys()
     order = [message["what"] for message in node.said]
     assert order.index("prepared") < order.index("turns") < order.index("ended")
-    assert "charge" not in order, "nothing is limited"
+    assert not {"ask", "spend"} & set(order), "nothing is limited"
 
 
-def test_a_limited_run_asks_the_driver_after_each_turn(node: Node) -> None:
-    node.set_up(limited=True)
+def test_a_limited_run_takes_no_turn_that_it_was_not_leased(node: Node) -> None:
+    node.set_up(limited=["turns"])
     node.play(1)
-    asked = node.until("charge")
-    assert asked["turns"] == 1
-    node.player.tell(
-        encode({"what": "charged", "call": asked["call"], "spent": "the run's 1 turns are used up"})
-    )
+    asked = node.until("ask")
+    assert asked["unused"] == [0, 0, 0.0]
+    answer = {"what": "granted", "call": asked["call"], "lease": [1, 0, 0.0], "spent": ""}
+    node.player.tell(encode(answer))
+    while node.until("ask") is asked:
+        pass
+    assert node.until("spend")["total"] == [1, 0, 0.0]
+    spent = "the run's 1 turns are used up"
+    answer = {"what": "granted", "call": node.until("ask")["call"], "lease": [0, 0, 0.0]}
+    node.player.tell(encode({**answer, "spent": spent}))
     record = from_line(node.until("ended")["line"])
     assert len(record.turns) == 1
     assert record.outcome == "out-of-budget"
-    assert record.reason.startswith("the run's 1 turns are used up; ")
+    assert record.reason.startswith(f"{spent}; ")
 
 
 def test_an_agent_travels_with_its_folder(node: Node, tmp_path: Path) -> None:
