@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +19,9 @@ from pytest_intercode.core.text import counted, one_line
 from pytest_intercode.errors import AgentLoadError, ConfigurationError
 from pytest_intercode.plugin.concurrency import ConcurrentExecution
 from pytest_intercode.plugin.run import Run
+from pytest_intercode.rollouts.cluster.agents import agent_files, why_not_on_nodes
 from pytest_intercode.rollouts.cluster.executor import ClusterExecutor, ClusterHandle
-from pytest_intercode.rollouts.cluster.files import Parcel, Shelf
+from pytest_intercode.rollouts.cluster.files import Shelf
 from pytest_intercode.rollouts.cluster.leases import limited_kinds
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
 from pytest_intercode.rollouts.executors.handle import Handle
@@ -30,10 +29,6 @@ from pytest_intercode.rollouts.rollout import Services, default_environment
 from pytest_intercode.rollouts.spec import SandboxSettings
 
 __all__ = ["ClusterExecution", "check_cluster"]
-
-_INSTALLED = ("installed", "codex", "claude", "opencode", "qwen", "mini-swe-agent", "aider")
-_PROGRAMS = ("command", "mcp")
-_CHAT = ("single-turn", "try-again", "react", "plan-solve", "tools")
 
 
 def check_cluster(run: Run) -> None:
@@ -55,13 +50,10 @@ def check_cluster(run: Run) -> None:
             f"{asked}: each node has a gateway of its own, which neither records nor replays; "
             "leave out --intercode-gateway-record and --intercode-gateway-replay"
         )
-    head = (settings.agent or "").partition(":")[0]
-    if head == "human":
-        raise ConfigurationError(f"{asked}: the agent human plays at this terminal")
-    if head in _INSTALLED:
+    why = why_not_on_nodes(settings.agent or "")
+    if why:
         raise AgentLoadError(
-            f"--intercode-agent={settings.agent}: an agent that is installed into sandboxes "
-            "cannot be run on a cluster yet; leave --intercode-cluster out"
+            f"--intercode-agent={settings.agent}: {why}; leave --intercode-cluster out"
         )
     for name in settings.cluster_env:
         if name not in os.environ:
@@ -194,34 +186,15 @@ def _node_settings(run: Run, shelf: Shelf) -> NodeSettings:
     """
     settings = run.settings
     name, folder = settings.agent or "", settings.agent_folder
-    head, _, rest = name.partition(":")
-    parcel: Parcel | None = None
-    below = ""
-    file: tuple[Path, Parcel] | None = None
-    asked = f"--intercode-agent={name}"
-    if head == "replay":
-        path = (folder / Path(rest.strip()).expanduser()).resolve()
-        found = shelf.parcel(path)
-        file = (path, found) if found is not None else None
-    elif head in _PROGRAMS:
-        words = shlex.split(rest)
-        if any((folder / word).is_file() and not Path(word).is_absolute() for word in words):
-            parcel = shelf.agent(folder, asked)
-    elif name and head not in (*_CHAT, "oracle"):
-        module = name.rpartition(":")[0]
-        if module.endswith(".py"):
-            place = folder / Path(module).expanduser()
-            parcel, below = shelf.agent(place.parent, asked), str(place.parent)
-        elif _is_below(module, folder):
-            parcel = shelf.agent(folder, asked)
+    files = agent_files(name, folder, shelf, f"--intercode-agent={name}")
     gateway = settings.gateway
     return NodeSettings(
         agent=name,
         agent_arguments=settings.agent_arguments,
         agent_folder=folder,
-        agent_file=file,
-        agent_parcel=parcel,
-        agent_below=below,
+        agent_file=files.file,
+        agent_parcel=files.parcel,
+        agent_below=files.below,
         sandbox=SandboxSettings(
             settings.sandbox, settings.rootfs, settings.base_images, settings.runtime
         ),
@@ -235,9 +208,3 @@ def _node_settings(run: Run, shelf: Shelf) -> NodeSettings:
         limited=limited_kinds(settings.run_limits),
         network=bool(settings.network),
     )
-
-
-def _is_below(module: str, folder: Path) -> bool:
-    """Whether a module is a file of the folder, and not of an installed package."""
-    at = folder.joinpath(*module.split("."))
-    return at.with_suffix(".py").is_file() or (at / "__init__.py").is_file()
