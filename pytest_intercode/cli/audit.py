@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_intercode.cli.arguments import count
+from pytest_intercode.cli.arguments import add_docker_arguments, check_docker, count
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.errors import ConfigurationError, suggestion
 
@@ -63,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="the runtime that Docker starts sandboxes with (default: the engine's own)",
     )
+    add_docker_arguments(parser)
     parser.add_argument(
         "--concurrency",
         metavar="N",
@@ -120,11 +121,14 @@ def _audit(
     provider = SandboxProvider(
         sandbox=options.sandbox,
         runtime=options.runtime,
+        docker_hosts=options.docker_host,
+        registry=options.registry,
         progress=note,
         hidden=hidden,
     )
     try:
         provider.check_runtime("--runtime")
+        check_docker(provider)
         for (name, tasks), some in zip(suites, chosen, strict=True):
             auditor = Auditor(tasks, provider, checks)
             audited = _audit_all(auditor.audit, some, options.concurrency)

@@ -7,9 +7,12 @@ import itertools
 import os
 import shlex
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pytest_intercode.cli.arguments import pair
+from pytest_intercode.cli.arguments import add_docker_arguments, check_docker, pair
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.core.text import counted
 from pytest_intercode.errors import EngineUnavailable, FetchError, suggestion
@@ -21,6 +24,9 @@ from pytest_intercode.suites.upstream import (
     RemoteFile,
     files_of,
 )
+
+if TYPE_CHECKING:
+    from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -59,12 +65,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="another base image for the sandbox that makes the file systems of nl2bash and alfa",
     )
+    add_docker_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Download what is missing, and print what is there.
 
     Raises:
+        ConfigurationError: a Docker host or the registry is of no use.
         FetchError: a download failed.
         InfrastructureError: there is no sandbox to make the file systems in.
     """
@@ -73,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     folder = options.to or default_data()
     names = list(DATASETS) if "all" in options.datasets else list(dict.fromkeys(options.datasets))
     with workplace(folder) as place:
-        fetch = _Fetch(folder, place, options.url, dict(options.base_image))
+        fetch = _Fetch(folder, place, options.url, partial(_sandboxes, options))
         for name in names:
             fetch.dataset(name, DATASETS[name])
     found = data_folder(None, "")
@@ -87,12 +95,16 @@ class _Fetch:
     """One run of the command, which has locked a folder."""
 
     def __init__(
-        self, folder: Path, place: Path, mirror: str | None, images: dict[str, str]
+        self,
+        folder: Path,
+        place: Path,
+        mirror: str | None,
+        sandboxes: Callable[[], SandboxProvider],
     ) -> None:
         self._folder = folder
         self._place = place
         self._mirror = mirror
-        self._images = images
+        self._sandboxes = sandboxes
         self._base = ""
 
     def dataset(self, name: str, dataset: Dataset) -> None:
@@ -135,10 +147,10 @@ class _Fetch:
     def _make_filesystems(self, dataset: Dataset, scripts: dict[str, RemoteFile]) -> int:
         """Make the missing file trees, and return how many they were."""
         from pytest_intercode.environments.bash.filesystems import pack_filesystem
-        from pytest_intercode.sandboxes.provider import SandboxProvider
 
-        provider = SandboxProvider(base_images=self._images, progress=_report_progress)
+        provider = self._sandboxes()
         try:
+            check_docker(provider)
             for path, roots in dataset.filesystems:
                 if path in scripts:
                     script = self._download(scripts[path]).read_text("utf-8")
@@ -149,6 +161,17 @@ class _Fetch:
         finally:
             provider.close()
         return len(scripts)
+
+
+def _sandboxes(options: argparse.Namespace) -> SandboxProvider:
+    from pytest_intercode.sandboxes.provider import SandboxProvider
+
+    return SandboxProvider(
+        base_images=dict(options.base_image),
+        docker_hosts=options.docker_host,
+        registry=options.registry,
+        progress=_report_progress,
+    )
 
 
 def _report_progress(line: str) -> None:

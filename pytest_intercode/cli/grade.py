@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_intercode.cli.arguments import count, pair
+from pytest_intercode.cli.arguments import add_docker_arguments, check_docker, count, pair
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.errors import ConfigurationError, suggestion
 
@@ -68,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="another base image, for mirrors (repeatable)",
     )
+    add_docker_arguments(parser)
     parser.add_argument("--network", action="store_true", help="let sandboxes reach the network")
     parser.add_argument(
         "--concurrency",
@@ -84,11 +85,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Grade the predictions, and say which are resolved."""
     try:
-        pairs = _pairs(options)
+        graded = _grade_all(options, _pairs(options))
     except ConfigurationError as error:
         note(str(error))
         return _USAGE
-    graded = _grade_all(options, pairs)
     _print(graded)
     if options.output is not None:
         from pytest_intercode.auditing.predictions import report_line
@@ -148,11 +148,14 @@ def _grade_all(
     provider = SandboxProvider(
         sandbox=options.sandbox,
         base_images=dict(options.base_image),
+        docker_hosts=options.docker_host,
+        registry=options.registry,
         progress=note,
         hidden=[Path.cwd(), *filter(None, [options.data])],
     )
     threads = ThreadPoolExecutor(options.concurrency, thread_name_prefix="intercode-grade")
     try:
+        check_docker(provider)
         futures = [threads.submit(grade, provider, task, patch) for task, patch in pairs]
         return [future.result() for future in futures]
     finally:

@@ -153,6 +153,8 @@ class EpisodeRecord:
         refused_hosts: what of the network its sandbox was refused, a line each.
         sandbox: the backend of its sandboxes; empty where it needed none of ours.
         image: what they were made of; empty likewise.
+        image_digest: what names that image in its registry for ever (``NAME@sha256:...``); empty
+            for one that comes from no registry.
         host: where its sandboxes were: the name of a cluster's node, or of a Docker host; empty for
             this machine.
         phases: when ``prepare`` and ``run`` began, in seconds since the epoch by the clock of the
@@ -187,6 +189,7 @@ class EpisodeRecord:
     refused_hosts: tuple[str, ...] = ()
     sandbox: str = ""
     image: str = ""
+    image_digest: str = ""
     host: str = ""
     phases: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     node_id: str = ""

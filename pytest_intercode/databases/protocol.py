@@ -93,6 +93,10 @@ class Session(Protocol):
     Methods raise :class:`~pytest_intercode.errors.SandboxError` when the engine is gone for good.
     """
 
+    @property
+    def place(self) -> str:
+        """The Docker host of its server; empty for this machine."""
+
     def execute(self, statement: str, timeout: float, *, max_rows: int, max_bytes: int) -> Answer:
         """Run one statement; it is stopped, and its work undone, after ``timeout`` seconds.
 

@@ -242,6 +242,10 @@ class Environment(abc.ABC):
         self.note_refused()
         return tuple(self._refused)
 
+    def sandbox_host(self) -> str:
+        """Return the Docker host that the agent acts on; empty for this machine's own engine."""
+        return next((order.place for order in self._orders if order.place), "")
+
     def note_refused(self) -> list[str]:
         """Keep what was refused since the last call for the record, and return it."""
         lines = self.newly_refused()

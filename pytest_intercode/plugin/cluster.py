@@ -196,7 +196,11 @@ def _node_settings(run: Run, shelf: Shelf) -> NodeSettings:
         agent_parcel=files.parcel,
         agent_below=files.below,
         sandbox=SandboxSettings(
-            settings.sandbox, settings.rootfs, settings.base_images, settings.runtime
+            settings.sandbox,
+            settings.rootfs,
+            settings.base_images,
+            settings.runtime,
+            settings.registry,
         ),
         variables={name: os.environ[name] for name in settings.cluster_env},
         gateway={

@@ -153,6 +153,12 @@ def _docker_host(value: str) -> object:
     return parse_host(value)
 
 
+def _registry(value: str) -> object:
+    from pytest_intercode.sandboxes.hosts import parse_registry
+
+    return parse_registry(value)
+
+
 def _price(value: str) -> object:
     from pytest_intercode.gateway.prices import parse_price
 
@@ -375,6 +381,17 @@ OPTIONS = (
         listed=True,
         distinct=True,
         excludes=("cluster", "a cluster's nodes have engines of their own"),
+    ),
+    Option(
+        "registry=HOST[:PORT][/PREFIX]",
+        "ask this registry for each image before it is built, and push there what was built, so "
+        "that other hosts, nodes and jobs pull it; credentials are those of `docker login` "
+        "(docs/hosts.md)",
+        _registry,
+        excludes=(
+            "rootfs",
+            "a registry has images of Docker's, and a root file system takes their place",
+        ),
     ),
     Option(
         "verifier=fresh|shared",

@@ -112,7 +112,11 @@ class Run:
             timeout=self.timeout(task),
             budget=settings.budget,
             sandbox=SandboxSettings(
-                settings.sandbox, settings.rootfs, settings.base_images, settings.runtime
+                settings.sandbox,
+                settings.rootfs,
+                settings.base_images,
+                settings.runtime,
+                settings.registry,
             ),
             node_id=node_id,
         )
@@ -214,6 +218,7 @@ class Run:
                 rootfs=settings.rootfs,
                 runtime=settings.runtime,
                 docker_hosts=settings.docker_hosts,
+                registry=settings.registry,
                 processes=self.workers.processes,
                 slots=self.workers.slots,
                 hidden=[self.config.rootpath, *([data.path] if data else [])],

@@ -66,6 +66,7 @@ class Settings(SelectionSettings):
     rootfs: Path | None
     runtime: str | None
     docker_hosts: tuple[DockerHost, ...]
+    registry: str | None
     durations_digest: str  # of the file that durations come from; empty for none
     base_images: Mapping[str, str]
     gateway: GatewaySettings

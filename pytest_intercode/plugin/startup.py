@@ -157,6 +157,8 @@ def _check(run: Run) -> None:
     if settings.runtime:
         run.provider.check_runtime("--intercode-runtime")
     run.provider.check_hosts("--intercode-docker-host")
+    if not settings.cluster:  # its nodes ask it
+        run.provider.check_registry("--intercode-registry")
     if run.baseline is not None:
         _keep(settings, run.baseline.path, "the baseline")
     if settings.agent:

@@ -131,6 +131,8 @@ def to_row(record: EpisodeRecord) -> dict[str, Any]:
         "attempts": list(record.attempts),
         "end_state": dict(record.state),
     }
+    if record.image_digest:
+        row["image_digest"] = _plain(record.image_digest)
     if record.host:
         row["host"] = _plain(record.host)
     if record.phases:
@@ -327,6 +329,9 @@ class EpisodeLine(_Lenient):
     """The backend of its sandboxes."""
     image: StrictStr = ""
     """What the sandboxes were made of."""
+    image_digest: StrictStr = ""
+    """What names that image in its registry for ever, ``NAME@sha256:...``; left out for one that
+    comes from no registry."""
     host: StrictStr = ""
     """The node of a cluster, or the Docker host, that they were on; left out for this machine."""
     phases: dict[str, tuple[_Number, _Number]] = {}
@@ -433,6 +438,7 @@ def _record(line: EpisodeLine) -> EpisodeRecord:
         refused_hosts=tuple(line.refused_hosts),
         sandbox=line.sandbox,
         image=line.image,
+        image_digest=line.image_digest,
         host=line.host,
         phases=line.phases,
         node_id=line.node_id,

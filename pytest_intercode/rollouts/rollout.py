@@ -181,7 +181,8 @@ class Rollout:
 
         with self._timed("run"), services.isolate() as left:
             record = self._twice(attempt, lambda: len(environment.turns) < environment.max_turns)
-        backend, image = sandbox_of(environment, spec.task, services.sandboxes)
+        provider = getattr(environment, "provider", None) or services.sandboxes
+        backend, image = sandbox_of(environment, spec.task, provider)
         return replace(
             record,
             agent=spec.agent or agent.name,
@@ -190,6 +191,8 @@ class Rollout:
             left_behind=(*record.left_behind, *left),
             sandbox=backend,
             image=image,
+            image_digest=provider.pinned_image(image) if image else "",
+            host=environment.sandbox_host(),
             phases=dict(self._phases),
             node_id=spec.node_id,
         )

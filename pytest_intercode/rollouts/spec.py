@@ -27,12 +27,14 @@ class SandboxSettings:
         rootfs: what bubblewrap uses in place of images; None for the machine's own programs.
         base_images: replacements of base images, by name.
         runtime: the runtime that Docker starts them with; None for the engine's own.
+        registry: where Docker's images are looked for before they are built; None for nowhere.
     """
 
     backend: str = "auto"
     rootfs: Path | None = None
     base_images: Mapping[str, str] = field(default_factory=dict)
     runtime: str | None = None
+    registry: str | None = None
 
 
 @dataclass(frozen=True)

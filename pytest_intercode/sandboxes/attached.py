@@ -133,7 +133,10 @@ class AttachedSandbox:
         grading: how much is read of it at most, each time that it is graded.
         carried: how much is carried from it to another sandbox at most.
         outside: what of its files is no part of its disk.
+        place: the Docker host that it is on; empty for this machine's own engine.
     """
+
+    place = ""
 
     grading = GradingLimits()
     carried = GradingLimits(content=512 * 1024**2)

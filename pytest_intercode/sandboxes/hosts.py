@@ -1,4 +1,7 @@
-"""How Docker's hosts are written: addresses, names of contexts, and the slots of each. Pure."""
+"""How Docker's hosts and registries are written. Pure.
+
+A host is an address or the name of a context, with its slots; a registry has a host and a prefix.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
-__all__ = ["FORMS", "DockerHost", "parse_host", "split_url"]
+__all__ = ["FORMS", "DockerHost", "parse_host", "parse_registry", "split_url"]
 
 FORMS = "unix://PATH, tcp://HOST:PORT, ssh://[USER@]HOST[:PORT] or the name of a Docker context"
 """How a host may be written, for messages."""
@@ -14,6 +17,12 @@ FORMS = "unix://PATH, tcp://HOST:PORT, ssh://[USER@]HOST[:PORT] or the name of a
 _SCHEMES = ("unix", "tcp", "ssh")
 _CONTEXT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")  # as Docker has it
 _MOST_SLOTS = 100_000
+# As engines read the names of images: without a dot or a port, the first part is no host.
+_LABEL = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+_REGISTRY = re.compile(
+    rf"(?:localhost|{_LABEL}(?:\.{_LABEL})+|{_LABEL}(?=:))(?::[0-9]{{1,5}})?"
+    r"(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*"
+)
 
 
 @dataclass(frozen=True)
@@ -49,6 +58,23 @@ def parse_host(written: str) -> DockerHost:
         return DockerHost(name, slots)
     split_url(name)
     return DockerHost(name, slots)
+
+
+def parse_registry(written: str) -> str:
+    """Read ``HOST[:PORT][/PREFIX]``.
+
+    Raises:
+        ValueError: it is not written like that; the message says what is needed.
+    """
+    if "@" in written:
+        raise ValueError("credentials are those of 'docker login'; HOST[:PORT][/PREFIX] is needed")
+    name = written.rstrip("/")
+    if not _REGISTRY.fullmatch(name):
+        raise ValueError(
+            "HOST[:PORT][/PREFIX] is needed, without https:// and in lower case, with a dot or a "
+            f"port in HOST, found {written!r:.80}"
+        )
+    return name
 
 
 def split_url(url: str) -> SplitResult:

@@ -142,6 +142,10 @@ class Sandbox(Protocol):
     def name(self) -> str:
         """A short name for messages."""
 
+    @property
+    def place(self) -> str:
+        """The Docker host that it is on; empty for this machine's own engine."""
+
     def run(self, action: str, timeout: float) -> Execution:
         """Run one action in the shell; after ``timeout`` seconds it and its children are killed."""
 

@@ -40,6 +40,8 @@ _THREADS = 10_000  # more than ever run: work must not be kept from starting by 
 class _Images(Protocol):
     def resolve(self, source: ImageSource) -> str: ...
 
+    def pinned(self, name: str) -> str: ...
+
 
 class SandboxProvider:
     """Starts the backend when the first sandbox is needed, and ends everything on ``close``.
@@ -61,6 +63,8 @@ class SandboxProvider:
         docker_hosts: the hosts whose Docker engines start the sandboxes
             (``--intercode-docker-host``), each as ``sandboxes.hosts.parse_host`` reads it; none
             for the engine that the environment names. Where one is given, the backend is Docker.
+        registry: where images of ours are looked for before they are built, and pushed to
+            (``--intercode-registry``), as ``sandboxes.hosts.parse_registry`` reads it; Docker's.
         hidden: folders that bubblewrap shows to no sandbox, wherever they are.
         readonly: folders of this machine that the sandboxes of agents may read, and so gold's, as
             pairs of a path here and a path inside.
@@ -79,6 +83,7 @@ class SandboxProvider:
         rootfs: Path | None = None,
         runtime: str | None = None,
         docker_hosts: Iterable[DockerHost | str] = (),
+        registry: str | None = None,
         hidden: Iterable[str | os.PathLike[str]] = (),
         readonly: Iterable[tuple[str, str]] = (),
         scratch: Iterable[str] = (),
@@ -89,6 +94,7 @@ class SandboxProvider:
         self._rootfs = rootfs
         self._runtime = runtime
         self._hosts = tuple(map(_parsed, docker_hosts))
+        self._registry = registry
         self._hidden = [os.fspath(folder) for folder in hidden]
         self._base_images = dict(base_images or {})
         self._progress = progress
@@ -134,6 +140,7 @@ class SandboxProvider:
             runtime=self._runtime,
             base_images=self._base_images,
             progress=self._progress,
+            registry=self._registry,
         )
 
     def _start_docker(self) -> None:
@@ -144,7 +151,7 @@ class SandboxProvider:
         swept = engine.sweep()
         if swept and self._progress:
             self._progress(f"removed {swept} containers that an earlier run left behind")
-        self._images = Images(engine.api, self._base_images, self._progress)
+        self._images = Images(engine.api, self._base_images, self._progress, self._registry)
         self._engine = engine
 
     def _start_bubblewrap(self) -> None:
@@ -213,7 +220,7 @@ class SandboxProvider:
             )
         from pytest_intercode.sandboxes.docker.hosts import check_hosts
 
-        check_hosts(self._hosts, self._runtime, option)
+        check_hosts(self._hosts, self._runtime, option, self._registry)
         if self.readonly:
             from pytest_intercode.sandboxes.docker.address import find_address
 
@@ -224,6 +231,34 @@ class SandboxProvider:
                         "on this machine (unix://)"
                     )
 
+    def check_registry(self, option: str) -> None:
+        """See that the registry answers the engine, if one is given.
+
+        Where no engine answers, that is what the first episode meets.
+
+        Args:
+            option: what the user wrote, for the message.
+
+        Raises:
+            ConfigurationError: it does not, or refuses us.
+        """
+        if self._registry is None or self._hosts:  # `check_hosts` has each host ask it
+            return
+        shown = f"{option}={self._registry}"
+        if self._wanted == "bubblewrap":
+            raise ConfigurationError(
+                f"{shown}: bubblewrap has no images, only docker has; leave it out"
+            )
+        if self.choice.backend != "docker":
+            return
+        from pytest_intercode.sandboxes.docker.engine import connect
+        from pytest_intercode.sandboxes.docker.registry import Registry
+
+        with contextlib.suppress(EngineUnavailable), contextlib.closing(connect()) as api:
+            problem = Registry(api, self._registry).problem()
+            if problem:
+                raise ConfigurationError(f"{shown}: {problem}")
+
     @property
     def servers(self) -> int:
         """How many servers like each other are of use: one on each host."""
@@ -233,6 +268,14 @@ class SandboxProvider:
         """Return the name of a ready image; see the ``resolve`` of the backend's images."""
         self._start()
         return self._images.resolve(source)
+
+    def pinned_image(self, name: str) -> str:
+        """Return what names an image in its registry for ever (``NAME@sha256:...``), or nothing.
+
+        Args:
+            name: what :meth:`image` returned.
+        """
+        return self._images.pinned(name) if self._started else ""
 
     def expect(self, specs: Iterable[SandboxSpec]) -> None:
         """Have sandboxes started before they are asked for; see :meth:`Pool.expect`.

@@ -90,6 +90,10 @@ class SecondEngine:
             return "there is no dockerd here to be started a second time"
         return ""
 
+    def pid(self) -> int:
+        """Return the daemon's process, whose network is its own."""
+        return int(self._pidfile.read_text())
+
     def start(self) -> None:
         """Start the daemon, unless it runs, and wait until it answers."""
         if not self._alive():

@@ -65,6 +65,9 @@ class MySqlServer:
         mode: ``reading``, where nothing can be changed, or ``writing``.
         folder: a folder for its socket that every account may write to.
 
+    Attributes:
+        place: the Docker host that it is on; empty for this machine's own engine.
+
     Raises:
         SandboxError: it does not start.
     """
@@ -91,6 +94,7 @@ class MySqlServer:
             mounts=((str(folder), _INSIDE),),
         )
         self._sandbox = provider.acquire(spec)
+        self.place = self._sandbox.place
         try:
             if isinstance(self._sandbox, AttachedSandbox):
                 self._sandbox.lead_to(f"{_INSIDE}/{_SOCKET}", self._path)

@@ -75,6 +75,11 @@ class MySqlSession:
             self.close()
             raise
 
+    @property
+    def place(self) -> str:
+        """The Docker host of its server; empty for this machine's own engine."""
+        return self._server.place
+
     # -- statements
 
     def execute(self, statement: str, timeout: float, *, max_rows: int, max_bytes: int) -> Answer:

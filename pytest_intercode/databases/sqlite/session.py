@@ -32,7 +32,12 @@ class SqliteSession:
         start: returns a process that has loaded the database.
         writes: the session may change it.
         ended: called when the session is closed.
+
+    Attributes:
+        place: empty, as its process is on this machine.
     """
+
+    place = ""
 
     def __init__(
         self,

@@ -199,6 +199,10 @@ class SqlEnvironment(Environment):
         """Return what was compared as builtins."""
         return self._graded()
 
+    def sandbox_host(self) -> str:
+        """Return the Docker host of the agent's server; empty for this machine."""
+        return self._session.place if self._session is not None else ""
+
     def stop(self) -> None:
         """Close the agent's session."""
         session, self._session = self._session, None

@@ -204,6 +204,7 @@ class Player:
             problem = _backend_problem(choice.backend)
             if problem:
                 raise ConfigurationError(problem)
+            provider.check_registry("--intercode-registry")
         except Exception as error:
             self._say({"what": "unfit", "error": error_of(error)})
             return
@@ -290,6 +291,7 @@ class Player:
             sandbox=sandbox.backend,
             rootfs=sandbox.rootfs,
             runtime=sandbox.runtime,
+            registry=sandbox.registry,
             hidden=[self._files.folder],
         )
 

@@ -76,6 +76,10 @@ class Images:
         self._known: dict[ImageSource, str] = {}
         self._lock = threading.Lock()
 
+    def pinned(self, name: str) -> str:
+        """Return nothing: what takes the place of an image comes from no registry."""
+        return ""
+
     def resolve(self, source: ImageSource) -> str:
         """Return the path of a root file system, or that the host's is to be used.
 

@@ -21,7 +21,7 @@ from pytest_intercode.sandboxes.attached import (
     who_killed,
 )
 from pytest_intercode.sandboxes.channel import INPUT_ENDED
-from pytest_intercode.sandboxes.docker.images import NO_ANSWER, plain
+from pytest_intercode.sandboxes.docker.errors import NO_ANSWER, plain
 from pytest_intercode.sandboxes.docker.relay import Relay
 from pytest_intercode.sandboxes.docker.streams import AttachedStreams
 from pytest_intercode.sandboxes.egress.process import Plan, open_from_thread

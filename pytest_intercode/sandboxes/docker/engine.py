@@ -21,7 +21,7 @@ from pytest_intercode.errors import EngineUnavailable, SandboxError, suggestion
 from pytest_intercode.sandboxes.attached import GUARD
 from pytest_intercode.sandboxes.docker.address import API_TIMEOUT, Address
 from pytest_intercode.sandboxes.docker.container import Container, host_config
-from pytest_intercode.sandboxes.docker.images import plain
+from pytest_intercode.sandboxes.docker.errors import plain
 from pytest_intercode.sandboxes.docker.podman import Podman, is_podman
 from pytest_intercode.sandboxes.docker.reaper import Reaper, remove_volumes
 from pytest_intercode.sandboxes.docker.streams import AttachedStreams

@@ -2,7 +2,8 @@
 
 A host has a share by its slots. One that stops answering loses it, with what was idle there, and
 has it again when it answers; what ran there is the infrastructure's fault. An image is made on the
-first host and copied to the others, so that agent and gold never act in different ones.
+first host and copied to the others, or pulled from a registry by all, so that agent and gold never
+act in different ones.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from pytest_intercode.sandboxes.docker.engine import (
 )
 from pytest_intercode.sandboxes.docker.images import Images, copy_image, layers_of
 from pytest_intercode.sandboxes.docker.podman import is_podman
+from pytest_intercode.sandboxes.docker.registry import Registry
 from pytest_intercode.sandboxes.docker.streams import AttachedStreams
 from pytest_intercode.sandboxes.hosts import DockerHost
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
@@ -58,13 +60,16 @@ _ANY = Limits()
 Drop = Callable[[Callable[[Sandbox], bool]], None]
 
 
-def check_hosts(hosts: Sequence[DockerHost], runtime: str | None, option: str) -> None:
+def check_hosts(
+    hosts: Sequence[DockerHost], runtime: str | None, option: str, registry: str | None = None
+) -> None:
     """See that each host answers and can do what sandboxes need.
 
     Args:
         hosts: the hosts.
         runtime: what sandboxes are to be started with; None for the engines' own.
         option: what the user wrote them after, for messages.
+        registry: the registry that all of them have to reach; None for none.
 
     Raises:
         ConfigurationError: one does not, two are one engine, or they are of different kinds.
@@ -75,7 +80,9 @@ def check_hosts(hosts: Sequence[DockerHost], runtime: str | None, option: str) -
             address = find_address(host.name)
             with contextlib.closing(Link(address)) as link, link_failure(link):
                 facts: Mapping[str, Any] = link.probe.info()
-            problem = runtime_problem(facts, runtime) if runtime else ""
+                problem = runtime_problem(facts, runtime) if runtime else ""
+                if registry and not problem:
+                    problem = Registry(link.api, registry).problem()
             remote = is_podman(facts) and not address.is_local
             return problem or (_REMOTE_PODMAN if remote else facts)
         except (ConfigurationError, EngineUnavailable) as error:
@@ -140,6 +147,7 @@ class _Container(Container):
         self.lost = False
         self._told = False
         super().__init__(*args, **kwargs)
+        self.place = host.name
 
     def outside_cause(self) -> str:
         """Return what is the cause of a fault, if it lies outside of the sandbox."""
@@ -243,6 +251,7 @@ class _Host:
             self.engine.api,
             self._hosts.base_images,
             lambda line: self._hosts.report(f"{self.name}: {line}"),
+            self._hosts.registry,
         )
         self.engine.forget_images()
         with self._hosts.changed:
@@ -429,10 +438,12 @@ class DockerHosts:
         runtime: what sandboxes are started with; None for the engines' own.
         base_images: replacements of base images.
         progress: called with a line where a host is lost, and for each slow step.
+        registry: where images are looked for before they are built, and pushed to.
 
     Attributes:
         runtime: what sandboxes are started with.
         base_images: replacements of base images.
+        registry: where images are looked for first.
         hosts: the hosts.
         changed: guards what is known of all hosts; notified of every change.
         closed: the run is over.
@@ -451,15 +462,18 @@ class DockerHosts:
         runtime: str | None = None,
         base_images: Mapping[str, str] | None = None,
         progress: Callable[[str], None] | None = None,
+        registry: str | None = None,
     ) -> None:
         self.runtime = runtime
         self.base_images = dict(base_images or {})
+        self.registry = registry
         self._progress = progress
         self.changed = threading.Condition(threading.RLock())
         self.closed = threading.Event()
         self.drop: Drop = lambda lost: None
         self.fell = time.monotonic()
         self._sources: dict[str, ImageSource] = {}
+        self._pinned: dict[str, str] = {}
         self._process = MakingProcess()
         self.hosts = [_Host(self, host) for host in hosts]
         try:
@@ -585,13 +599,19 @@ class DockerHosts:
                 if host.look():
                     failed[host] = error
                 continue
+            pinned = images.pinned(name)
             with self.changed:
                 self._sources[name] = source
+                self._pinned[name] = pinned
                 host.ready.add(name)
                 for other in self.hosts:
                     if other.up:
                         other.bring(name)
             return name
+
+    def pinned(self, name: str) -> str:
+        """Return what names an image in its registry for ever, or nothing."""
+        return self._pinned.get(name, "")
 
     def _first(self, failed: Iterable[_Host]) -> _Host | None:
         """Return the first host that answers and has not failed; None if all that answer have.
@@ -631,6 +651,14 @@ class DockerHosts:
         wanted = layers_of(theirs.api, image)
         if layers_of(host.engine.api, image) == wanted:
             return
+        pinned = self.pinned(image)
+        if self.registry and host.images is not None and pinned.startswith(f"{self.registry}/"):
+            try:
+                host.images.take(image, pinned)
+            except ImageError as error:
+                self.report(f"{host.name}: {pinned} cannot be pulled: {error}")
+            if layers_of(host.engine.api, image) == wanted:
+                return
         if source is not None and source.image and not source.layers and host.images is not None:
             with contextlib.suppress(ImageError):  # a registry may be nearer than we are
                 host.images.resolve(source)

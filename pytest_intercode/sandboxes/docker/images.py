@@ -1,4 +1,7 @@
-"""Images: built from a Dockerfile when first used, and known by the hash of what went in."""
+"""Images: built from a Dockerfile when first used, and known by the hash of what went in.
+
+Where there is a registry, it is asked first, and gets what was built.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,21 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.core.files import cache_folder
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError
+from pytest_intercode.sandboxes.docker.errors import plain
+from pytest_intercode.sandboxes.docker.registry import (
+    CONTENT_LABEL,
+    Registry,
+    RegistryError,
+    content_of,
+    pull,
+)
 from pytest_intercode.suites.files import context_files
 from pytest_intercode.suites.harbor.dockerfile import bases
 
@@ -28,18 +40,13 @@ if TYPE_CHECKING:
     from docker import APIClient
 
 __all__ = [
-    "NO_ANSWER",
     "Images",
     "build_context",
     "copied_modes",
     "copy_image",
     "layers_of",
-    "plain",
     "replaced_bases",
 ]
-
-NO_ANSWER = "the Docker engine does not answer"
-"""What :func:`plain` says, with the reason, of an engine that is gone or stopped."""
 
 _REPOSITORY = "pytest-intercode"
 _FROM = re.compile(r"^\s*ARG\s+BASE=(\S+)", re.IGNORECASE | re.MULTILINE)
@@ -61,6 +68,8 @@ class Images:
         api: the engine's client.
         replacements: base images to use in place of others (``--intercode-base-image``).
         progress: called with one line for each step of a build, so that a person sees it move.
+        registry: where images of ours are looked for first, and pushed to
+            (``--intercode-registry``).
     """
 
     def __init__(
@@ -68,10 +77,13 @@ class Images:
         api: APIClient,
         replacements: Mapping[str, str] | None = None,
         progress: Callable[[str], None] | None = None,
+        registry: str | None = None,
     ) -> None:
         self._api = api
         self._replacements = dict(replacements or {})
         self._progress = progress or (lambda line: None)
+        self.registry = Registry(api, registry, self._progress) if registry else None
+        self._pinned: dict[str, str] = {}
         self._known: dict[ImageSource, str | ImageError] = {}
         self._lock = threading.Lock()
 
@@ -92,6 +104,41 @@ class Images:
             raise ImageError(str(found)) from None
         return found
 
+    def pinned(self, name: str) -> str:
+        """Return what names an image in its registry for ever (``NAME@sha256:...``), or nothing.
+
+        Args:
+            name: what :meth:`resolve` returned.
+        """
+        if name not in self._pinned:  # without the lock, which is held while images are built
+            self._pinned[name] = self._named_by_digest(name)
+        return self._pinned[name]
+
+    def take(self, name: str, pinned: str) -> None:
+        """Pull the image that another engine has from the registry.
+
+        Raises:
+            ImageError: it cannot be had.
+        """
+        assert self.registry is not None, "what is pinned comes from a registry"
+        self.registry.take(name, pinned)
+        self._pinned[name] = pinned
+
+    def _named_by_digest(self, name: str) -> str:
+        """Return the digest that an image was pulled by, with the name that it has there."""
+        from docker.errors import DockerException
+        from requests.exceptions import RequestException
+
+        if name.startswith(f"{_REPOSITORY}/"):  # ours, and in no registry of this run
+            return ""
+        try:
+            found = self._api.inspect_image(name)  # type: ignore[no-untyped-call]
+        except (DockerException, RequestException):
+            return ""
+        repository = f"{_repository_and_tag(name)[0]}@"
+        named = [str(each) for each in found.get("RepoDigests") or ()]
+        return next((each for each in named if each.startswith(repository)), "")
+
     def _find_or_build(self, source: ImageSource) -> str:
         if source.layers:
             return self._laid_over(self._find_or_build(replace(source, layers=())), source.layers)
@@ -106,14 +153,11 @@ class Images:
                 self._progress(f"{name} cannot be had: its Dockerfile is built instead")
         assert source.dockerfile is not None, "an image comes from a Dockerfile or has a name"
         context, base, named = self._prepare(source)
-        digest = hashlib.sha256(f"{base}\n".encode() + context)
+        content = hashlib.sha256(f"{base}\n".encode() + context).hexdigest()
         label = re.sub(r"[^a-z0-9_.-]", "-", source.dockerfile.name.lower())
         label = label.removesuffix(".dockerfile").strip("-.") or "image"
-        tag = f"{_REPOSITORY}/{label}:{digest.hexdigest()[:12]}"
-        with _one_builder(tag):
-            if self._image_id(tag) is None:
-                self._build(source.dockerfile, context, tag, base, named)
-        return tag
+        build = partial(self._build, source.dockerfile, context, content, base=base, named=named)
+        return self._had(label, content, build)
 
     def _laid_over(self, base: str, layers: Sequence[Path]) -> str:
         """Return the name of an image with tar archives laid over it."""
@@ -126,12 +170,50 @@ class Images:
                     _add(context, f"{at}.tar", layer.read_bytes())
                 except OSError as error:
                     raise ImageError(f"{layer}: cannot be read: {error.strerror}") from None
-        digest = hashlib.sha256(str(self._image_id(base)).encode() + buffer.getvalue())
-        tag = f"{_REPOSITORY}/layers:{digest.hexdigest()[:12]}"
-        with _one_builder(tag):
-            if self._image_id(tag) is None:
-                self._build(Path("Dockerfile"), buffer.getvalue(), tag, "")
-        return tag
+        data = buffer.getvalue()
+        content = hashlib.sha256(str(self._image_id(base)).encode() + data).hexdigest()
+        return self._had("layers", content, partial(self._build, Path("Dockerfile"), data, content))
+
+    def _had(self, label: str, content: str, build: Callable[[str], None]) -> str:
+        """Return the name of an image of ours, which is there, pulled or built.
+
+        Args:
+            label: what it is called in short.
+            content: the hash of what goes into it.
+            build: builds it under a name.
+        """
+        name = f"{_REPOSITORY}/{label}:{content[:12]}"
+        with _one_builder(name):
+            if self.registry is not None:
+                self._pinned[name] = self._shared(self.registry, name, label, content, build)
+            elif self._image_id(name) is None:
+                build(name)
+        return name
+
+    def _shared(
+        self,
+        registry: Registry,
+        name: str,
+        label: str,
+        content: str,
+        build: Callable[[str], None],
+    ) -> str:
+        """Have an image from the registry, else build it and push it; return what names it there.
+
+        Nobody waits for anybody: of two machines that build at a time, the later one takes what the
+        earlier one pushed. Where both push, either is right, as both were made of the same.
+        """
+        found = registry.find(name, label, content)
+        if not found and self._content(name) != content:
+            build(name)
+            found = registry.find(name, label, content)
+        if found:
+            return found
+        try:
+            return registry.give(name, label, content)
+        except RegistryError as error:  # we may be let read it alone
+            self._progress(f"{error}; other machines have to build it, too")
+            return ""
 
     def _prepare(self, source: ImageSource) -> tuple[bytes, str, list[str]]:
         """Return a Dockerfile's build context as a tar archive, and its base images.
@@ -167,26 +249,36 @@ class Images:
 
     def _ensure(self, name: str, what: str) -> None:
         """Make sure that an image is there, pulling it if it is not."""
-        from docker.errors import APIError
-        from requests.exceptions import RequestException
-
         if self._image_id(name) is not None:
             return
         self._progress(f"pulling {name} (first use)")
-        repository, _, tag = name.partition("@")[0].rpartition(":")
-        if not repository or "/" in tag:
-            repository, tag = name, "latest"
         try:
-            self._api.pull(repository, tag=tag)
-        except (APIError, RequestException) as error:
+            pull(self._api, *_repository_and_tag(name))
+        except RegistryError as error:
             raise ImageError(
-                f"{what} is not on this machine and cannot be pulled: {plain(error)}. "
+                f"{what} is not on this machine and cannot be pulled: {error}. "
                 "Load it with 'docker load' or 'docker import', or name another with "
                 f"--intercode-base-image {name}=REPLACEMENT"
             ) from None
 
+    def _content(self, name: str) -> str:
+        """Return the hash that an image on the engine has as its label; empty for none."""
+        from docker.errors import ImageNotFound
+
+        try:
+            found = self._api.inspect_image(name)  # type: ignore[no-untyped-call]
+        except ImageNotFound:
+            return ""
+        return content_of(found)
+
     def _build(
-        self, dockerfile: Path, context: bytes, tag: str, base: str, named: Iterable[str] = ()
+        self,
+        dockerfile: Path,
+        context: bytes,
+        content: str,
+        tag: str,
+        base: str = "",
+        named: Iterable[str] = (),
     ) -> None:
         from docker.errors import APIError
         from requests.exceptions import RequestException
@@ -208,7 +300,7 @@ class Images:
                 rm=True,
                 forcerm=True,
                 decode=True,
-                labels={f"{_REPOSITORY}.image": dockerfile.name},
+                labels={f"{_REPOSITORY}.image": dockerfile.name, CONTENT_LABEL: content},
                 timeout=1800,
             )
             for event in stream:
@@ -225,6 +317,15 @@ class Images:
         if failure or self._image_id(tag) is None:
             lines = "".join(f"\n    {line}" for line in last)
             raise ImageError(f"{dockerfile} does not build: {failure or 'no image'}{lines}")
+
+
+def _repository_and_tag(name: str) -> tuple[str, str]:
+    """Return the halves of an image's name; a digest is its tag."""
+    if "@" in name:
+        repository, _, digest = name.partition("@")
+        return repository, digest
+    repository, _, tag = name.rpartition(":")
+    return (name, "latest") if not repository or "/" in tag else (repository, tag)
 
 
 def layers_of(api: APIClient, name: str) -> tuple[str, ...]:
@@ -258,22 +359,6 @@ def copy_image(theirs: APIClient, ours: APIClient, name: str) -> None:
     if loaded and loaded != name and not layers_of(ours, name):
         repository, _, tag = name.rpartition(":")
         ours.tag(loaded, repository or name, tag if repository else "latest", force=True)
-
-
-def plain(error: Exception) -> str:
-    """Return what the engine says about an error, in one line."""
-    from requests import exceptions
-
-    if isinstance(
-        error, (exceptions.ConnectionError, exceptions.Timeout)
-    ):  # its text is that of the exceptions below it
-        cause: BaseException | None = error
-        said = ""
-        while cause is not None and not said:
-            said = getattr(cause, "strerror", None) or ""
-            cause = cause.__cause__ or cause.__context__
-        return NO_ANSWER + (f" ({said})" if said else "")
-    return " ".join(str(getattr(error, "explanation", None) or error).split())
 
 
 def replaced_bases(text: str, replacements: Mapping[str, str]) -> str:

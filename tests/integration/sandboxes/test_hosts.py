@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 import re
 import shlex
@@ -23,7 +22,8 @@ from pathlib import Path
 import docker
 import pytest
 
-from pytest_intercode.core.task import Database, Limits
+from pytest_intercode.cli import main
+from pytest_intercode.core.task import Database, ImageSource, Limits
 from pytest_intercode.databases.mysql.engine import MySqlEngine, image_source
 from pytest_intercode.errors import ConfigurationError, SandboxError
 from pytest_intercode.sandboxes.docker.address import Link, find_address
@@ -34,6 +34,7 @@ from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from tests.conftest import PIDS, pids_of, results
 from tests.support.backends import SOURCE
+from tests.support.image_registry import ImageRegistry
 from tests.support.second_engine import SecondEngine
 from tests.support.ssh_server import SshServer
 
@@ -351,6 +352,68 @@ def test_podman_as_a_host(
                     subprocess.run(["umount", "-l", line.split()[4]], check=False)
 
 
+# -- a registry
+
+
+@pytest.fixture
+def registries(second: SecondEngine) -> Iterator[list[ImageRegistry]]:
+    """One registry, in the network of each engine by the same address."""
+    with short_folder() as folder:
+        first = ImageRegistry(folder)
+        made = [first, ImageRegistry(folder, port=first.port, network=second.pid())]
+        yield made
+        for each in made:
+            each.stop()
+
+
+def test_a_registry_carries_images_from_host_to_host(
+    second: SecondEngine,
+    registries: list[ImageRegistry],
+    docker_api: docker.APIClient,
+    tmp_path: Path,
+) -> None:
+    where = registries[0].where
+    hosts = [parse_host("default"), parse_host(second.url)]
+    check_hosts(hosts, None, OPTION, where)
+    lines: list[str] = []
+    made = DockerHosts(hosts, progress=lines.append, registry=where)
+    try:
+        sources = []
+        for name in ("one", "two"):
+            (tmp_path / f"{name}.Dockerfile").write_text(
+                f"FROM scratch\nCOPY . /{os.urandom(8).hex()}\n"
+            )
+            sources.append(ImageSource(dockerfile=tmp_path / f"{name}.Dockerfile"))
+        names = [made.resolve(sources[0])]
+        await_true(lambda: all(names[0] in host.ready for host in made.hosts))
+        said = "\n".join(lines)
+        assert (said.count("building "), said.count("pushing "), said.count("pulling ")) == (
+            1,
+            1,
+            1,
+        )
+        assert "copying" not in said
+        assert made.pinned(names[0]).startswith(f"{where}/pytest-intercode@sha256:")
+        with second._client() as theirs:
+            assert layers_of(theirs, names[0]) == layers_of(docker_api, names[0]) != ()
+        registries[1].stop()
+        names.append(made.resolve(sources[1]))
+        await_true(lambda: all(names[1] in host.ready for host in made.hosts))
+        [line] = [line for line in lines if "cannot be pulled" in line]
+        assert line.startswith(f"{second.url}: {where}/pytest-intercode@sha256:")
+        assert f"copying {names[1]} from default to {second.url} (first use)" in lines
+        with pytest.raises(ConfigurationError) as caught:
+            check_hosts(hosts, None, OPTION, where)
+        assert str(caught.value).startswith(
+            f"{OPTION}={second.url}: the registry {where} does not answer: "
+        )
+    finally:
+        made.close()
+        for row in docker_api.images(filters={"label": "pytest-intercode.image"}):
+            if any(tag in names for tag in row["RepoTags"] or ()):
+                docker_api.remove_image(row["Id"], force=True)
+
+
 # -- whole runs
 
 
@@ -435,8 +498,9 @@ def test_mistakes_are_one_line(second: SecondEngine, monkeypatch: pytest.MonkeyP
 
 def test_the_commands_of_the_page(second: SecondEngine, pytester: pytest.Pytester) -> None:
     page = Path(__file__).parents[3] / "docs" / "hosts.md"
-    commands = re.findall(r"^    (pytest (?:.*\\\n)*.*)$", page.read_text(), re.MULTILINE)
-    assert len(commands) == 2
+    found = re.findall(r"^    (pytest\S* (?:.*\\\n)*.*)$", page.read_text(), re.MULTILINE)
+    commands = [each for each in found if "--intercode-registry" not in each]
+    assert len(commands) == 3
     (pytester.path / "my_agent.py").write_text(
         "class Agent:\n    def act(self, observation):\n        return 'submit'\n"
     )
@@ -444,6 +508,9 @@ def test_the_commands_of_the_page(second: SecondEngine, pytester: pytest.Pyteste
         words = shlex.split(
             command.replace("\\\n", " ").replace("ssh://ada@big-machine", second.url)
         )
+        if words[0] == "pytest-intercode":
+            assert main([*words[1:], "--limit=4"]) == 0
+            continue
         done = subprocess.run(
             [sys.executable, "-m", *words, "--intercode-limit=4", "--intercode-results=all.jsonl"],
             cwd=pytester.path,
@@ -453,4 +520,5 @@ def test_the_commands_of_the_page(second: SecondEngine, pytester: pytest.Pyteste
         )
         assert done.returncode == 1, done.stdout + done.stderr  # the agent solves nothing
         assert f"sandbox docker on default, {second.url}" in done.stdout
-        assert json.loads((pytester.path / "all.jsonl").read_text().splitlines()[0])
+        for row in results(pytester.path / "all.jsonl"):
+            assert row["host"] in ("default", second.url)

@@ -65,6 +65,9 @@ def test_choices_are_those_of_the_code(name: str, allowed: tuple[str, ...]) -> N
         ("network", "0", False),
         ("max-cost", "0.25", 0.25),
         ("allow-host", "Pypi.org:443", "pypi.org:443"),
+        ("registry", "localhost:5000/a/b-c/", "localhost:5000/a/b-c"),
+        ("registry", "ghcr.io/ada", "ghcr.io/ada"),
+        ("registry", "mirror:443", "mirror:443"),
         ("allow-host", "[2001:DB8::1]:80", "[2001:db8::1]:80"),
     ],
 )
@@ -79,6 +82,19 @@ def test_values(name: str, written: str, value: object) -> None:
         *[("fail-under", written) for written in ("0", "1.1", "upper:0.5", "120%", "nan")],
         *[("network", written) for written in ("maybe", "2")],
         *[("allow-host", written) for written in ("http://a.test", "a b", "a.test:x")],
+        *[
+            ("registry", written)
+            for written in (
+                "https://a.b",
+                "ada",
+                "A.b/c",
+                "a.b/C",
+                "a.b:x",
+                "a.b//c",
+                "-a.b",
+                "a.b c",
+            )
+        ],
         *[("max-turns", written) for written in ("0", "-1", "1.5", "many")],
         *[("max-cost", written) for written in ("0", "nan", "inf", "-1")],
     ],

@@ -18,6 +18,8 @@ A, B, C = (SandboxSpec(name) for name in "abc")
 class Box:
     """Stands for a sandbox."""
 
+    place = ""
+
     def __init__(self, spec: SandboxSpec) -> None:
         self.spec = spec
 

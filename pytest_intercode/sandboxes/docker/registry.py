@@ -1,0 +1,262 @@
+"""Images of ours in a registry, where machines that did not build them find them.
+
+Each is a tag of one repository, ``HOST[:PORT][/PREFIX]/pytest-intercode``: what it is called, the
+hash of all that went into it, and the kind of processor. The engine alone talks to the registry;
+the credentials are those that ``docker login`` keeps, and no text holds them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pytest_intercode.errors import ImageError
+from pytest_intercode.sandboxes.docker.errors import plain
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+__all__ = ["CONTENT_LABEL", "Registry", "RegistryError", "content_of", "pull"]
+
+CONTENT_LABEL = "pytest-intercode.content"
+"""The label of an image of ours that holds the whole hash of what went into it."""
+
+_OPTION = "--intercode-registry"
+_REPOSITORY = "pytest-intercode"
+_LONGEST = 40  # characters of a name in a tag, which has 128 at most
+_MOST_SAID = 300  # characters of an engine's words, which may hold a whole page
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+# As registries say it; an engine puts more around it.
+_MISSING = re.compile(
+    r"manifest unknown|name unknown|name not known|"
+    r"\b(?:manifest|artifact|repository|image|tag)\b[^,;]{0,300}\bnot found"
+)
+_DENIED = ("unauthorized", "denied", "authentication required", "no basic auth credentials")
+_KINDS = {"x86_64": "amd64", "aarch64": "arm64"}
+_TRANSFERS = ("Pulling fs layer", "Copying blob")
+
+
+class RegistryError(ImageError):
+    """A registry does not answer, refuses us, or holds what is not ours.
+
+    Attributes:
+        missing: all that is wrong is that the image is not there.
+        denied: it does not let us.
+    """
+
+    def __init__(self, said: str, *, missing: bool = False, denied: bool = False) -> None:
+        super().__init__(said)
+        self.missing = missing
+        self.denied = denied
+
+
+def pull(
+    api: APIClient, repository: str, tag: str, begins: Callable[[], object] = lambda: None
+) -> str:
+    """Pull an image, and return the digest that its registry knows it by; empty if nobody says it.
+
+    Args:
+        api: the engine's client.
+        repository: the image's name without its tag.
+        tag: the tag, or the digest.
+        begins: called once where there is something to be transferred.
+
+    Raises:
+        RegistryError: it cannot be had; the text is what the engine says.
+    """
+    digest, began = "", False
+    for event in _events(lambda: api.pull(repository, tag=tag, stream=True, decode=True)):
+        said = str(event.get("status") or "")
+        if not began and said.startswith(_TRANSFERS):
+            began = True
+            begins()
+        found = _DIGEST.search(said) if said.startswith("Digest:") else None
+        digest = found[0] if found else digest
+    return digest
+
+
+def _events(ask: Callable[[], Iterator[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """Yield what the engine says while it works; an error may come first, or in the midst of it."""
+    from docker.errors import DockerException
+    from requests.exceptions import RequestException
+
+    try:
+        for event in ask():
+            if event.get("error"):
+                raise _failure(" ".join(str(event["error"]).split()))
+            yield event
+    except (DockerException, RequestException) as error:
+        raise _failure(plain(error)) from None
+
+
+def _failure(said: str) -> RegistryError:
+    said, words = said[:_MOST_SAID], said.lower()
+    denied = any(each in words for each in _DENIED)
+    return RegistryError(said, missing=not denied and bool(_MISSING.search(words)), denied=denied)
+
+
+def content_of(image: Mapping[str, Any]) -> str:
+    """Return the hash that an image has as its label; empty for none.
+
+    Args:
+        image: what the engine says of it.
+    """
+    return str(((image.get("Config") or {}).get("Labels") or {}).get(CONTENT_LABEL) or "")
+
+
+class Registry:
+    """A registry of images, as one engine reaches it.
+
+    Args:
+        api: the engine's client.
+        where: ``HOST[:PORT][/PREFIX]``.
+        progress: called with one line for each slow step.
+    """
+
+    def __init__(
+        self, api: APIClient, where: str, progress: Callable[[str], None] = lambda line: None
+    ) -> None:
+        self._api = api
+        self._where = where
+        self._progress = progress
+        self._kind = ""
+        self.repository = f"{where}/{_REPOSITORY}"
+
+    def problem(self) -> str:
+        """Return why it cannot be used, or nothing."""
+        try:
+            self._asked("none")
+        except RegistryError as error:
+            return str(error)
+        return ""
+
+    def find(self, name: str, label: str, content: str) -> str:
+        """Have an image pulled, if the registry has it.
+
+        Args:
+            name: what it is called on this engine afterwards.
+            label: what it is called in short.
+            content: the hash of what went into it.
+
+        Returns:
+            What names it there for ever (``REPOSITORY@sha256:...``), or nothing if it is not there.
+
+        Raises:
+            RegistryError: the registry does not answer, or has another image by this name.
+        """
+        tag = self._tag(label, content)
+        digest = self._asked(tag)
+        if digest is None:
+            return ""
+        shown = f"{self.repository}:{tag}"
+        found = self._inspected(shown)
+        if content_of(found) != content:
+            raise RegistryError(
+                f"{shown} is another image than its tag says (made of {content_of(found)[:12]!r}): "
+                "remove it from the registry"
+            )
+        self._name(shown, name)
+        return self._pinned(found, digest)
+
+    def take(self, name: str, pinned: str) -> None:
+        """Have the image pulled that another engine has from here.
+
+        Args:
+            name: what it is called on this engine afterwards.
+            pinned: what :meth:`find` or :meth:`give` returned there.
+
+        Raises:
+            RegistryError: it cannot be had.
+        """
+        repository, _, digest = pinned.partition("@")
+        pull(self._api, repository, digest, lambda: self._progress(f"pulling {name} by {pinned}"))
+        self._name(pinned, name)
+
+    def give(self, name: str, label: str, content: str) -> str:
+        """Push an image; return what names it there, as :meth:`find` does.
+
+        Raises:
+            RegistryError: it cannot be pushed.
+        """
+        tag = self._tag(label, content)
+        self._name(name, f"{self.repository}:{tag}")
+        self._progress(f"pushing {name} to {self.repository}")
+        digest = ""
+        try:
+            for event in _events(
+                lambda: self._api.push(self.repository, tag=tag, stream=True, decode=True)
+            ):
+                found = _DIGEST.search(str((event.get("aux") or {}).get("Digest")))
+                digest = found[0] if found else digest
+        except RegistryError as error:
+            raise RegistryError(f"{name} cannot be pushed to {self.repository}: {error}") from None
+        return self._pinned(self._inspected(name), digest)
+
+    # -- what it is made of
+
+    def _asked(self, tag: str) -> str | None:
+        """Pull a tag; return its digest, or None if it is not there."""
+        line = f"pulling {self.repository}:{tag} (first use)"
+        try:
+            return pull(self._api, self.repository, tag, lambda: self._progress(line))
+        except RegistryError as error:
+            if error.missing:
+                return None
+            if not error.denied:
+                raise RegistryError(
+                    f"the registry {self._where} does not answer: {error}. Mend that, or "
+                    f"leave {_OPTION} out: images are then built here"
+                ) from None
+            if self._has_credentials():  # some say no more of what is not there yet
+                return None
+            raise RegistryError(
+                f"the registry {self._where} refuses us: {error}. See to credentials with "
+                f"'docker login {self._where.partition('/')[0]}'",
+                denied=True,
+            ) from None
+
+    def _has_credentials(self) -> bool:
+        from docker.auth import get_config_header
+        from docker.errors import DockerException
+
+        try:
+            return get_config_header(self._api, self._where.partition("/")[0]) is not None
+        except DockerException as error:
+            raise RegistryError(f"the credentials of {self._where}: {plain(error)}") from None
+
+    def _tag(self, label: str, content: str) -> str:
+        return f"{label[:_LONGEST]}-{content}-{self._own_kind()}"
+
+    def _own_kind(self) -> str:
+        if not self._kind:
+            machine = str(self._call(self._api.version).get("Arch"))
+            self._kind = _KINDS.get(machine, machine)
+        return self._kind
+
+    def _inspected(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._call(lambda: self._api.inspect_image(name))  # type: ignore[no-untyped-call]
+        return found
+
+    def _name(self, name: str, other: str) -> None:
+        """Give an image another name."""
+        repository, _, tag = other.rpartition(":")
+        self._call(lambda: self._api.tag(name, repository, tag, force=True))
+
+    def _call(self, ask: Callable[[], Any]) -> Any:
+        from docker.errors import DockerException
+        from requests.exceptions import RequestException
+
+        try:
+            return ask()
+        except (DockerException, RequestException) as error:
+            raise RegistryError(plain(error)) from None
+
+    def _pinned(self, found: dict[str, Any], digest: str) -> str:
+        """Return the name of an image with the digest that the registry knows it by."""
+        named = [each for each in found.get("RepoDigests") or () if each.startswith(self._at)]
+        return f"{self._at}{digest}" if digest else next(iter(named), "")
+
+    @property
+    def _at(self) -> str:
+        return f"{self.repository}@"
