@@ -26,6 +26,7 @@ __all__ = [
     "Outcome",
     "ShardRecord",
     "TaskRecord",
+    "lost_on",
 ]
 
 Outcome: TypeAlias = Literal[
@@ -47,6 +48,11 @@ _LONGEST = 4000  # characters of a headline, which an agent's exception may be p
 FORMAT_VERSION = 2
 """The version of the format that records are written in. 1 is what earlier releases wrote, which
 did not say so; 0 stands for InterCode's own result files."""
+
+
+def lost_on(node: str, reason: str) -> str:
+    """Return how a record's ``attempts`` say that one was lost on a node of a cluster."""
+    return f"lost on node {node}: {reason}"
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from pytest_intercode.page.run import (
     outcomes,
     verdict,
 )
+from pytest_intercode.page.timeline import WIDTH, timeline
 from pytest_intercode.page.trajectories import Blocks, index_of, packed
 from pytest_intercode.results.summary import summarise
 
@@ -72,6 +73,7 @@ def render(runs: Sequence[Run], title: str, notes: Sequence[str] = ()) -> str:
                 "measures": measures(summarise(run.tries)),
                 "outcomes": outcomes(run),
                 "failing": charts.failing_actions(run.tries),
+                "timeline": timeline(run.tries),
             }
             for run in runs
         ],
@@ -80,6 +82,7 @@ def render(runs: Sequence[Run], title: str, notes: Sequence[str] = ()) -> str:
         groups=[(by, groups_of(runs, by)) for by in ("env", "hardness")],
         charts=_charts(runs, names),
         size=(charts.WIDTH, charts.HEIGHT),
+        lines_wide=WIDTH,
         style=_trusted(style),
         script=_trusted(script),
         hashes={"style": _hash(style), "script": _hash(script)},

@@ -125,6 +125,7 @@ def episode(record: EpisodeRecord) -> dict[str, Any]:
             "refused": list(record.refused_hosts),
             "attempts": list(record.attempts),
             "node": record.node_id,
+            "host": record.host,
             "image": record.image,
             "max_turns": record.max_turns or None,
             "turns": [

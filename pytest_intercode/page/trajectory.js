@@ -173,6 +173,7 @@ function endOf(episode) {
   if (episode.log) end.append(folded("what the agent printed outside of turns", episode.log));
   if (episode.refused) end.append(folded("what the network of its sandbox refused", episode.refused.join("\n")));
   if (episode.left) end.append(folded("what the agent left behind in its process", episode.left.join("\n")));
+  if (episode.host) end.append(make("p.quiet", null, "ran on ", make("code", null, shown(episode.host))));
   if (episode.node) end.append(make("p.quiet", null, make("code", null, shown(episode.node))));
   return end;
 }

@@ -45,7 +45,8 @@ def browser(shared_browser: Browser) -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     page = tmp_path_factory.mktemp("page") / "large.html"
-    write(map(from_row, page_rows.run(10_000)), page, "Ten thousand")
+    rows = page_rows.placed(page_rows.run(10_000), 4, lanes=64)
+    write(map(from_row, rows), page, "Ten thousand")
     return page
 
 
@@ -416,6 +417,27 @@ def test_nothing_is_wider_than_a_telephone(browser: Browser, two: Path) -> None:
     browser.send("Emulation.setDeviceMetricsOverride", **size)
     browser.open(two)
     assert browser.evaluate("document.documentElement.scrollWidth") <= 390
+    browser.send("Emulation.clearDeviceMetricsOverride")
+
+
+def test_what_ran_where(browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "placed.html"
+    write(map(from_row, page_rows.placed(page_rows.run(300), 3)), page, "Placed")
+    browser.open(page)
+    bars = "[...document.querySelectorAll('.timeline rect')].map(e => e.getBoundingClientRect())"
+    outside = (
+        "(box => %s.filter(e => e.left < box.left - 1 || e.right > box.right + 1 || "
+        "e.bottom > box.bottom || e.width < 0.5).length)"
+        "(document.querySelector('.timeline').getBoundingClientRect())"
+    )
+    assert browser.evaluate(f"{bars}.length") > 300
+    assert browser.evaluate(outside % bars) == 0
+    says = "document.querySelector('.timeline rect:not(.preparation) title').textContent"
+    assert browser.evaluate(says).startswith("bash-00000: ")
+    size = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    browser.send("Emulation.setDeviceMetricsOverride", **size)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 390
+    assert browser.evaluate(outside % bars) == 0
     browser.send("Emulation.clearDeviceMetricsOverride")
 
 

@@ -1,0 +1,333 @@
+"""What ran where: a line for each machine of a run, and when each of its episodes ran.
+
+Times are those of the records' phases, each by the clock of its machine. Pure functions of a run's
+tries; the template draws what they return.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import NamedTuple
+
+from pytest_intercode.core.record import EpisodeRecord, lost_on
+from pytest_intercode.core.text import counted
+
+__all__ = ["WIDTH", "Band", "Bar", "Stroke", "Tick", "Timeline", "timeline"]
+
+WIDTH = 1000
+"""Units from the left end to the right one."""
+
+_HERE = "this machine"
+_LOST = lost_on("", "").partition(":")[0]
+_MOST_BARS = 500  # that say each what they are; above it they are drawn together
+_PAUSE = 60.0  # seconds without any episode that may be left out
+_PAUSE_SHARE = 0.05  # of the time in which episodes ran, which a pause is longer than
+_LANE = 12.0  # units of height, at most
+_BANDS = 640.0  # units of height of all bands, about
+_LABEL = 20.0  # units of height above a band
+_AXIS = 24.0
+_LATEST = 1e11  # seconds since the epoch; what is later is no time
+_STEPS = (
+    *(0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30),
+    *(60 * minutes for minutes in (1, 2, 5, 10, 15, 30)),
+    *(3600 * hours for hours in (1, 2, 4, 8, 12, 24, 48, 96, 240, 720)),
+)
+_MOST_TICKS = 8
+
+
+class Bar(NamedTuple):
+    """An episode's preparation, or the episode: its place, what it is, and what it says."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    kind: str
+    says: str
+
+
+class Stroke(NamedTuple):
+    """All bars of a kind: horizontal lines, as SVG writes them, and how thick they are."""
+
+    kind: str
+    path: str
+    thick: float
+
+
+class Tick(NamedTuple):
+    """A mark of the axis: its place in percent, what stands there, and how it is aligned."""
+
+    at: float
+    text: str
+    anchor: str
+
+
+@dataclass(frozen=True)
+class Band:
+    """A machine: its name, and where its part of the drawing begins and ends."""
+
+    name: str
+    label: float
+    top: float
+    bottom: float
+    bars: Sequence[Bar] = ()
+    strokes: Sequence[Stroke] = ()
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What ran where in a run.
+
+    Attributes:
+        says: it in words, for those who do not see it.
+        notes: what has to be known to read it.
+        head: the names of the table's columns.
+        rows: a line for each machine.
+        bands: a part of the drawing for each machine.
+        ticks: the marks of the axis.
+        pauses: where time was left out, in percent.
+        height: units of height.
+    """
+
+    says: str
+    notes: Sequence[str]
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    bands: Sequence[Band] = ()
+    ticks: Sequence[Tick] = ()
+    pauses: Sequence[float] = ()
+    height: float = 0.0
+
+
+@dataclass
+class _Span:
+    """When an episode ran."""
+
+    record: EpisodeRecord
+    began: float
+    ran: float  # its preparation was over
+    ended: float
+    lane: int = 0
+
+
+@dataclass
+class _Axis:
+    """Time without pauses: when each stretch in which something ran began, and what is before."""
+
+    begins: list[float] = field(default_factory=list)
+    lengths: list[float] = field(default_factory=list)
+    cut: list[float] = field(default_factory=list)  # seconds of the pauses that were left out
+
+    def __post_init__(self) -> None:
+        self.offsets = [0.0, *accumulate(self.lengths)]
+        self.total = self.offsets[-1]
+
+    def at(self, time: float) -> float:
+        """Return the place of a time, in [0, WIDTH]."""
+        if not self.total:
+            return 0.0
+        number = max(0, bisect_right(self.begins, time) - 1)
+        inside = min(max(0.0, time - self.begins[number]), self.lengths[number])
+        return WIDTH * (self.offsets[number] + inside) / self.total
+
+
+def timeline(tries: Iterable[EpisodeRecord]) -> Timeline | None:
+    """Return what ran where, or None where no record says when it ran.
+
+    Args:
+        tries: the tries of a run.
+    """
+    by_host: dict[str, list[EpisodeRecord]] = defaultdict(list)
+    for each in tries:
+        by_host[each.host].append(each)
+    faults = _faults(each for found in by_host.values() for each in found)
+    for host in faults:
+        by_host[host]  # all that ran there may have been lost
+    spans = {host: [s for s in map(_span, each) if s is not None] for host, each in by_host.items()}
+    everything = [span for each in spans.values() for span in each]
+    if not everything:
+        return None
+    axis = _axis(everything)
+    lanes = {host: _lanes(each) for host, each in spans.items()}
+    hosts = sorted(by_host)
+    rows = [
+        _row(host, by_host[host], faults[host], spans[host], lanes[host], axis.total)
+        for host in hosts
+    ]
+    most = max(lanes.values())
+    says = (
+        f"{counted(len(everything), 'episode')} on {counted(len(hosts), 'machine')} in "
+        f"{_duration(axis.total)}, at most {most} at a time on one of them."
+    )
+    notes: list[str] = []
+    if len(hosts) > 1:
+        notes.append("Each machine has a clock of its own.")
+    if axis.cut:
+        notes.append(
+            f"{counted(len(axis.cut), 'pause')} in which nothing ran "
+            f"{'is' if len(axis.cut) == 1 else 'are'} left out, "
+            f"{_duration(sum(axis.cut))} altogether."
+        )
+    if len(everything) <= _MOST_BARS:
+        notes.append("The pale part of a bar is its preparation; a bar says which episode it is.")
+    bands: list[Band] = []
+    top = 0.0
+    for host in hosts:
+        if spans[host]:
+            band = _band(host, top, spans[host], lanes[host], axis, len(hosts), len(everything))
+            bands.append(band)
+            top = band.bottom + 6
+    return Timeline(
+        says=says,
+        notes=notes,
+        head=["machine", "episodes", "solved", "faults", "a minute", "at a time", "at most"],
+        rows=rows,
+        bands=bands,
+        ticks=_ticks(axis.total),
+        pauses=[100 * offset / axis.total for offset in axis.offsets[1:-1]] if axis.total else [],
+        height=top + _AXIS,
+    )
+
+
+def _span(record: EpisodeRecord) -> _Span | None:
+    phases = {
+        name: (began, began + seconds)
+        for name, (began, seconds) in record.phases.items()
+        if math.isfinite(began) and 0 < began < _LATEST and 0 <= seconds < _LATEST
+    }
+    if not phases:
+        return None
+    began = min(begin for begin, _ in phases.values())
+    ended = max(end for _, end in phases.values())
+    ran = min(max(began, phases.get("run", (began, ended))[0]), ended)
+    return _Span(record, began, ran, ended)
+
+
+def _axis(spans: Iterable[_Span]) -> _Axis:
+    """Put the stretches in which something ran one after the other."""
+    stretches: list[list[float]] = []
+    for span in sorted(spans, key=lambda each: each.began):
+        if stretches and span.began <= stretches[-1][1]:
+            stretches[-1][1] = max(stretches[-1][1], span.ended)
+        else:
+            stretches.append([span.began, span.ended])
+    busy = sum(end - begin for begin, end in stretches)
+    longest = max(_PAUSE, _PAUSE_SHARE * busy)
+    kept = [stretches[0]]
+    cut = []
+    for begin, end in stretches[1:]:
+        if begin - kept[-1][1] > longest:
+            cut.append(begin - kept[-1][1])
+            kept.append([begin, end])
+        else:
+            kept[-1][1] = end
+    return _Axis([begin for begin, _ in kept], [end - begin for begin, end in kept], cut)
+
+
+def _lanes(spans: list[_Span]) -> int:
+    """Give each episode a lane of its own while it runs; return how many there are."""
+    free: list[int] = []
+    running: list[tuple[float, int]] = []
+    count = 0
+    for span in sorted(spans, key=lambda each: (each.began, each.ended)):
+        while running and running[0][0] <= span.began:
+            heapq.heappush(free, heapq.heappop(running)[1])
+        if free:
+            span.lane = heapq.heappop(free)
+        else:
+            span.lane, count = count, count + 1
+        heapq.heappush(running, (span.ended, span.lane))
+    return count
+
+
+def _row(
+    host: str,
+    records: Sequence[EpisodeRecord],
+    faults: int,
+    spans: Sequence[_Span],
+    lanes: int,
+    total: float,
+) -> list[str]:
+    solved = sum(each.solved for each in records)
+    busy = sum(span.ended - span.began for span in spans)
+    return [
+        host or _HERE,
+        f"{len(records):,}",
+        f"{solved:,}",
+        f"{faults:,}",
+        f"{60 * len(spans) / total:,.1f}" if total else "-",
+        f"{busy / total:,.1f}" if total else "-",
+        f"{lanes:,}",
+    ]
+
+
+def _faults(tries: Iterable[EpisodeRecord]) -> Counter[str]:
+    """Return how often the infrastructure spoiled something, by machine."""
+    found: Counter[str] = Counter()
+    for each in tries:
+        found[each.host] += each.outcome == "infrastructure-error"
+        for attempt in each.attempts:
+            begin, separator, _ = attempt.partition(": ")
+            lost = separator and begin.startswith(_LOST)
+            found[begin[len(_LOST) :] if lost else each.host] += 1
+    return +found
+
+
+def _band(
+    host: str, top: float, spans: Sequence[_Span], lanes: int, axis: _Axis, hosts: int, all_of: int
+) -> Band:
+    lane = min(_LANE, max(24.0, _BANDS / hosts) / lanes)
+    start = top + _LABEL
+    bars: list[Bar] = []
+    paths: dict[str, list[str]] = defaultdict(list)
+    for span in spans:
+        y = start + span.lane * lane
+        marks = [axis.at(time) for time in (span.began, span.ran, span.ended)]
+        record = span.record
+        if all_of > _MOST_BARS:
+            paths[record.outcome].append(f"M{marks[0]:.1f} {y + lane / 2:.1f}h{_wide(marks):.1f}")
+            continue
+        task = record.task
+        name = f"{task.id}, try {task.repeat}" if task.repeat > 1 else task.id
+        says = (
+            f"{name}: {record.outcome}, {span.ended - span.ran:.1f} s"
+            f" after {span.ran - span.began:.1f} s of preparation"
+        )
+        height = 0.84 * lane
+        if marks[1] - marks[0] >= 1:
+            bars.append(Bar(marks[0], y, marks[1] - marks[0], height, "preparation", says))
+        else:
+            marks[1] = marks[0]
+        wide = max(1.0, marks[2] - marks[1])
+        bars.append(Bar(marks[1], y, wide, height, record.outcome, says))
+    strokes = [Stroke(kind, "".join(found), 0.84 * lane) for kind, found in sorted(paths.items())]
+    return Band(host or _HERE, top + 14, start, start + lanes * lane, bars, strokes)
+
+
+def _wide(marks: Sequence[float]) -> float:
+    return max(0.5, marks[-1] - marks[0])
+
+
+def _ticks(total: float) -> list[Tick]:
+    if not total:
+        return []
+    step = next((each for each in _STEPS if total / each <= _MOST_TICKS), total / _MOST_TICKS)
+    count = int(total / step + 1e-9)
+    ticks = [Tick(100 * step * n / total, _duration(step * n), "middle") for n in range(count + 1)]
+    ticks[0] = ticks[0]._replace(text="0", anchor="start")
+    if ticks[-1].at > 97:
+        ticks[-1] = ticks[-1]._replace(anchor="end")
+    return ticks
+
+
+def _duration(seconds: float) -> str:
+    for unit, name in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= unit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds:.3g} s"
