@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from pytest_intercode.agents.protocol import Agent
-from pytest_intercode.core.record import EpisodeRecord, TaskRecord
+from pytest_intercode.core.record import EpisodeRecord, TaskRecord, lost_on
 from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import (
@@ -52,6 +52,7 @@ from pytest_intercode.rollouts.cluster.transport import (
     Event,
     Heard,
     Joined,
+    Refused,
     Said,
     Silent,
     Transport,
@@ -402,6 +403,8 @@ class ClusterExecutor:
         elif isinstance(event, Heard):
             self._schedule.hear(event.node)
             self._give(self._leases.hear(event.node))
+        elif isinstance(event, Refused):
+            self._leave_out(event.name, event.reason)
         else:
             self._end_node(event.node, event.reason, event.process)
         self._name_left_out()
@@ -448,7 +451,11 @@ class ClusterExecutor:
     def _on_unfit(self, node: str, message: Message) -> None:
         state = self._nodes[node]
         state.unfit = str(error_from(message["error"], state.name))
-        self._schedule.counts.setdefault(state.name, NodeCounts()).left_out = state.unfit
+        self._leave_out(state.name, state.unfit)
+
+    def _leave_out(self, name: str, reason: str) -> None:
+        """Give a node no work, as it cannot play."""
+        self._schedule.counts.setdefault(name, NodeCounts()).left_out = reason
 
     def _on_closed(self, node: str, message: Message) -> None:
         self._nodes[node].closed = True
@@ -564,7 +571,7 @@ class ClusterExecutor:
         """
         for loss in losses:
             handle = self._handles[loss.job]
-            handle.losses.append(f"lost on node {loss.node}: {reason}")
+            handle.losses.append(lost_on(loss.node, reason))
             if keep_turns:
                 handle.spent += handle.turns
                 handle.blamed += handle.acting and error is None

@@ -43,7 +43,7 @@ from pytest_intercode.rollouts.rollout import Services, default_environment, exp
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
-__all__ = ["LARGEST_RECORD", "Player", "greeting"]
+__all__ = ["LARGEST_RECORD", "Player", "differences", "greeting"]
 
 Result = TypeVar("Result")
 
@@ -59,15 +59,39 @@ _WHEN: dict[PhaseName, str] = {"prepare": "setup", "run": "call", "close": "tear
 
 def greeting() -> Message:
     """Return what has to be the same on all nodes, and on the driver."""
-    try:
-        ours = version("pytest-intercode")
-    except PackageNotFoundError:
-        ours = "not installed"
     return {
-        "pytest-intercode": ours,
+        "pytest-intercode": _version("pytest-intercode"),
         "its files": bundled_digest()[:12],
         "Python": platform.python_version(),
+        "Ray": _version("ray"),
     }
+
+
+def differences(said: bytes, own: Message) -> str:
+    """Say in what a node differs from this machine, or nothing.
+
+    Args:
+        said: its :func:`greeting`, as JSON.
+        own: that of this machine.
+    """
+    try:
+        theirs = json.loads(said)
+    except (ValueError, RecursionError):
+        theirs = None
+    if not isinstance(theirs, dict):
+        return "it does not say its versions"
+    return ", ".join(
+        f"{what} {theirs.get(what, 'unknown')!s:.40}, here {value}"
+        for what, value in own.items()
+        if theirs.get(what) != value
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 class _Played:

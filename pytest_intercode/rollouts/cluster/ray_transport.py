@@ -9,7 +9,6 @@ retries nothing (``max_restarts=0``, ``max_task_retries=0``): the driver decides
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import queue
@@ -25,8 +24,16 @@ from typing import Any
 
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable, InfrastructureError
 from pytest_intercode.rollouts.cluster.local import LocalCluster
-from pytest_intercode.rollouts.cluster.player import greeting
-from pytest_intercode.rollouts.cluster.transport import Event, Gone, Heard, Joined, Said, Silent
+from pytest_intercode.rollouts.cluster.player import differences, greeting
+from pytest_intercode.rollouts.cluster.transport import (
+    Event,
+    Gone,
+    Heard,
+    Joined,
+    Refused,
+    Said,
+    Silent,
+)
 
 __all__ = ["RayTransport"]
 
@@ -83,6 +90,7 @@ class RayTransport:
         self._processes: dict[str, _Process] = {}
         self._at: dict[str, str] = {}  # our process, by Ray's id of a node
         self._count = 0
+        self._started = False
         self._closed = threading.Event()
         self._answers: queue.SimpleQueue[tuple[_Process, Any] | None] = queue.SimpleQueue()
         self._expected = greeting()
@@ -169,6 +177,7 @@ class RayTransport:
             raise ConfigurationError(
                 f"{_OPTION}: " + ("; ".join(wrong) or "no node of the cluster has CPUs")
             )
+        self._started = True
         threading.Thread(target=self._watch, name="intercode-nodes", daemon=True).start()
 
     def _look(self) -> None:
@@ -230,28 +239,15 @@ class RayTransport:
             if process.joined:
                 if data:
                     self._report(Said(process.node, data))
-            elif self._greeted(process, data):
+            else:
+                differs = differences(data, self._expected)
+                if differs:
+                    self._end(process, differs, process_alone=True)
+                    continue
                 process.joined = True
                 self._report(Joined(process.node, process.name, process.weight))
-            else:
-                self._end(process, process.problem, process_alone=True)
-                continue
             if not process.gone:
                 self._follow(process, self._method(process, "listen", "listen").remote(_LISTEN))
-
-    def _greeted(self, process: _Process, data: bytes) -> bool:
-        """Whether a node has the versions that the driver has; note what differs."""
-        try:
-            said = json.loads(data)
-            differs = [
-                f"{what} {said.get(what)}, here {own}"
-                for what, own in self._expected.items()
-                if said.get(what) != own
-            ]
-        except (ValueError, AttributeError):
-            differs = ["it does not say its versions"]
-        process.problem = ", ".join(differs)
-        return not differs
 
     def _end(self, process: _Process, reason: str, *, process_alone: bool) -> None:
         with self._lock:
@@ -259,7 +255,9 @@ class RayTransport:
                 return
             process.gone = True
         if not process.joined:
-            process.problem = process.problem or reason
+            process.problem = reason
+            if self._started:
+                self._report(Refused(process.name, reason))
             return
         self._report(Gone(process.node, reason, process_alone))
 

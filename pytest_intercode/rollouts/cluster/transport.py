@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-__all__ = ["Event", "Gone", "Heard", "Joined", "Said", "Silent", "Transport"]
+__all__ = ["Event", "Gone", "Heard", "Joined", "Refused", "Said", "Silent", "Transport"]
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,20 @@ class Gone:
     process: bool
 
 
-Event: TypeAlias = "Joined | Said | Silent | Heard | Gone"
+@dataclass(frozen=True)
+class Refused:
+    """A node has come in the middle of the run, and cannot be used.
+
+    Attributes:
+        name: its name, for people.
+        reason: why, in a few words.
+    """
+
+    name: str
+    reason: str
+
+
+Event: TypeAlias = "Joined | Said | Silent | Heard | Gone | Refused"
 
 
 class Transport(Protocol):

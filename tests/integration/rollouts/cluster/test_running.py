@@ -288,6 +288,25 @@ def test_what_a_cluster_cannot_keep_is_one_line(
     assert len([line for line in run.said.splitlines() if "ERROR" in line]) == 1
 
 
+def test_a_node_with_other_versions_is_refused_in_one_line(
+    cluster: RayCluster, folder: Path
+) -> None:
+    """The driver pretends to be of another version; the nodes are what they are."""
+    (folder / "other.py").write_text(
+        "from pytest_intercode.rollouts.cluster import ray_transport\n"
+        "own = ray_transport.greeting()\n"
+        "ray_transport.greeting = lambda: {**own, 'Python': '3.9.1', 'Ray': '2.0.0'}\n"
+    )
+    run = cluster.run(
+        folder, "-p", "other", "suite.yaml", "--intercode-agent=oracle", PYTHONPATH=str(folder)
+    )
+    assert run.process.returncode == 4, run.said
+    (line,) = (line for line in run.said.splitlines() if "ERROR" in line)
+    assert line.count(f"node {_host()}-") == 2, line
+    assert line.count(", here 3.9.1, Ray ") == line.count(", here 2.0.0") == 2, line
+    assert "Traceback" not in run.said
+
+
 @pytest.mark.parametrize(
     ("address", "variables", "said"),
     [

@@ -30,7 +30,7 @@ from pytest_intercode.rollouts.cluster.files import Shelf
 from pytest_intercode.rollouts.cluster.leases import LeasedBudget
 from pytest_intercode.rollouts.cluster.messages import Message, decode, encode
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
-from pytest_intercode.rollouts.cluster.transport import Said
+from pytest_intercode.rollouts.cluster.transport import Refused, Said
 from pytest_intercode.rollouts.executors.handle import Handle
 from pytest_intercode.rollouts.spec import RolloutSpec
 
@@ -221,6 +221,17 @@ def test_what_a_node_ends_by_itself_is_run_elsewhere(execute: Execute) -> None:
     assert run.all_over.wait(20)
     assert run.records["t0"].outcome == "solved"
     assert "it was ended there: the run is over" in run.records["t0"].attempts[0]
+
+
+def test_a_node_that_comes_late_and_differs_is_named_and_left_out(execute: Execute) -> None:
+    nodes = SleepingNodes(1, seconds=lambda: 0.05)
+    run = execute(nodes, tasks=20, concurrency=1)
+    nodes._report(Refused("late", "Python 3.9.1, here 3.11.2"))
+    assert run.all_over.wait(20)
+    run.until(lambda: run.lines)
+    assert run.lines == ["node late gets no more work: Python 3.9.1, here 3.11.2"]
+    assert run.executor is not None
+    assert run.executor.counts["late"].left_out == "Python 3.9.1, here 3.11.2"
 
 
 def test_a_task_error_is_no_fault_of_a_node(execute: Execute) -> None:

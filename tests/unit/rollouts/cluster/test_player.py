@@ -13,7 +13,7 @@ import pytest
 from pytest_intercode.results.format import from_line
 from pytest_intercode.rollouts.cluster.files import Shelf, Store, with_paths
 from pytest_intercode.rollouts.cluster.messages import decode, encode
-from pytest_intercode.rollouts.cluster.player import Player
+from pytest_intercode.rollouts.cluster.player import Player, differences, greeting
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
 from pytest_intercode.rollouts.spec import RolloutSpec, SandboxSettings
 from pytest_intercode.suites.catalogue import bundled_tasks
@@ -98,6 +98,20 @@ def test_a_limited_run_takes_no_turn_that_it_was_not_leased(node: Node) -> None:
     assert len(record.turns) == 1
     assert record.outcome == "out-of-budget"
     assert record.reason.startswith(f"{spent}; ")
+
+
+def test_what_differs_on_a_node_is_said() -> None:
+    own = greeting()
+    assert own.keys() == {"pytest-intercode", "its files", "Python", "Ray"}
+    assert differences(json.dumps(own).encode(), own) == ""
+    other = {**own, "Python": "3.9.1", "Ray": "2.0.0"}
+    said = differences(json.dumps(other).encode(), own)
+    assert said == f"Python 3.9.1, here {own['Python']}, Ray 2.0.0, here {own['Ray']}"
+    files = differences(json.dumps({**own, "its files": "x" * 1000}).encode(), own)
+    assert files == f"its files {'x' * 40}, here {own['its files']}"
+    assert differences(b"{}", own).startswith("pytest-intercode unknown, here ")
+    for nonsense in (b"", b"[]", b"\xff", b"null", b"[" * 100_000):
+        assert differences(nonsense, own) == "it does not say its versions"
 
 
 def test_an_agent_travels_with_its_folder(node: Node, tmp_path: Path) -> None:
