@@ -36,19 +36,21 @@ class BareContainers:
         source = ImageSource(bundled_folder("dockerfiles") / "bash.Dockerfile")
         self._spec = SandboxSpec(Images(engine.api).resolve(source))
 
-    def start(self, *, disabled: bool = True, image: str = "") -> str:
+    def start(self, *, disabled: bool = True, spec: SandboxSpec | None = None) -> str:
         """Create and start a container that does nothing; return its id.
 
         Args:
             disabled: with networking disabled; else with the network mode ``none``.
-            image: another image than that of bash.
+            spec: image, limits and variables; by default those of a sandbox of bash.
         """
-        config = host_config(self._api, self._spec)
+        spec = spec or self._spec
+        config = host_config(self._api, spec)
         config["AutoRemove"] = False
         created = self._api.create_container(
-            image or self._spec.image,
+            spec.image,
             ["sleep", "1000"],
             host_config=config,
+            environment=dict(spec.variables),
             network_disabled=disabled,
             labels=self._labels,
         )
@@ -60,6 +62,15 @@ class BareContainers:
         """Kill and remove a container."""
         self._api.kill(name)
         self._api.remove_container(name, force=True)
+
+    @contextlib.contextmanager
+    def lent(self, spec: SandboxSpec) -> Iterator[str]:
+        """Lend a container for a while."""
+        name = self.start(spec=spec)
+        try:
+            yield name
+        finally:
+            self.end(name)
 
     def cycles(self, count: int, *, threads: int = 1, disabled: bool = True) -> float:
         """Return how many seconds a number of cycles take."""
@@ -81,9 +92,13 @@ class BareContainers:
         assert status == 0, status
 
     def timed(self, name: str, script: str, variables: Mapping[str, str]) -> float:
-        """Return the seconds that a script takes in a container, by the container's clock."""
+        """Return the seconds that a script takes in a container, by the container's clock.
+
+        What it prints goes into a pipe, as it does in a sandbox.
+        """
         whole = (
-            f"began=$(date +%s%N)\n({script}\n) >/dev/null 2>&1\necho $(($(date +%s%N) - began))"
+            f"began=$(date +%s%N)\n({script}\n) 2>&1 | cat >/dev/null\n"
+            "echo $(($(date +%s%N) - began))"
         )
         made = self._api.exec_create(name, ["bash", "-c", whole], environment=dict(variables))
         return int(self._api.exec_start(made["Id"])) / 1e9
