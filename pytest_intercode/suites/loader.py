@@ -88,7 +88,7 @@ def load_suite(path: Path, data: Path | None = None) -> Suite:
     tasks = []
     for index, task in enumerate(model.tasks):
         line, _ = locate(node, ("tasks", index))
-        made = _build(replace(blank, source=f"{path}:{line}"), [model.defaults, task], folder)
+        made = _build(blank, [model.defaults, task], folder, source=f"{path}:{line}")
         tasks.append(_overridden(made, model.overrides, folder))
     sources = model.rows if isinstance(model.rows, list) else [model.rows]
     present = [s for s in sources if not s.optional or (folder / s.path).exists()]
@@ -134,8 +134,8 @@ def load_rows(path: Path, env: str) -> Suite:
     return Suite(name, env, tuple(_checked(tasks)), path)
 
 
-def _build(blank: Task, layers: list[TaskFields], folder: Path, **more: Any) -> Task:
-    return build_task(blank, layers, folder=folder, bundled=bundled_folder("dockerfiles"), **more)
+def _build(blank: Task, layers: list[TaskFields], folder: Path, **alone: Any) -> Task:
+    return build_task(blank, layers, folder=folder, bundled=bundled_folder("dockerfiles"), **alone)
 
 
 def _overridden(task: Task, overrides: Mapping[str, TaskFields], folder: Path) -> Task:
@@ -179,7 +179,7 @@ def _from_source(
         except ValidationError as error:
             raise SuiteError(row_error(place, {**fields, "id": identity}, error)) from None
         metadata = {name: value for name, value in row.items() if name not in own}
-        made = _build(replace(blank, source=place), [model], folder, metadata=metadata)
+        made = _build(blank, [model], folder, source=place, metadata=metadata)
         tasks.append(_overridden(made, overrides, folder))
     return tasks
 

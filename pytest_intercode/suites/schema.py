@@ -506,9 +506,11 @@ class SuiteModel(_Model):
         return self
 
 
-def _apply(task: Task, fields: TaskFields, folder: Path, bundled: Path) -> Task:
-    """Lay the given fields over a task; what is not given stays."""
-    given = _given(fields)
+def _apply(
+    task: Task, fields: TaskFields, folder: Path, bundled: Path, alone: Mapping[str, Any]
+) -> Task:
+    """Lay the given fields, and what is this task's alone, over a task; the rest stays."""
+    given = {**_given(fields), **alone}
     if isinstance(given.get("gold"), PathModel):
         given["gold"] = (_text_of(given["gold"], folder),)
     if "files" in given:
@@ -557,7 +559,9 @@ def _apply(task: Task, fields: TaskFields, folder: Path, bundled: Path) -> Task:
 
 
 def _given(model: BaseModel) -> dict[str, Any]:
-    return {name: value for name, value in model if value is not None}
+    """Return the fields that are not left out; to leave one out, and to give null, is the same."""
+    every = {name: getattr(model, name) for name in model.model_fields_set}
+    return {name: value for name, value in every.items() if value is not None}
 
 
 def build_task(
@@ -566,18 +570,19 @@ def build_task(
     *,
     folder: Path,
     bundled: Path,
-    metadata: Mapping[str, Any] | None = None,
+    **alone: Any,
 ) -> Task:
     """Make a task from a blank one and layers of fields; later layers replace earlier ones.
 
     Args:
         blank: what all tasks of the suite have in common.
-        layers: the fields to lay over it.
+        layers: the fields to lay over it; one or more.
         folder: where relative paths in the suite start.
         bundled: the folder of our own Dockerfiles, which a suite may name without their suffix.
-        metadata: further columns of the task's row.
+        alone: fields of this task alone, which no layer has, such as its source.
     """
+    *below, last = layers
     task = blank
-    for fields in layers:
-        task = _apply(task, fields, folder, bundled)
-    return replace(task, metadata=dict(metadata)) if metadata else task
+    for fields in below:
+        task = _apply(task, fields, folder, bundled, {})
+    return _apply(task, last, folder, bundled, alone)
