@@ -25,6 +25,7 @@ from pytest_intercode.errors import (
     ConfigurationError,
     EngineUnavailable,
     InfrastructureError,
+    IntercodeError,
     RolloutCancelled,
     SandboxError,
 )
@@ -540,6 +541,8 @@ class ClusterExecutor:
             self._schedule.finish(job, attempt, node)
             del self._handles[job]
             if not handle.over:
+                if isinstance(error, ConfigurationError):  # of a module that is missing there, say
+                    error = _on_node(error, name)
                 _times(handle, message)
                 self._observer.printed(handle, _pieces(message))
                 self._observer.failed(handle, error)
@@ -547,7 +550,7 @@ class ClusterExecutor:
             return
         loss = self._schedule.spoil(job, attempt, node, str(error))
         if loss is not None:
-            self._lost([loss], str(error), True, error)
+            self._lost([loss], str(error), True, _on_node(error, name))
 
     def _handle(self, node: str, message: Message) -> ClusterHandle | None:
         """Return the rollout that a message is about, unless it is of an attempt given up."""
@@ -678,6 +681,14 @@ class ClusterExecutor:
             if not handle.over:
                 self._observer.failed(handle, error)
                 handle.fail(error, "prepare")
+
+
+_Ours = TypeVar("_Ours", bound=IntercodeError)
+
+
+def _on_node(error: _Ours, node: str) -> _Ours:
+    """Return an error that says on which node it was."""
+    return type(error)(f"node {node}: {error}")
 
 
 def _own(record: EpisodeRecord, handle: ClusterHandle, node: str) -> EpisodeRecord:

@@ -228,6 +228,9 @@ class Player:
             problem = _backend_problem(choice.backend)
             if problem:
                 raise ConfigurationError(problem)
+            rootfs = settings.sandbox.rootfs
+            if rootfs is not None and not rootfs.is_dir():
+                raise ConfigurationError(f"--intercode-rootfs={rootfs}: there is no such folder")
             provider.check_registry("--intercode-registry")
         except Exception as error:
             self._say({"what": "unfit", "error": error_of(error)})

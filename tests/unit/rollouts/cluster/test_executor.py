@@ -19,7 +19,10 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.errors import (
+    AgentLoadError,
+    ConfigurationError,
     EngineUnavailable,
+    ImageError,
     InfrastructureError,
     RolloutCancelled,
     TaskError,
@@ -204,6 +207,33 @@ def test_a_fault_of_a_node_is_tried_elsewhere_and_named_if_it_stays(execute: Exe
     assert len(again) == 3, "then it got no more work"
     run.until(lambda: run.lines)
     assert run.lines == ["node node-0 gets no more work: 3 faults in a row, the last: no room"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "found"),
+    [
+        ("AgentLoadError", "no module named 'mine'", AgentLoadError),
+        ("ConfigurationError", "x.sql: there is no such file", ConfigurationError),
+        ("ImageError", "x.Dockerfile: cannot be read", ImageError),
+    ],
+)
+def test_an_error_says_on_which_node_something_is_missing(
+    execute: Execute, kind: str, text: str, found: type[Exception]
+) -> None:
+    class Lacking(SleepingNodes):
+        def send(self, node: str, data: bytes) -> None:
+            message = json.loads(data[4:])
+            if message["what"] != "play":
+                return super().send(node, data)
+            named = {"job": message["job"], "attempt": message["attempt"]}
+            error = {"kind": kind, "text": text}
+            failed = {"what": "failed", "stage": "agent", "error": error, **named}
+            self._report(Said(node, encode(failed)))
+
+    run = execute(Lacking(1), tasks=1)
+    assert run.all_over.wait(20)
+    assert type(run.errors["t0"]) is found
+    assert str(run.errors["t0"]) == f"node node-0: {text}"
 
 
 def test_what_a_node_ends_by_itself_is_run_elsewhere(execute: Execute) -> None:

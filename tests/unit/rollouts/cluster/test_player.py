@@ -141,6 +141,40 @@ def test_the_hosts_network_is_refused(node: Node) -> None:
     assert "would share the node's network" in node.until("unfit")["error"]["text"]
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (SandboxSettings("bubblewrap"), "bubblewrap is not installed: "),
+        (SandboxSettings("docker"), "no Docker engine answers at unix:///nowhere/docker.sock"),
+        (
+            SandboxSettings("bubblewrap", rootfs=Path("/nowhere")),
+            "--intercode-rootfs=/nowhere: there is no such folder",
+        ),
+        (
+            SandboxSettings("docker", registry="127.0.0.1:1"),
+            "--intercode-registry=127.0.0.1:1: the registry 127.0.0.1:1 does not answer: ",
+        ),
+    ],
+)
+def test_a_node_that_lacks_something_says_what(
+    node: Node,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    settings: SandboxSettings,
+    message: str,
+) -> None:
+    if settings.registry:
+        request.getfixturevalue("docker_api")
+    elif settings.rootfs is None:  # it is another machine
+        monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+        monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    node.set_up(sandbox=settings)
+    said = node.until("unfit")["error"]
+    assert said["kind"] == "ConfigurationError"
+    assert said["text"].startswith(message)
+    assert "\n" not in said["text"]
+
+
 def test_what_is_cancelled_while_its_files_come_does_not_begin(node: Node, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/agent.py").write_text(AGENT)
