@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from pytest_intercode.rescoring.rescored import Change, Rescored, rescore
     from pytest_intercode.results.files import read_records, read_results
     from pytest_intercode.rollouts.agent_thread import SharedLoop
+    from pytest_intercode.rollouts.cluster.connection import Cluster
+    from pytest_intercode.rollouts.cluster.schedule import NodeCounts
     from pytest_intercode.rollouts.stream import RolloutStream, run_rollouts
     from pytest_intercode.rollouts.turn_loop import run_episode
     from pytest_intercode.sandboxes.protocol import Changes, Entry, Execution, Sandbox, SandboxSpec
@@ -73,6 +75,7 @@ __all__ = [
     "BudgetExhausted",
     "Change",
     "Changes",
+    "Cluster",
     "CommandResult",
     "Database",
     "Entry",
@@ -90,6 +93,7 @@ __all__ = [
     "InterpreterEnvironment",
     "Limits",
     "LoopAgent",
+    "NodeCounts",
     "Normaliser",
     "Observation",
     "Outcome",
@@ -143,6 +147,7 @@ _HOMES = {
     "BudgetExhausted": "errors",
     "Change": "rescoring.rescored",
     "Changes": "sandboxes.protocol",
+    "Cluster": "rollouts.cluster.connection",
     "CommandResult": "core.turn",
     "Database": "core.task",
     "Entry": "sandboxes.protocol",
@@ -160,6 +165,7 @@ _HOMES = {
     "InterpreterEnvironment": "environments.interpreter",
     "Limits": "core.task",
     "LoopAgent": "agents.protocol",
+    "NodeCounts": "rollouts.cluster.schedule",
     "Normaliser": "core.task",
     "Observation": "core.turn",
     "Outcome": "core.record",

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pytest_intercode.agents.arguments import read_arguments
 from pytest_intercode.agents.candidates import which_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory, AgentLike
 from pytest_intercode.core.imports import describe_error, import_attribute
-from pytest_intercode.core.task import Task
 from pytest_intercode.errors import AgentError, AgentLoadError, suggestion
 from pytest_intercode.gateway.settings import GatewaySettings
 
@@ -41,6 +41,7 @@ _BUILT_IN = {
     },
 }
 _PROGRAMS = ("program", "mcp", "installed")  # the modules of what reaches models by itself
+_NONE: Mapping[str, object] = MappingProxyType({})
 _FORMS = ", ".join(
     ["module:Attr", "path/to/file.py:Attr", *(form for _, form in _BUILT_IN.values())]
 )
@@ -51,6 +52,7 @@ def load_agent(
     arguments: Mapping[str, str] | None = None,
     folder: Path | None = None,
     gateway: GatewaySettings | None = None,
+    parameters: Collection[str] = (),
 ) -> AgentFactory:
     """Return the factory of the agent that the user named.
 
@@ -59,6 +61,7 @@ def load_agent(
         arguments: keyword arguments for the agent's constructor (``--intercode-agent-arg``).
         folder: where relative paths and modules of the user are looked for.
         gateway: how agents that are programs reach models; the factory's ``close`` ends it.
+        parameters: names of further keyword arguments, which the factory's ``make_with`` gets.
 
     Raises:
         AgentLoadError: it cannot be found, imported or called.
@@ -67,6 +70,8 @@ def load_agent(
     folder = folder or Path.cwd()
     head, colon, rest = name.partition(":")
     if head in _BUILT_IN:
+        if parameters:
+            raise _no_class(f"--intercode-agent={name}")
         module_name, form = _BUILT_IN[head]
         if bool(colon) != (":" in form) or (colon and not rest.strip()):
             raise AgentLoadError(f"--intercode-agent={name}: it is written {form}")
@@ -86,7 +91,10 @@ def load_agent(
             "this one call env.spend, or leave the option out"
         )
     target = import_attribute(name, folder, "--intercode-agent", AgentLoadError)
-    return AgentFactory(name, _maker(name, target, arguments))
+    make = _maker(name, target, arguments, parameters)
+    if parameters:
+        return AgentFactory(name, lambda _: make(), make_with=make)
+    return AgentFactory(name, lambda _: make())
 
 
 def adapt(agent: AgentLike) -> Agent:
@@ -118,12 +126,13 @@ def adapt(agent: AgentLike) -> Agent:
     return Agent("loop", run=run, name=name, **methods)
 
 
-def factory_of(agent: object) -> AgentFactory:
+def factory_of(agent: object, parameters: Collection[str] = ()) -> AgentFactory:
     """Return the factory of an agent that a program gives as an object.
 
     Args:
         agent: a class, a function without arguments that makes an agent, or a callable that is
             the agent of every episode: ``(observation)`` or ``(task, env)``.
+        parameters: as for :func:`load_agent`.
 
     Raises:
         AgentLoadError: it is none of these.
@@ -140,28 +149,30 @@ def factory_of(agent: object) -> AgentFactory:
     if not callable(agent):
         raise AgentLoadError(f"{what} is neither a class nor a callable, nor the name of an agent")
     name = getattr(agent, "__name__", type(agent).__name__)
+    if parameters and not inspect.isclass(agent):
+        raise _no_class(what)
     if inspect.isclass(agent):
         try:
-            inspect.signature(agent).bind()
+            inspect.signature(agent).bind(**dict.fromkeys(parameters))
         except ValueError:
             pass  # no signature to look at
         except TypeError as error:
             raise AgentLoadError(
-                f"{what}: an agent is made for each episode, without arguments, and {error}; give "
-                f"a function that makes one: lambda: {name}(...)"
+                f"{what}: an agent is made for each episode, {_with(parameters)}, and {error}; "
+                f"give a function that makes one: lambda: {name}(...)"
             ) from None
     elif _arguments_of(what, agent):
         _adapt_callable(what, agent)
         return AgentFactory(name, lambda _: _adapt_callable(what, agent))
 
-    def make(_: Task) -> Agent:
+    def make(keywords: Mapping[str, object] = _NONE) -> Agent:
         try:
-            made = agent()
+            made = agent(**keywords)
         except (Exception, SystemExit) as error:
             raise AgentError(f"{name}() raised {describe_error(error)}") from error
         return adapt(made)
 
-    return AgentFactory(name, make)
+    return AgentFactory(name, lambda _: make(), make_with=make if parameters else None)
 
 
 def failing(error: AgentError) -> Agent:
@@ -202,7 +213,17 @@ def _arguments_of(what: str, target: Callable[..., Any]) -> int:
     return sum(p.kind in kinds and p.default is p.empty for p in parameters)
 
 
-def _maker(name: str, target: object, arguments: Mapping[str, str]) -> Callable[[Task], Agent]:
+def _no_class(what: str) -> AgentLoadError:
+    return AgentLoadError(f"{what}: parameters are for an agent that is a class, and this is none")
+
+
+def _with(parameters: Collection[str]) -> str:
+    return f"with {', '.join(sorted(parameters))}" if parameters else "without arguments"
+
+
+def _maker(
+    name: str, target: object, arguments: Mapping[str, str], parameters: Collection[str]
+) -> Callable[..., Agent]:
     """Return what makes an agent for each episode of the class or callable that the user named."""
     asked = f"--intercode-agent={name}"
     has_style = bool(_method(target, "act") or _method(target, "run"))
@@ -211,7 +232,9 @@ def _maker(name: str, target: object, arguments: Mapping[str, str]) -> Callable[
             raise AgentLoadError(
                 f"{asked}: the class has neither act(observation) nor run(task, env)"
             )
-        return _class_maker(asked, target, arguments)
+        return _class_maker(asked, target, arguments, parameters)
+    if parameters:
+        raise _no_class(asked)
     if has_style:
         raise AgentLoadError(
             f"{asked}: this is an instance; name its class, so that every episode gets a fresh one"
@@ -220,14 +243,17 @@ def _maker(name: str, target: object, arguments: Mapping[str, str]) -> Callable[
         raise AgentLoadError(f"{asked}: {target!r:.60} is neither a class nor a callable")
     read_arguments(name, arguments)
     _adapt_callable(asked, target)
-    return lambda _: _adapt_callable(name, target)
+    return lambda: _adapt_callable(name, target)
 
 
 def _class_maker(
-    asked: str, target: type[Any], arguments: Mapping[str, str]
-) -> Callable[[Task], Agent]:
+    asked: str, target: type[Any], arguments: Mapping[str, str], parameters: Collection[str]
+) -> Callable[..., Agent]:
+    twice = sorted({*arguments} & {*parameters})
+    if twice:
+        raise AgentLoadError(f"{asked}: {', '.join(twice)}: an argument and a parameter as well")
     try:
-        inspect.signature(target).bind(**arguments)
+        inspect.signature(target).bind(**arguments, **dict.fromkeys(parameters))
     except ValueError:
         pass  # no signature to look at
     except TypeError as error:
@@ -236,9 +262,9 @@ def _class_maker(
             f"--intercode-agent-arg: {error}"
         ) from None
 
-    def make(_: Task) -> Agent:
+    def make(keywords: Mapping[str, object] = _NONE) -> Agent:
         try:
-            instance = target(**arguments)
+            instance = target(**arguments, **keywords)
         except (Exception, SystemExit) as error:
             raise AgentError(f"{target.__name__}() raised {describe_error(error)}") from error
         return adapt(instance)

@@ -17,7 +17,7 @@ time is up, and ends what the agent waits for.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -142,6 +142,8 @@ class AgentFactory:
         readonly: folders of this machine that its sandboxes read, and so gold's: pairs of a path
             here and a path inside.
         scratch: folders in memory that they have, and that are not graded.
+        make_with: keyword arguments to agent, for a class that is given more of them for each
+            episode; None for all others.
     """
 
     name: str
@@ -152,3 +154,4 @@ class AgentFactory:
     close: Callable[[], None] = lambda: None
     readonly: tuple[tuple[str, str], ...] = ()
     scratch: tuple[str, ...] = ()
+    make_with: Callable[[Mapping[str, object]], Agent] | None = None

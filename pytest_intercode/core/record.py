@@ -148,6 +148,8 @@ class EpisodeRecord:
         profile: the profile it was graded under; empty if unknown.
         agent: the agent as it was named.
         agent_arguments: what the agent was made with; keys and passwords are hidden in files.
+        parameters_version: the version of the parameters that a trainer gave the agent; 0 where it
+            gave none.
         parts: the reward's parts.
         reason: what was wrong, in a few words; empty when solved.
         detail: a traceback of the agent, or the end of a build's log; empty otherwise.
@@ -184,6 +186,7 @@ class EpisodeRecord:
     profile: str
     agent: str = ""
     agent_arguments: Mapping[str, str] = field(default_factory=dict)
+    parameters_version: int = 0
     parts: Mapping[str, float] = field(default_factory=dict)
     reason: str = ""
     detail: str = ""

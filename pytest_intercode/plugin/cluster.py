@@ -6,7 +6,6 @@ duration. Items that need what lives in this process run in it, one at a time.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Iterable
@@ -23,6 +22,7 @@ from pytest_intercode.rollouts.cluster.agents import agent_files, why_not_on_nod
 from pytest_intercode.rollouts.cluster.executor import ClusterExecutor, ClusterHandle
 from pytest_intercode.rollouts.cluster.files import Shelf
 from pytest_intercode.rollouts.cluster.leases import limited_kinds
+from pytest_intercode.rollouts.cluster.output import log_record
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
 from pytest_intercode.rollouts.executors.handle import Handle
 from pytest_intercode.rollouts.rollout import Services, default_environment
@@ -115,17 +115,13 @@ class ClusterExecution(ConcurrentExecution):
         """Keep what a rollout printed for its item's turn."""
         output = self._of[handle].output
         for piece in pieces:
-            phase, stream, text, *of_log = piece
+            phase, stream, text, *_ = piece
             output.phase = str(phase)
-            if stream in ("stdout", "stderr"):
-                output.write(stream, str(text))
-            elif len(of_log) == 5:
-                level, name, created, path, line = of_log
-                record = logging.LogRecord(
-                    str(name), int(level), str(path), int(line), str(text), None, None
-                )
-                record.created = float(created)
+            record = log_record(piece)
+            if record is not None:
                 output.log(record)
+            elif stream in ("stdout", "stderr"):
+                output.write(stream, str(text))
 
     def said(self, line: str) -> None:
         """Show a line for the user when the main thread next looks."""

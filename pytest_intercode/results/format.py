@@ -133,6 +133,8 @@ def to_row(record: EpisodeRecord) -> dict[str, Any]:
     }
     if record.image_digest:
         row["image_digest"] = _plain(record.image_digest)
+    if record.parameters_version:
+        row["parameters_version"] = record.parameters_version
     if record.host:
         row["host"] = _plain(record.host)
     if record.phases:
@@ -325,6 +327,8 @@ class EpisodeLine(_Lenient):
     """The agent as it was named."""
     agent_arguments: dict[str, StrictStr] = {}
     """What the agent was made with; keys and passwords are hidden."""
+    parameters_version: _Whole = 0
+    """The version of the parameters that a trainer gave the agent; left out where it gave none."""
     sandbox: StrictStr = ""
     """The backend of its sandboxes."""
     image: StrictStr = ""
@@ -427,6 +431,7 @@ def _record(line: EpisodeLine) -> EpisodeRecord:
         profile=line.profile,
         agent=line.agent,
         agent_arguments=line.agent_arguments,
+        parameters_version=line.parameters_version,
         parts=line.reward_parts,
         reason=line.reason,
         detail=line.detail,

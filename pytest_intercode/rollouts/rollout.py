@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from pytest_intercode.agents.protocol import Agent
+from pytest_intercode.agents.loader import failing
+from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.record import EpisodeRecord, Outcome, TaskRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Profile
@@ -21,6 +22,7 @@ from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import (
+    AgentError,
     InfrastructureError,
     IntercodeError,
     SandboxError,
@@ -41,6 +43,7 @@ __all__ = [
     "default_environment",
     "expect_sandboxes",
     "failure_record",
+    "fresh_agent",
     "sandbox_of",
 ]
 
@@ -187,6 +190,7 @@ class Rollout:
             record,
             agent=spec.agent or agent.name,
             agent_arguments=spec.agent_arguments,
+            parameters_version=spec.parameters_version,
             attempts=tuple(self._attempts),
             left_behind=(*record.left_behind, *left),
             sandbox=backend,
@@ -246,6 +250,27 @@ def default_environment(spec: RolloutSpec, sandboxes: SandboxProvider) -> Enviro
     )
 
 
+def fresh_agent(factory: AgentFactory, spec: RolloutSpec) -> Agent:
+    """Return a fresh agent; one that cannot be made fails in its episode.
+
+    Args:
+        factory: makes it.
+        spec: the rollout; its parameters are further keyword arguments of the agent's class.
+    """
+
+    def make() -> Agent:
+        try:
+            if spec.parameters is not None and factory.make_with is not None:
+                return factory.make_with(spec.parameters.keywords())
+            return factory.make(spec.task)
+        except AgentError as error:
+            return failing(error)
+
+    agent = make()
+    agent.again = make
+    return agent
+
+
 def expect_sandboxes(sandboxes: SandboxProvider, tasks: Iterable[Task], profile: Profile) -> None:
     """Have sandboxes started for the episodes of these tasks, as many as the pool holds.
 
@@ -294,6 +319,7 @@ def failure_record(spec: RolloutSpec, error: IntercodeError) -> EpisodeRecord:
         profile=spec.profile,
         agent=spec.agent,
         agent_arguments=spec.agent_arguments,
+        parameters_version=spec.parameters_version,
         reason=str(error),
         node_id=spec.node_id,
     )

@@ -7,12 +7,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pytest_intercode.core.task import Task, task_from_json, task_to_json
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.core.usage import Budget
 
-__all__ = ["DEFAULT_TIMEOUT", "RolloutSpec", "SandboxSettings"]
+__all__ = ["DEFAULT_TIMEOUT", "Parameters", "RolloutSpec", "SandboxSettings"]
 
 DEFAULT_TIMEOUT = 600.0
 """Seconds of an episode, where neither the user nor the task says otherwise."""
@@ -38,6 +39,25 @@ class SandboxSettings:
 
 
 @dataclass(frozen=True)
+class Parameters:
+    """What changes from one episode to the next: further keyword arguments of an agent's class.
+
+    Attributes:
+        version: the trainer's number of them; records have it.
+        values: JSON values, by name.
+        files: names and files, which do not change any more.
+    """
+
+    version: int
+    values: Mapping[str, Any] = field(default_factory=dict)
+    files: tuple[tuple[str, Path], ...] = ()
+
+    def keywords(self) -> dict[str, object]:
+        """Return the keyword arguments."""
+        return {**self.values, **dict(self.files)}
+
+
+@dataclass(frozen=True)
 class RolloutSpec:
     """One agent on one task in one environment.
 
@@ -46,6 +66,7 @@ class RolloutSpec:
         agent: the agent as ``--intercode-agent`` names it; empty for one that is given as an
             object.
         agent_arguments: what it is made with.
+        parameters: what else it is made with; None for nothing.
         agent_folder: where its relative paths and modules are looked for; None for here.
         profile: the profile to grade by.
         feedback: whether the agent sees rewards.
@@ -60,6 +81,7 @@ class RolloutSpec:
     task: Task
     agent: str = ""
     agent_arguments: Mapping[str, str] = field(default_factory=dict)
+    parameters: Parameters | None = None
     agent_folder: Path | None = None
     profile: Profile = "strict"
     feedback: Feedback = "observation"
@@ -70,11 +92,17 @@ class RolloutSpec:
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
     node_id: str = ""
 
+    @property
+    def parameters_version(self) -> int:
+        """The version of the parameters; 0 without any."""
+        return self.parameters.version if self.parameters is not None else 0
+
     def to_json(self) -> bytes:
         """Return it as JSON."""
         fields = {
             **vars(self),
             "task": json.loads(task_to_json(self.task)),
+            "parameters": None if self.parameters is None else vars(self.parameters),
             "budget": asdict(self.budget),
             "sandbox": asdict(self.sandbox),
         }
@@ -89,11 +117,19 @@ class RolloutSpec:
             **{
                 **fields,
                 "task": task_from_json(json.dumps(fields["task"])),
+                "parameters": _parameters(fields["parameters"]),
                 "agent_folder": _path(fields["agent_folder"]),
                 "budget": Budget(**fields["budget"]),
                 "sandbox": SandboxSettings(**{**sandbox, "rootfs": _path(sandbox["rootfs"])}),
             }
         )
+
+
+def _parameters(fields: Mapping[str, Any] | None) -> Parameters | None:
+    if fields is None:
+        return None
+    files = tuple((name, Path(path)) for name, path in fields["files"])
+    return Parameters(fields["version"], fields["values"], files)
 
 
 def _path(text: str | None) -> Path | None:

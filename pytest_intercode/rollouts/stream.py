@@ -13,15 +13,15 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
-from pytest_intercode.agents.loader import factory_of, failing, load_agent
-from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.agents.loader import factory_of, load_agent
+from pytest_intercode.agents.protocol import AgentFactory
 from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
@@ -38,7 +38,6 @@ from pytest_intercode.environments.making import (
 )
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import (
-    AgentError,
     ConfigurationError,
     EngineUnavailable,
     InfrastructureError,
@@ -47,13 +46,28 @@ from pytest_intercode.errors import (
     TaskError,
 )
 from pytest_intercode.rollouts.agent_thread import SharedLoop
+from pytest_intercode.rollouts.cluster.connection import (
+    Cluster,
+    ClusterSession,
+    NodeAgent,
+    check_agent,
+    shared_cluster,
+)
+from pytest_intercode.rollouts.cluster.output import give_out
 from pytest_intercode.rollouts.executors.concurrent import ConcurrentExecutor, ConcurrentHandle
 from pytest_intercode.rollouts.executors.handle import Handle, PhaseName
 from pytest_intercode.rollouts.executors.inline import InlineExecutor
 from pytest_intercode.rollouts.isolation import OUR_THREADS
-from pytest_intercode.rollouts.rollout import Services, expect_sandboxes, failure_record
+from pytest_intercode.rollouts.parameters import ParameterSource
+from pytest_intercode.rollouts.rollout import (
+    Services,
+    expect_sandboxes,
+    failure_record,
+    fresh_agent,
+)
 from pytest_intercode.rollouts.spec import DEFAULT_TIMEOUT, RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.registered import added_environment
 
 if TYPE_CHECKING:
     import asyncio
@@ -71,10 +85,12 @@ def run_rollouts(
     agent: str | Callable[..., object],
     *,
     n: int = 1,
-    concurrency: int = 1,
+    concurrency: int | None = None,
     ordered: bool = False,
     buffer: int | None = None,
     agent_arguments: Mapping[str, str] | None = None,
+    parameters: Mapping[str, object] | None = None,
+    parameters_version: int | None = None,
     data: str | os.PathLike[str] | None = None,
     profile: Profile = "strict",
     feedback: Feedback | None = None,
@@ -85,6 +101,7 @@ def run_rollouts(
     action_timeout: float | None = None,
     network: bool | Sequence[str] = False,
     provider: SandboxProvider | None = None,
+    cluster: str | Cluster | None = None,
     raise_infrastructure_errors: bool = False,
 ) -> RolloutStream:
     """Run an agent on tasks, and return the episode records as they end.
@@ -103,12 +120,17 @@ def run_rollouts(
             that makes one for each episode; or a callable that is the policy of all of them,
             ``(observation)`` or ``(task, env)``.
         n: tries at each task, one after the other; ``record.task.repeat`` counts them from 1.
-        concurrency: episodes that run at a time. With 1 an episode runs when a record is asked
-            for, and never beside the caller's own work.
+        concurrency: episodes that run at a time; by default 1, and on a cluster as many as its
+            nodes have CPUs. With 1 an episode runs when a record is asked for, and never beside
+            the caller's own work.
         ordered: whether records come in the order of the tasks, and not as they end.
         buffer: while so many finished records wait to be taken, no episode begins; by default as
             many as run at a time. 0 lets episodes begin only while a record is asked for.
         agent_arguments: keyword arguments of an agent that is named.
+        parameters: further keyword arguments of an agent that is a class, which
+            :meth:`RolloutStream.set_parameters` changes: JSON values, and files as ``pathlib``
+            paths, which are copied.
+        parameters_version: the caller's number of them, from 1; ``record.parameters_version``.
         data: as for :func:`make`.
         profile: ``strict`` or ``paper``.
         feedback: ``reward`` grades after every action, and ends the episode at 1.0; by default what
@@ -121,6 +143,8 @@ def run_rollouts(
         network: as for :func:`make`.
         provider: where sandboxes come from; by default that of the process, which stays warm for
             the next stream.
+        cluster: the nodes that episodes run on: an address as ``--intercode-cluster`` takes it, for
+            the connection of this process, or a :class:`Cluster`. The agent has to be named.
         raise_infrastructure_errors: raise what broke and is neither the agent's nor the task's
             fault, in place of its record.
 
@@ -129,7 +153,8 @@ def run_rollouts(
         runs. ``record.item`` is the number of the episode in the stream, from 0.
 
     Raises:
-        ConfigurationError: there is no such suite, dataset, profile or agent, or a number is wrong.
+        ConfigurationError: there is no such suite, dataset, profile or agent, a number is wrong, or
+            the cluster cannot be used.
     """
     asked = f"run_rollouts({os.fspath(tasks)!r})" if _is_name(tasks) else "run_rollouts()"
     whole = {"n": (n, 1), "concurrency": (concurrency, 1), "buffer": (buffer, 0)}
@@ -141,11 +166,23 @@ def run_rollouts(
         "action_timeout": action_timeout,
     }
     _check_numbers(whole, amounts, asked)
+    if cluster is not None:
+        check_agent(agent, asked)
+        if provider is not None:
+            raise ConfigurationError(
+                f"{asked}: provider is of this process, and each node has its own; leave it out, "
+                "and say in Cluster(sandbox=...) what nodes are to use"
+            )
     listed = _listed(tasks, data, asked, reached_hosts(network, asked))
     with contextlib.ExitStack() as made:
-        factory = _load(agent, agent_arguments, concurrency, asked)
+        names = frozenset(parameters or ())
+        source = ParameterSource(asked, names)
+        made.callback(source.close)
+        factory = _load(agent, agent_arguments, names, asked)
         made.callback(factory.close)
-        if provider is None and (factory.readonly or factory.scratch):
+        if cluster is not None:
+            pass
+        elif provider is None and (factory.readonly or factory.scratch):
             provider = SandboxProvider(readonly=factory.readonly, scratch=factory.scratch)
             made.callback(provider.close)
         elif factory.readonly or factory.scratch:
@@ -172,13 +209,26 @@ def run_rollouts(
 
         services = Services(
             sandboxes=provider or shared_provider(),
-            make_agent=lambda spec: _fresh(factory, spec.task),
+            make_agent=lambda spec: fresh_agent(factory, spec),
             isolate=lambda: contextlib.nullcontext([]),
             shared_loop=loop,
         )
-        specs = _Specs(spec_of, listed, n, concurrency, profile, asked)
-        buffer = (concurrency if concurrency > 1 else 0) if buffer is None else buffer
-        work = _Work(services, specs, concurrency, buffer, ordered, raise_infrastructure_errors)
+        work = _Work(services, source, ordered, raise_infrastructure_errors)
+        if cluster is not None:
+            found = shared_cluster(cluster) if isinstance(cluster, str) else cluster
+            arguments = tuple(sorted((agent_arguments or {}).items()))
+            played = NodeAgent(factory.name, arguments, names, Path.cwd(), network is True)
+            session = found.open(played, concurrency, work, asked)
+            made.callback(session.close)
+            source.user = work.session = session
+            concurrency = session.concurrency
+        concurrency = concurrency or 1
+        if parameters or parameters_version is not None:
+            source.set(parameters or {}, parameters_version)
+        specs = _Specs(spec_of, listed, n, concurrency, profile, asked, cluster is not None)
+        on_own_threads = concurrency > 1 or cluster is not None
+        buffer = (concurrency if on_own_threads else 0) if buffer is None else buffer
+        work.begin(specs, concurrency, buffer)
         work.closing.push(made.pop_all())
     return RolloutStream(work)
 
@@ -232,6 +282,22 @@ class RolloutStream:
             raise StopAsyncIteration
         return record
 
+    def set_parameters(self, parameters: Mapping[str, object], version: int | None = None) -> int:
+        """Have episodes that begin from now on use other parameters; see :func:`run_rollouts`.
+
+        Args:
+            parameters: those with new values, all of them.
+            version: the caller's number of them; by default one more than before.
+
+        Returns:
+            Their version, which the records of these episodes have.
+
+        Raises:
+            ConfigurationError: they have other names than before, a value is neither JSON nor a
+                path, a file cannot be read, or the stream is closed.
+        """
+        return self._work.parameters.set(parameters, version)
+
     def close(self) -> None:
         """Cancel what runs, and wait until its sandboxes are closed; may be called twice."""
         self._work.close()
@@ -284,6 +350,7 @@ class _Specs(Iterator[RolloutSpec]):
         concurrency: int,
         profile: Profile,
         asked: str,
+        on_nodes: bool,
     ) -> None:
         self.profile = profile
         self._spec_of = spec_of
@@ -292,6 +359,7 @@ class _Specs(Iterator[RolloutSpec]):
         self._n = n
         self._concurrency = concurrency
         self._asked = asked
+        self._on_nodes = on_nodes
         self._taken = 0
         self._tries: Iterator[RolloutSpec] = iter(())
         self._recent: deque[Task] = deque(maxlen=concurrency)
@@ -323,47 +391,57 @@ class _Specs(Iterator[RolloutSpec]):
         return list(itertools.islice(tries, self._concurrency))
 
     def _check(self, task: Task) -> None:
-        in_order = environment_class(task.env, self.profile).in_order
-        if in_order and self._concurrency > 1:
+        environment = environment_class(task.env, self.profile)
+        if self._on_nodes and added_environment(task.env) is not None:
+            raise ConfigurationError(
+                f"{self._asked}: the environment {task.env} is registered in this process, and "
+                "nodes do not have it; leave cluster out"
+            )
+        if environment.in_order and (self._concurrency > 1 or self._on_nodes):
+            cure = "leave cluster out" if self._on_nodes else "concurrency=1"
             raise ConfigurationError(
                 f"{self._asked}: {task.env} episodes of the paper profile depend on those before "
-                "them, so they run one at a time: concurrency=1"
+                f"them, so they run one at a time, in one process: {cure}"
             )
 
 
 class _Work:
     """The episodes behind a stream, which end up as records that wait to be taken.
 
-    With a concurrency of 1 an episode runs in the thread that asks for a record. Otherwise, and for
-    async consumers, an executor runs them: a thread of its own takes the tasks, which may be slow
-    to come, and submits an episode whenever there is room for it. Also the executor's observer.
+    With a concurrency of 1 an episode runs in the thread that asks for a record. Otherwise, on a
+    cluster, and for async consumers, an executor runs them: a thread of its own takes the tasks,
+    which may be slow to come, and submits an episode whenever there is room for it. Also the
+    executor's observer. Who takes the executor's lock and this one's takes the executor's first.
 
     Attributes:
         over: it was closed.
         closing: what is closed with it.
+        parameters: what the trainer gives its agent.
+        session: the executor on a cluster; None for one of this process.
     """
+
+    _specs: _Specs
+    _concurrency: int
+    _buffer: int
 
     def __init__(
         self,
         services: Services,
-        specs: _Specs,
-        concurrency: int,
-        buffer: int,
+        parameters: ParameterSource,
         ordered: bool,
         raises: bool,
     ) -> None:
         self.over = False
+        self.parameters = parameters
+        self.session: ClusterSession | None = None
         self.closing = contextlib.ExitStack()
         self._services = services
-        self._specs = specs
-        self._concurrency = concurrency
-        self._buffer = buffer
         self._ordered = ordered
         self._raises = raises
         self._process = MakingProcess("these rollouts belong", "a stream")
         self._inline = threading.Lock()  # one episode at a time runs in the threads that ask
         self._expecting = threading.Lock()
-        self._executor: ConcurrentExecutor | None = None
+        self._executor: ConcurrentExecutor | ClusterSession | None = None
         self._feeder: threading.Thread | None = None
         self._changed = threading.Condition()  # its lock guards all that follows
         self._numbers = itertools.count()
@@ -374,13 +452,20 @@ class _Work:
         self._exhausted = False
         self._error: BaseException | None = None
         self._wakers: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self._printed: deque[list[Any]] = deque()
+
+    def begin(self, specs: _Specs, concurrency: int, buffer: int) -> None:
+        """Know what is to be run, and how; nothing is run until a record is asked for."""
+        self._specs = specs
+        self._concurrency = concurrency
+        self._buffer = buffer
 
     # -- what the consumer asks
 
     def take(self) -> EpisodeRecord | None:
         """Return a record; None when there are no more."""
         self._process.check()
-        if self._concurrency == 1 and self._executor is None:
+        if self._concurrency == 1 and self._executor is None and self.session is None:
             return self._run_inline()
         self._start()
         with self._changed:
@@ -388,15 +473,23 @@ class _Work:
             self._changed.notify_all()
             try:
                 self._changed.wait_for(self._has_answer)
-                return self._pop()
+                record = self._pop()
             finally:
                 self._asking -= 1
+        self._give_out()
+        return record
+
+    def _give_out(self) -> None:
+        """Print what episodes printed on their nodes, on the thread that asks, and unlocked."""
+        while self._printed:
+            give_out(self._printed.popleft())
 
     def _run_inline(self) -> EpisodeRecord | None:
         """Run an episode in this thread, and return its record; None when there are no more."""
         with self._inline:
             spec = None if self.over else next(self._specs, None)
             if spec is not None:
+                spec = replace(spec, parameters=self.parameters.take())
                 handle = InlineExecutor(self._services, self).submit(spec)
                 with self._changed:
                     if self.over:
@@ -426,13 +519,16 @@ class _Work:
             while True:
                 with self._changed:
                     if self._has_answer():
-                        return self._pop()
+                        record = self._pop()
+                        break
                     waker = (loop, loop.create_future())
                     self._wakers.append(waker)
                 await waker[1]
         finally:
             with self._changed:
                 self._asking -= 1
+        self._give_out()
+        return record
 
     def _has_answer(self) -> bool:
         """Whether a record is there, or none will be; with the lock held."""
@@ -472,9 +568,9 @@ class _Work:
                 self._executor.join(_PATIENCE)
             if self._feeder not in (None, threading.current_thread()):
                 self._feeder.join(_FAREWELL)  # it may wait for a task of the caller's
-            # What was started for episodes that will not come.
-            with contextlib.suppress(InfrastructureError):
-                self._services.sandboxes.expect(())
+            if self.session is None:  # what was started for episodes that will not come
+                with contextlib.suppress(InfrastructureError):
+                    self._services.sandboxes.expect(())
         finally:
             self.closing.close()
 
@@ -489,7 +585,7 @@ class _Work:
     def _start(self) -> None:
         with self._changed:
             if self._executor is None and not self.over:
-                self._executor = ConcurrentExecutor(
+                self._executor = self.session or ConcurrentExecutor(
                     self._services, self, self._concurrency, refill=lambda: None
                 )
                 name = f"{OUR_THREADS}tasks"
@@ -505,14 +601,23 @@ class _Work:
                 spec = next(self._specs, None)  # without the lock: it may take its time
                 if spec is None:
                     break
-                with self._changed:
-                    if self._wait_for_room():
-                        self._running[executor.submit(spec)] = next(self._numbers)
+                while self._wait_for_room() and not self._submit(executor, spec):
+                    pass
         except BaseException as error:
             self._fail(error)
         with self._changed:
             self._exhausted = True
             self._notify()
+
+    def _submit(self, executor: ConcurrentExecutor | ClusterSession, spec: RolloutSpec) -> bool:
+        """Submit an episode if there is room for it; return whether there was."""
+        # Nothing is notified of an episode until it is known here.
+        with executor.lock, self._changed:
+            if self._ended or not self._has_room():
+                return False
+            spec = replace(spec, parameters=self.parameters.take())
+            self._running[executor.submit(spec)] = next(self._numbers)
+            return True
 
     def _wait_for_room(self) -> bool:
         """Return whether an episode may begin, once that is known."""
@@ -583,6 +688,12 @@ class _Work:
             if number is not None and not self.over:
                 self._waiting[number] = replace(record, item=number)
             self._notify()
+        self.parameters.give_back(handle.spec.parameters)
+
+    def printed(self, pieces: list[Any]) -> None:
+        """Keep what an episode printed on its node until a record is asked for."""
+        if not self.over:
+            self._printed.append(pieces)
 
     def failed(self, handle: Handle, error: BaseException) -> None:
         """Let what an error comes to wait to be taken."""
@@ -599,6 +710,7 @@ class _Work:
             if record is not None and not self.over:
                 self._waiting[number] = replace(record, item=number)
             self._notify()
+        self.parameters.give_back(handle.spec.parameters)
 
     def surrounding(self, handle: ConcurrentHandle) -> contextlib.AbstractContextManager[Any]:
         """Run in the process as it is."""
@@ -666,29 +778,15 @@ def _checked(task: object, asked: str) -> Task:
 def _load(
     agent: str | Callable[..., object],
     arguments: Mapping[str, str] | None,
-    concurrency: int,
+    parameters: Collection[str],
     asked: str,
 ) -> AgentFactory:
     if not isinstance(agent, str):
         if arguments:
             raise ConfigurationError(f"{asked}: agent_arguments are for an agent that is named")
-        return factory_of(agent)
-    factory = load_agent(agent, arguments, Path.cwd())
+        return factory_of(agent, parameters)
+    factory = load_agent(agent, arguments, Path.cwd(), parameters=parameters)
     if factory.terminal:
         factory.close()
         raise ConfigurationError(f"{asked}: {agent} talks to your terminal; it plays in pytest")
     return factory
-
-
-def _fresh(factory: AgentFactory, task: Task) -> Agent:
-    """Return a fresh agent; one that cannot be made fails in its episode."""
-
-    def make() -> Agent:
-        try:
-            return factory.make(task)
-        except AgentError as error:
-            return failing(error)
-
-    agent = make()
-    agent.again = make
-    return agent

@@ -50,8 +50,9 @@ def test_public_names(name: str) -> None:
 
 # -- signatures
 
-# Arguments that only the plugin gives; users call these without them.
+# Of arguments that only the plugin gives, and of what streams alone ask a cluster.
 _INTERNAL = {"Cancellation", "Ledger", "RunBudget"}
+_INTERNAL |= {"ClusterSession", "NodeAgent", "SessionObserver", "Transport"}
 
 # Users hand these on as they are, so that what their own signatures mention is not needed.
 _OPAQUE = {"Agent", "SandboxProvider"}

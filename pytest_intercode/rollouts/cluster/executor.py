@@ -10,7 +10,7 @@ import itertools
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -248,6 +248,12 @@ class ClusterExecutor:
         return self._schedule.counts
 
     @property
+    def slots(self) -> int:
+        """How many rollouts the nodes take at a time."""
+        with self.lock:
+            return self._schedule.slots
+
+    @property
     def nodes_at_work(self) -> int:
         """How many nodes take work."""
         with self.lock:
@@ -311,6 +317,37 @@ class ClusterExecutor:
     def wait(self, handle: ClusterHandle, future: Future[Result]) -> Result:
         """Return what a rollout came to, for the thread that asked its handle."""
         return self._observer.wait(handle, future)
+
+    def wait_for_end(self, handles: Collection[ClusterHandle], patience: float) -> bool:
+        """Wait until nothing of some rollouts, which were cancelled, runs on any node.
+
+        Args:
+            handles: the rollouts.
+            patience: seconds to wait, for all of them together.
+
+        Returns:
+            Whether that is so.
+        """
+        until = time.monotonic() + patience
+        with self.lock:
+            while left := any(handle.job in self._handles for handle in handles):
+                if self._stopped or time.monotonic() > until:
+                    break
+                self._changed.wait(0.1)
+        return not left
+
+    def resize(self, concurrency: int | None) -> None:
+        """Have so many rollouts run at a time, on all nodes together; as in the constructor."""
+        with self.lock:
+            self._schedule.resize(concurrency)
+        self.wake()
+
+    def forget(self, path: Path) -> None:
+        """Let nodes remove a file that no rollout will need any more."""
+        with self.lock:
+            digest = self._shelf.forget(path)
+            for node in self._nodes if digest else ():
+                self._transport.send(node, encode({"what": "forget", "digest": digest}))
 
     def wake(self) -> None:
         """Say that there may be something to begin."""
@@ -573,7 +610,9 @@ class ClusterExecutor:
             error: what the node itself says.
         """
         for loss in losses:
-            handle = self._handles[loss.job]
+            handle = self._handles.get(loss.job)
+            if handle is None:  # its owner has cancelled it, as it heard of another loss
+                continue
             handle.losses.append(lost_on(loss.node, reason))
             if keep_turns:
                 handle.spent += handle.turns
@@ -661,7 +700,7 @@ class ClusterExecutor:
 
     def _play(self, assignment: Assignment, spec: RolloutSpec) -> bytes:
         paths: set[Path] = set()
-        with_paths(spec.task, None, paths)
+        with_paths((spec.task, spec.parameters), None, paths)
         parcels = [(str(path), self._shelf.parcel(path)) for path in sorted(paths)]
         message = {
             "what": "play",
@@ -700,6 +739,7 @@ def _own(record: EpisodeRecord, handle: ClusterHandle, node: str) -> EpisodeReco
         profile=spec.profile,
         agent=spec.agent,
         agent_arguments=spec.agent_arguments,
+        parameters_version=spec.parameters_version,
         node_id=spec.node_id,
         host=node,
         item=None,

@@ -133,6 +133,24 @@ class Shelf:
             )
         return self._keep(archive, "folder")
 
+    def put(self, path: Path, digest: str) -> None:
+        """Take a file whose digest is known, and which does not change any more."""
+        with self._lock:
+            self._parcels[path] = Parcel(digest, "file", path.name)
+            self._sources[digest] = path
+
+    def forget(self, path: Path) -> str:
+        """Let go of a file; return its digest, or nothing while another path has it too."""
+        with self._lock:
+            parcel = self._parcels.pop(path, None)
+            if parcel is None or any(
+                other is not None and other.digest == parcel.digest
+                for other in self._parcels.values()
+            ):
+                return ""
+            self._sources.pop(parcel.digest, None)
+            return parcel.digest
+
     def pieces(self, digest: str) -> Iterator[bytes]:
         """Yield the content with a digest, piece by piece; an empty one ends it."""
         source = self._sources.get(digest, b"")
@@ -231,6 +249,10 @@ class Store:
         root = self.folder / parcel.digest
         return root / Path(parcel.name).name if parcel.kind == "file" else root
 
+    def remove(self, digest: str) -> None:
+        """Remove what is not needed any more."""
+        shutil.rmtree(self._place(Parcel(digest, "folder")), ignore_errors=True)
+
     def receive(self, parcel: Parcel, piece: bytes) -> bool:
         """Take a piece of something; return whether that was the last one.
 
@@ -267,8 +289,12 @@ class Store:
                 else:
                     with tarfile.open(fileobj=file) as archive:
                         archive.extractall(made, filter="tar")
-                with contextlib.suppress(OSError):  # another process was quicker
+                try:
                     made.rename(self.folder / parcel.digest)
+                except OSError:  # another process was quicker, or it is there by another name
+                    if parcel.kind == "file":
+                        name = Path(parcel.name).name
+                        (made / name).rename(self.folder / parcel.digest / name)
             finally:
                 shutil.rmtree(made, ignore_errors=True)
         return True

@@ -6,11 +6,13 @@ import io
 import logging
 import sys
 import threading
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from pytest_intercode.core.text import harmless
 from pytest_intercode.rollouts.isolation import owner
 
-__all__ = ["KeptOutput", "keep_output"]
+__all__ = ["KeptOutput", "give_out", "keep_output", "log_record"]
 
 _MOST = 4 * 1024 * 1024  # characters of a rollout
 _CUT = "\n[... more was not kept ...]\n"
@@ -99,3 +101,25 @@ def keep_output() -> None:
     sys.stdout = _Stream("stdout", sys.stdout)
     sys.stderr = _Stream("stderr", sys.stderr)
     logging.getLogger().addHandler(_Keeper())
+
+
+def log_record(piece: Sequence[Any]) -> logging.LogRecord | None:
+    """Return the log record that a piece from a node stands for; None where it stands for none."""
+    _, stream, text, *about = piece
+    if stream != "log" or len(about) != 5:
+        return None
+    level, name, created, path, line = about
+    record = logging.LogRecord(str(name), int(level), str(path), int(line), str(text), None, None)
+    record.created = float(created)
+    return record
+
+
+def give_out(pieces: Iterable[Sequence[Any]]) -> None:
+    """Print and log what a rollout printed and logged on its node, without escape sequences."""
+    for piece in pieces:
+        record = log_record(piece)
+        if record is not None:
+            logging.getLogger(record.name).handle(record)
+        elif piece[1] in ("stdout", "stderr"):
+            out = sys.stdout if piece[1] == "stdout" else sys.stderr
+            out.write(harmless(str(piece[2])))

@@ -13,7 +13,7 @@ import platform
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -21,12 +21,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypeVar
 
-from pytest_intercode.agents.loader import failing, load_agent
+from pytest_intercode.agents.loader import load_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.errors import AgentError, ConfigurationError, InfrastructureError
+from pytest_intercode.errors import ConfigurationError, InfrastructureError
 from pytest_intercode.gateway.prices import Price
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.results.format import to_line
@@ -39,7 +39,12 @@ from pytest_intercode.rollouts.cluster.settings import NodeSettings
 from pytest_intercode.rollouts.executors.concurrent import ConcurrentExecutor, ConcurrentHandle
 from pytest_intercode.rollouts.executors.handle import Handle, PhaseName
 from pytest_intercode.rollouts.isolation import SharedProcess, owner, owning
-from pytest_intercode.rollouts.rollout import Services, default_environment, expect_sandboxes
+from pytest_intercode.rollouts.rollout import (
+    Services,
+    default_environment,
+    expect_sandboxes,
+    fresh_agent,
+)
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
@@ -298,6 +303,12 @@ class Player:
         """Give back what is not used of it."""
         self._budget.recall()
 
+    def _on_forget(self, message: Message) -> None:
+        """Remove a file that no rollout needs any more, if it was sent to this process."""
+        digest = str(message["digest"])
+        if self._parcels.pop(digest, None) is not None:
+            self._files.remove(digest)
+
     def _on_close(self, message: Message) -> None:
         """End everything, without keeping the caller waiting."""
         threading.Thread(target=self.close, name="intercode-close", daemon=True).start()
@@ -345,20 +356,11 @@ class Player:
     def _make_agent(self, spec: RolloutSpec) -> Agent:
         with self._factory_lock:
             if self._factory is None:
-                self._factory = self._load_agent()
-        factory = self._factory
+                parameters = spec.parameters.keywords() if spec.parameters is not None else {}
+                self._factory = self._load_agent(parameters.keys())
+        return fresh_agent(self._factory, spec)
 
-        def make() -> Agent:
-            try:
-                return factory.make(spec.task)
-            except AgentError as error:
-                return failing(error)
-
-        agent = make()
-        agent.again = make
-        return agent
-
-    def _load_agent(self) -> AgentFactory:
+    def _load_agent(self, parameters: Collection[str]) -> AgentFactory:
         settings = self._settings
         name, folder = settings.agent, settings.agent_folder
         if settings.agent_parcel is not None:
@@ -373,7 +375,7 @@ class Player:
         if settings.gateway is not None:
             prices = {key: Price(**price) for key, price in settings.gateway["prices"].items()}
             gateway = GatewaySettings.of_environment(**{**settings.gateway, "prices": prices})
-        return load_agent(name, settings.agent_arguments, folder, gateway)
+        return load_agent(name, settings.agent_arguments, folder, gateway, parameters)
 
     def _note_turns(self, turns: int) -> None:
         """Tell the driver that the rollout of the present thread took turns.

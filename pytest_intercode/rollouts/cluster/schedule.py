@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["LOSSES", "Assignment", "Loss", "NodeState", "Schedule"]
+__all__ = ["LOSSES", "Assignment", "Loss", "NodeCounts", "NodeState", "Schedule"]
 
 LOSSES = 2
 """How often a rollout that was lost is run again."""
@@ -149,6 +149,17 @@ class Schedule:
     def takes_part(self, name: str) -> bool:
         """Whether a node of this name may have work."""
         return not self._counts(name).left_out
+
+    @property
+    def slots(self) -> int:
+        """How many rollouts may run at a time."""
+        self._refresh()
+        return sum(state.slots for state in self._nodes.values())
+
+    def resize(self, concurrency: int | None) -> None:
+        """Have so many rollouts run at a time from now on; None as at first."""
+        self._concurrency = concurrency
+        self._share()
 
     # -- nodes
 

@@ -57,6 +57,13 @@ def _episode(**more: Any) -> EpisodeRecord:
     return EpisodeRecord(**{**fields, **more})
 
 
+def test_the_version_of_parameters_is_written_where_there_is_one() -> None:
+    assert "parameters_version" not in to_row(_episode())
+    row = to_row(_episode(parameters_version=7))
+    assert row["parameters_version"] == 7
+    assert from_row(row).parameters_version == 7
+
+
 def test_row() -> None:
     row = to_row(_episode(node_id="suite.yaml::test_solves[t-1]"))
     assert list(row)[:6] == [

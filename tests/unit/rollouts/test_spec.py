@@ -10,7 +10,7 @@ import pytest
 
 from pytest_intercode.core.task import Archive, CodeTest, FileSpec, Limits, Task
 from pytest_intercode.core.usage import Budget
-from pytest_intercode.rollouts.spec import RolloutSpec, SandboxSettings
+from pytest_intercode.rollouts.spec import Parameters, RolloutSpec, SandboxSettings
 from pytest_intercode.suites.loader import bundled_folder, load_suite
 
 FULL = RolloutSpec(
@@ -24,6 +24,7 @@ FULL = RolloutSpec(
     ),
     agent="mine.py:Agent",
     agent_arguments={"model": "m"},
+    parameters=Parameters(7, {"bias": [0.5, None]}, (("weights", Path("/tmp/7/w.npz")),)),
     agent_folder=Path("/project"),
     profile="paper",
     feedback="reward",

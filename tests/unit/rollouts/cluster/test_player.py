@@ -15,12 +15,24 @@ from pytest_intercode.rollouts.cluster.files import Shelf, Store, with_paths
 from pytest_intercode.rollouts.cluster.messages import decode, encode
 from pytest_intercode.rollouts.cluster.player import Player, differences, greeting
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
-from pytest_intercode.rollouts.spec import RolloutSpec, SandboxSettings
+from pytest_intercode.rollouts.spec import Parameters, RolloutSpec, SandboxSettings
 from pytest_intercode.suites.catalogue import bundled_tasks
 
 AGENT = """\
 class Agent:
     def act(self, observation):
+        return "submit"
+"""
+
+
+LEARNER = """\
+import pytest_intercode
+
+class Learner:
+    def __init__(self, name, weights, bias):
+        self.said = f"{name} {bias} {weights.read_text()} {weights.name}"
+    def act(self, observation):
+        pytest_intercode.log(self.said)
         return "submit"
 """
 
@@ -42,7 +54,7 @@ class Node:
         task = next(task for task in bundled_tasks("sql", "a test") if len(task.gold) > 1)
         spec = RolloutSpec(task, agent="oracle", **more)
         paths: set[Path] = set()
-        with_paths(spec.task, None, paths)
+        with_paths((spec.task, spec.parameters), None, paths)
         files = [[str(path), self.shelf.parcel(path)] for path in sorted(paths)]
         message = {"what": "play", "job": job, "attempt": 1, "files": files}
         self.player.tell(encode(message, spec=spec.to_json()))
@@ -127,6 +139,35 @@ def test_an_agent_travels_with_its_folder(node: Node, tmp_path: Path) -> None:
     node.play(1)
     assert from_line(node.until("ended")["line"]).outcome == "failed"
     assert [m["digest"] for m in node.said if m["what"] == "need"] == [parcel.digest]
+
+
+def test_parameters_change_between_rollouts_and_their_files_are_forgotten(
+    node: Node, tmp_path: Path
+) -> None:
+    """A file is sent by its content, and removed again from where this process has put it."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/agent.py").write_text(LEARNER)
+    parcel = node.shelf.agent(tmp_path / "mine", "a test")
+    node.set_up(agent="agent.py:Learner", agent_parcel=parcel, agent_arguments={"name": "n"})
+    for job in (1, 2):
+        weights = tmp_path / f"{job}/weights"
+        weights.parent.mkdir()
+        weights.write_text(f"w{job}")
+        found = node.shelf.parcel(weights)
+        assert found is not None
+        weights.unlink()  # a node on another machine does not see it
+        node.shelf._sources[found.digest] = f"w{job}".encode()
+        node.play(job, parameters=Parameters(job, {"bias": [job]}, (("weights", weights),)))
+        record = from_line(node.until("ended")["line"])
+        assert record.turns[0].log == f"n [{job}] w{job} weights"
+        assert record.parameters_version == job
+        kept = tmp_path / "store" / found.digest
+        assert kept.is_dir()
+        node.player.tell(encode({"what": "forget", "digest": found.digest}))
+        assert not kept.exists()
+        node.said.clear()
+    node.player.tell(encode({"what": "forget", "digest": "0" * 64}))  # never sent: nothing of ours
+    assert (tmp_path / "store" / parcel.digest).is_dir()
 
 
 def test_an_agent_that_cannot_be_loaded_is_told(node: Node) -> None:

@@ -1,0 +1,437 @@
+"""A cluster for rollouts without pytest: connected once, used by one stream after the other."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+from pytest_intercode.core.forks import MakingProcess
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.core.usage import RunLimits
+from pytest_intercode.errors import ConfigurationError, EngineUnavailable
+from pytest_intercode.rollouts.budgets import RunBudget
+from pytest_intercode.rollouts.cluster.agents import agent_files, why_not_on_nodes
+from pytest_intercode.rollouts.cluster.executor import ClusterExecutor, ClusterHandle
+from pytest_intercode.rollouts.cluster.files import Shelf
+from pytest_intercode.rollouts.cluster.schedule import NodeCounts
+from pytest_intercode.rollouts.cluster.settings import NodeSettings
+from pytest_intercode.rollouts.cluster.transport import Transport
+from pytest_intercode.rollouts.executors.handle import Handle
+from pytest_intercode.rollouts.rollout import default_environment
+from pytest_intercode.rollouts.spec import RolloutSpec, SandboxSettings
+from pytest_intercode.sandboxes.provider import SandboxProvider
+
+__all__ = [
+    "Cluster",
+    "ClusterSession",
+    "NodeAgent",
+    "SessionObserver",
+    "check_agent",
+    "shared_cluster",
+]
+
+Result = TypeVar("Result")
+
+# What messages of the cluster say to users of pytest, and what it is called in Python.
+_IN_PYTHON = (
+    ("give --intercode-cluster-insecure", "give Cluster(insecure=True)"),
+    ("say which with --intercode-sandbox", "say which with Cluster(sandbox=)"),
+    ("--intercode-network:", "network=True:"),
+    ("--intercode-allow-host", "network=[HOST]"),
+    ("; --intercode-resume goes on from here", ""),
+    ("--intercode-cluster=", "cluster="),
+    ("--intercode-cluster:", "cluster:"),
+)
+
+
+class SessionObserver(Protocol):
+    """Is notified of a session's rollouts, on the executor's thread and with its lock held."""
+
+    def printed(self, pieces: list[Any]) -> None:
+        """A rollout printed and logged this, on its node."""
+
+    def ended(self, handle: Handle, record: EpisodeRecord) -> None:
+        """There is a record."""
+
+    def failed(self, handle: Handle, error: BaseException) -> None:
+        """There is no record."""
+
+
+@dataclass(frozen=True)
+class NodeAgent:
+    """What nodes make agents of.
+
+    Attributes:
+        name: the agent as the user named it.
+        arguments: what it is made with, as pairs.
+        parameters: names of what else it is made with.
+        folder: where relative paths and modules are looked for.
+        network: sandboxes reach all of the network.
+    """
+
+    name: str
+    arguments: tuple[tuple[str, str], ...]
+    parameters: frozenset[str]
+    folder: Path
+    network: bool = False
+
+
+class Cluster:
+    """A Ray cluster that plays rollouts; see :func:`run_rollouts`.
+
+    The first stream connects to it. It stays connected, with warm sandboxes, as long as streams ask
+    for the same agent; another agent needs new processes on the nodes.
+
+    Args:
+        address: ``auto`` for the cluster of ``RAY_ADDRESS`` or of this machine, ``HOST:PORT``, or
+            ``local:N`` for one of N nodes that is started here.
+        sandbox: the backend on nodes: ``docker``, ``bubblewrap``, or ``auto`` where all have one.
+        rootfs: what bubblewrap uses there in place of images.
+        base_images: replacements of base images, by name.
+        runtime: what Docker starts sandboxes with there.
+        variables: names of environment variables of this process that nodes are to have.
+        wait: seconds that a stream waits while no node takes work.
+        insecure: use a cluster that asks nobody for a token.
+        progress: called with one line for each slow step on a node, and for each that gets no more
+            work.
+
+    Raises:
+        ConfigurationError: there is no such variable.
+    """
+
+    def __init__(
+        self,
+        address: str = "auto",
+        *,
+        sandbox: str = "auto",
+        rootfs: str | os.PathLike[str] | None = None,
+        base_images: Mapping[str, str] | None = None,
+        runtime: str | None = None,
+        variables: Sequence[str] = (),
+        wait: float = 300.0,
+        insecure: bool = False,
+        progress: Callable[[str], None] | None = None,
+    ) -> None:
+        for name in variables:
+            if name not in os.environ:
+                raise ConfigurationError(
+                    f"Cluster({address!r}): variables: there is no variable {name} here"
+                )
+        self.address = address
+        self.wait = wait
+        self.insecure = insecure
+        self.sandbox = SandboxSettings(
+            sandbox, None if rootfs is None else Path(rootfs), dict(base_images or {}), runtime
+        )
+        self.variables = {name: os.environ[name] for name in variables}
+        self.progress = progress or (lambda _: None)
+        self._process = MakingProcess("this cluster's connection belongs", "another Cluster")
+        self._lock = threading.RLock()
+        self._connection: _Connection | None = None
+
+    @property
+    def counts(self) -> Mapping[str, NodeCounts]:
+        """What happened on the nodes since they were connected, by their names."""
+        connection = self._connection
+        return dict(connection.executor.counts) if connection is not None else {}
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a stream is open on it."""
+        connection = self._connection
+        return connection is not None and connection.in_use
+
+    def open(
+        self, agent: NodeAgent, concurrency: int | None, observer: SessionObserver, asked: str
+    ) -> ClusterSession:
+        """Return a session, for one stream; the first one connects.
+
+        Args:
+            agent: what nodes make agents of.
+            concurrency: how many rollouts run at a time; None for as many as nodes have CPUs.
+            observer: what is notified of them.
+            asked: what the user called, for messages.
+
+        Raises:
+            ConfigurationError: nodes cannot make the agent, or the cluster cannot be used.
+            SandboxError: the connection is of the process that this one was forked from.
+        """
+        self._process.check()
+        with self._lock:
+            connection = self._connection
+            if connection is not None and (connection.agent != agent or connection.broken):
+                if connection.in_use and not connection.broken:
+                    raise ConfigurationError(
+                        f"{asked}: another stream has this cluster play {connection.agent.name}, "
+                        "with other settings; close that one first"
+                    )
+                self.close()
+                connection = None
+            if connection is None:
+                try:
+                    connection = self._connection = _Connection(self, agent)
+                except ConfigurationError as error:
+                    raise ConfigurationError(f"{asked}: {_in_python(error)}") from None
+                atexit.register(self.close)  # before Ray's own end, as it was imported earlier
+            return ClusterSession(connection, concurrency, observer)
+
+    def make_transport(self) -> Transport:
+        """Return what carries messages to the nodes."""
+        # Imports Ray.
+        from pytest_intercode.rollouts.cluster.ray_transport import RayTransport
+
+        return RayTransport(self.address, insecure=self.insecure)
+
+    def close(self) -> None:
+        """End what runs, and leave the cluster; may be called twice, and it may be used again."""
+        if not self._process.is_this:
+            return
+        with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                atexit.unregister(self.close)
+                connection.close()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+# By process id: a forked child must not use its parent's.
+_shared: dict[int, Cluster] = {}
+_sharing = threading.Lock()
+
+
+def shared_cluster(address: str) -> Cluster:
+    """Return the cluster of this process at an address; it is left when the process ends.
+
+    A process can be connected to one at a time: the one before is left, unless it is in use.
+    """
+    with _sharing:
+        found = _shared.get(os.getpid())
+        if found is None or found.address != address:
+            if found is not None and not found.in_use:
+                found.close()
+            found = _shared[os.getpid()] = Cluster(address)
+        return found
+
+
+class _Connection:
+    """The executor, and the sessions that it works for; the executor's observer."""
+
+    def __init__(self, cluster: Cluster, agent: NodeAgent) -> None:
+        self.agent = agent
+        self.broken = ""
+        self.sessions: list[ClusterSession] = []
+        self.session_of: dict[Handle, ClusterSession] = {}
+        self.shelf = Shelf()
+        self._progress = cluster.progress
+        files = agent_files(agent.name, agent.folder, self.shelf, f"the agent {agent.name}")
+        settings = NodeSettings(
+            agent=agent.name,
+            agent_arguments=dict(agent.arguments),
+            agent_folder=agent.folder,
+            agent_file=files.file,
+            agent_parcel=files.parcel,
+            agent_below=files.below,
+            sandbox=cluster.sandbox,
+            variables=cluster.variables,
+            network=agent.network,
+        )
+        here = SandboxProvider(sandbox=cluster.sandbox.backend)  # it starts nothing
+        transport = cluster.make_transport()
+        try:
+            self.executor = ClusterExecutor(
+                transport,
+                settings,
+                self,
+                lambda: None,
+                concurrency=None,
+                run_budget=RunBudget(RunLimits()),
+                shelf=self.shelf,
+                stand_in=lambda spec: default_environment(spec, here),
+                patience=cluster.wait,
+            )
+        except BaseException:
+            transport.close()
+            raise
+        try:
+            self.executor.wait_until_ready()
+        except BaseException:
+            self.executor.close()
+            raise
+
+    @property
+    def in_use(self) -> bool:
+        """Whether a session is open."""
+        return bool(self.sessions)
+
+    def share(self) -> None:
+        """Let as many rollouts run at a time as all sessions together want."""
+        wanted = [session.wanted for session in self.sessions]
+        known = [each for each in wanted if each is not None]
+        self.executor.resize(sum(known) if len(known) == len(wanted) and known else None)
+
+    def close(self) -> None:
+        """Leave the cluster; a stream that is open on it raises."""
+        self.broken = self.broken or "the cluster was closed"
+        self.executor.close()
+        with self.executor.lock:
+            for handle in list(self.session_of):
+                self.failed(handle, EngineUnavailable(self.broken))
+
+    # -- what the executor notifies of
+
+    def printed(self, handle: ClusterHandle, pieces: list[Any]) -> None:
+        """Pass it on."""
+        for session in self._of(handle):
+            session.observer.printed(pieces)
+
+    def ended(self, handle: Handle, record: EpisodeRecord) -> None:
+        """Pass it on."""
+        for session in self._of(handle, over=True):
+            session.observer.ended(handle, record)
+
+    def failed(self, handle: Handle, error: BaseException) -> None:
+        """Pass it on; where no node takes work any more, none will."""
+        if isinstance(error, EngineUnavailable):
+            error = EngineUnavailable(_in_python(error))
+            self.broken = str(error)
+        for session in self._of(handle, over=True):
+            session.observer.failed(handle, error)
+
+    def _of(self, handle: Handle, *, over: bool = False) -> Iterator[ClusterSession]:
+        session = self.session_of.get(handle)
+        if session is not None:
+            if over:
+                session.let_go(handle)
+            yield session
+
+    def said(self, line: str) -> None:
+        """Pass it on."""
+        with contextlib.suppress(Exception):  # it is the user's own
+            self._progress(line)
+
+    def wait(self, handle: ClusterHandle, future: Future[Result]) -> Result:
+        """Return what a rollout came to."""
+        return future.result()
+
+
+class ClusterSession:
+    """A cluster as the executor of one stream.
+
+    Args:
+        connection: the cluster's.
+        concurrency: how many rollouts run at a time; None for as many as nodes have CPUs.
+        observer: what is notified of them.
+
+    Attributes:
+        lock: held while the observer is notified; take it before any lock that the observer takes.
+        concurrency: how many rollouts run at a time.
+    """
+
+    def __init__(
+        self, connection: _Connection, concurrency: int | None, observer: SessionObserver
+    ) -> None:
+        self.observer = observer
+        self.wanted = concurrency
+        self.lock = connection.executor.lock
+        self._connection = connection
+        self._handles: set[Handle] = set()
+        with self.lock:
+            connection.sessions.append(self)
+            connection.share()
+            self.concurrency = concurrency or max(1, connection.executor.slots)
+
+    def submit(self, spec: RolloutSpec) -> ClusterHandle:
+        """Take a rollout; it begins when a node has a free slot.
+
+        Raises:
+            EngineUnavailable: no node takes work any more.
+        """
+        with self.lock:
+            if self._connection.broken:
+                raise EngineUnavailable(self._connection.broken)
+            handle = self._connection.executor.submit(spec)
+            self._handles.add(handle)
+            self._connection.session_of[handle] = self
+            return handle
+
+    def let_go(self, handle: Handle) -> None:
+        """Forget a rollout that is over."""
+        self._connection.session_of.pop(handle, None)
+        self._handles.discard(handle)
+
+    def put(self, path: Path, digest: str) -> None:
+        """Have nodes get a file with a SHA-256 when a rollout needs it."""
+        self._connection.shelf.put(path, digest)
+
+    def forget(self, path: Path) -> None:
+        """Let nodes remove it."""
+        self._connection.executor.forget(path)
+
+    def stop(self) -> None:
+        """Do nothing: what was not begun is cancelled."""
+
+    def join(self, patience: float) -> bool:
+        """Wait until nodes have ended what was cancelled.
+
+        Args:
+            patience: seconds to wait.
+
+        Returns:
+            Whether they have.
+        """
+        with self.lock:
+            left = [each for each in self._handles if isinstance(each, ClusterHandle)]
+        done = self._connection.executor.wait_for_end(left, patience)
+        with self.lock:
+            for handle in left:
+                self.let_go(handle)
+        return done
+
+    def close(self) -> None:
+        """Leave the cluster to other streams."""
+        with self.lock:
+            if self in self._connection.sessions:
+                self._connection.sessions.remove(self)
+                if self._connection.sessions:
+                    self._connection.share()
+
+
+def check_agent(agent: object, asked: str) -> str:
+    """Return the name of an agent that nodes can make.
+
+    Raises:
+        ConfigurationError: they cannot.
+    """
+    if isinstance(agent, str):
+        why = why_not_on_nodes(agent)
+        if why:
+            raise ConfigurationError(f"{asked}: {why}; leave cluster out")
+        return agent
+    raise ConfigurationError(
+        f"{asked}: the agent {agent!r:.60} is an object of this process, and each node makes its "
+        "own: name a class or a function in a file of its own, agent='policy.py:Policy' or "
+        "'module:Policy', and give what changes as parameters="
+    )
+
+
+def _in_python(error: Exception) -> str:
+    return functools.reduce(lambda text, pair: text.replace(*pair), _IN_PYTHON, str(error))

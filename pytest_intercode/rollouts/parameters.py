@@ -1,0 +1,169 @@
+"""What a trainer gives its agent, version by version: JSON values, and files by their content.
+
+A file is copied when it is given, so that it may be written over at once; the copy is removed when
+no episode uses it any more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import shutil
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.rollouts.spec import Parameters
+
+__all__ = ["FileUser", "ParameterSource"]
+
+_LARGEST = 1024 * 1024  # characters of the JSON values of a version
+_BLOCK = 4 * 1024 * 1024
+
+
+class FileUser(Protocol):
+    """What files are sent by."""
+
+    def put(self, path: Path, digest: str) -> None:
+        """Take a file with its SHA-256."""
+
+    def forget(self, path: Path) -> None:
+        """Let go of a file that nobody needs any more."""
+
+
+class ParameterSource:
+    """The parameters of a stream; any thread may ask.
+
+    Args:
+        asked: what the user called, for messages.
+        names: the names of the parameters, which stay the same.
+    """
+
+    def __init__(self, asked: str, names: frozenset[str] = frozenset()) -> None:
+        self.names = names
+        self.user: FileUser | None = None
+        self._asked = asked
+        self._lock = threading.Lock()
+        self._folder: Path | None = None
+        self._present: Parameters | None = None
+        self._uses: Counter[Path] = Counter()
+        self._numbers = itertools.count(1)
+        self._closed = False
+
+    def set(self, given: Mapping[str, object], version: int | None = None) -> int:
+        """Have episodes that begin from now on use these; return their version.
+
+        Args:
+            given: JSON values and paths of files, by name.
+            version: their number; by default one more than before.
+
+        Raises:
+            ConfigurationError: a value is neither, a file cannot be read, or names differ.
+        """
+        before = self._present
+        if frozenset(given) != self.names:
+            raise self._wrong(
+                f"{_named(given)} in place of {_named(self.names)}, as run_rollouts was given them"
+            )
+        if version is None:
+            version = 1 if before is None else before.version + 1
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            raise ConfigurationError(
+                f"{self._asked}: parameters_version={version!r:.40}: a whole number from 1 up is "
+                "needed"
+            )
+        paths = {name: each for name, each in given.items() if isinstance(each, os.PathLike)}
+        values = self._values({name: given[name] for name in given if name not in paths})
+        files = tuple((name, self._kept(name, Path(path))) for name, path in paths.items())
+        with self._lock:
+            if self._closed:
+                raise self._wrong("the stream is closed")
+            self._present = Parameters(version, values, files)
+        self._let_go(before)
+        return version
+
+    def take(self) -> Parameters | None:
+        """Return the present ones, for an episode; :meth:`give_back` ends that use."""
+        with self._lock:
+            if self._present is not None:
+                self._uses.update(path for _, path in self._present.files)
+            return self._present
+
+    def give_back(self, parameters: Parameters | None) -> None:
+        """Take note that an episode is over."""
+        self._let_go(parameters)
+
+    def close(self) -> None:
+        """Remove all files; nothing uses them any more."""
+        with self._lock:
+            self._closed = True
+            used, self._uses = list(self._uses), Counter()
+            folder, self._folder = self._folder, None
+        for path in used:
+            if self.user is not None:
+                self.user.forget(path)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _let_go(self, parameters: Parameters | None) -> None:
+        unused = []
+        with self._lock:
+            for _, path in parameters.files if parameters is not None else ():
+                if path in self._uses:
+                    self._uses[path] -= 1
+                    if not self._uses[path]:
+                        del self._uses[path]
+                        unused.append(path)
+        for path in unused:
+            if self.user is not None:
+                self.user.forget(path)
+            shutil.rmtree(path.parent, ignore_errors=True)
+
+    def _values(self, values: Mapping[str, object]) -> dict[str, object]:
+        """Return a copy of JSON values, as they arrive on a node."""
+        try:
+            written = json.dumps(values)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self._wrong(f"{error}: JSON values and paths of files are allowed") from None
+        if len(written) > _LARGEST:
+            raise self._wrong(
+                f"{len(written):,} characters, and {_LARGEST:,} are allowed; write them into a "
+                "file, and give its path as a pathlib.Path"
+            )
+        read: dict[str, object] = json.loads(written)
+        return read
+
+    def _kept(self, name: str, path: Path) -> Path:
+        """Return a copy of a file, in a folder of its own."""
+        with self._lock:
+            if self._closed:
+                raise self._wrong("the stream is closed")
+            if self._folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="intercode-parameters-"))
+            kept = self._folder / str(next(self._numbers)) / path.name
+            self._uses[kept] += 1
+        content = hashlib.sha256()
+        try:
+            kept.parent.mkdir()
+            with path.open("rb") as file, kept.open("wb") as copy:
+                while block := file.read(_BLOCK):
+                    content.update(block)
+                    copy.write(block)
+        except OSError as error:
+            raise self._wrong(f"{name}: {path} cannot be copied: {error.strerror}") from None
+        if self.user is not None:
+            self.user.put(kept, content.hexdigest())
+        return kept
+
+    def _wrong(self, what: str) -> ConfigurationError:
+        return ConfigurationError(f"{self._asked}: parameters: {what}")
+
+
+def _named(names: object) -> str:
+    return ", ".join(sorted(map(str, names))) or "none"  # type: ignore[call-overload]

@@ -1,0 +1,325 @@
+"""Streams on a cluster whose nodes only sleep: back-pressure, losses, the end, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pytest_intercode
+from benchmarks.sleeping_nodes import SleepingNodes
+from pytest_intercode import Cluster, Task, run_rollouts
+from pytest_intercode.errors import ConfigurationError, EngineUnavailable
+from pytest_intercode.rollouts.cluster import connection
+from pytest_intercode.rollouts.cluster.messages import encode
+from pytest_intercode.rollouts.cluster.transport import Said, Transport
+from pytest_intercode.suites import registered
+from tests.unit.rollouts.test_stream import Adding
+
+POLICY = """\
+class Policy:
+    def __init__(self, weights=None, bias=0):
+        pass
+    def act(self, observation):
+        return "submit"
+
+class Other(Policy):
+    pass
+
+def function(observation):
+    return "submit"
+"""
+TASK = Task("t", "Do something.", ("true",), "bash", "s", "d", max_turns=10)
+
+
+class Nodes(SleepingNodes):
+    """Also notes what they were told."""
+
+    def __init__(self, nodes: int = 2, **more: Any) -> None:
+        super().__init__(nodes, **more)
+        self.told: list[dict[str, Any]] = []
+
+    def send(self, node: str, data: bytes) -> None:
+        self.told.append(json.loads(data[4:]))
+        super().send(node, data)
+
+    def of(self, what: str) -> list[dict[str, Any]]:
+        return [message for message in self.told if message["what"] == what]
+
+
+class Pretended(Cluster):
+    """A cluster of such nodes."""
+
+    def __init__(self, nodes: Nodes, **more: Any) -> None:
+        super().__init__("pretended", **more)
+        self.nodes = nodes
+        self.connected = 0
+
+    def make_transport(self) -> Transport:
+        self.connected += 1
+        return self.nodes
+
+
+Start = Callable[..., Pretended]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    made: list[Pretended] = []
+
+    def begin(nodes: int = 2, wait: float = 300.0, **more: Any) -> Pretended:
+        made.append(Pretended(Nodes(nodes, **more), wait=wait))
+        return made[-1]
+
+    yield begin
+    for each in made:
+        each.close()
+
+
+@pytest.fixture(autouse=True)
+def _policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "policy.py").write_text(POLICY)
+    monkeypatch.chdir(tmp_path)
+
+
+def tasks(count: int | None = None) -> Iterator[Task]:
+    numbers = itertools.count() if count is None else range(count)
+    return (replace(TASK, id=f"t{number}") for number in numbers)
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_each_try_comes_once_and_the_connection_stays(start: Start) -> None:
+    cluster = start(2, weight=2.0)
+    for _ in range(2):
+        with run_rollouts(tasks(5), "policy.py:Policy", n=2, ordered=True, cluster=cluster) as got:
+            records = list(got)
+        assert [(r.item, r.task.id, r.task.repeat) for r in records] == [
+            (number, f"t{number // 2}", number % 2 + 1) for number in range(10)
+        ]
+        assert {r.host for r in records} == {"node-0", "node-1"}
+        assert {(r.agent, r.parameters_version) for r in records} == {("policy.py:Policy", 0)}
+    assert cluster.connected == 1
+    assert sum(counts.done for counts in cluster.counts.values()) == 20
+    assert not cluster.in_use
+
+
+def test_no_more_begin_than_there_is_room_for(start: Start) -> None:
+    """As many as nodes have CPUs, and none while records wait to be taken."""
+    cluster = start(3)
+    with run_rollouts(tasks(), "policy.py:Policy", buffer=2, cluster=cluster) as records:
+        next(records)
+        time.sleep(0.2)
+        assert 3 <= cluster.nodes.begun <= 1 + 2 + 3 - 1
+    begun = cluster.nodes.begun
+    with run_rollouts(
+        tasks(), "policy.py:Policy", concurrency=7, buffer=0, cluster=cluster
+    ) as records:
+        for taken in range(1, 30):
+            next(records)
+            assert cluster.nodes.begun - begun <= taken + 7
+
+
+def test_leaving_cancels_what_runs_and_waits_for_the_nodes(start: Start) -> None:
+    seconds = itertools.chain([0.0], itertools.repeat(60.0))
+    cluster = start(1, seconds=lambda: next(seconds))
+    with run_rollouts(tasks(), "policy.py:Policy", concurrency=4, cluster=cluster) as records:
+        next(records)
+        until(lambda: cluster.nodes.begun == 5)
+    assert len(cluster.nodes.of("cancel")) == 4
+    assert not cluster.in_use
+    assert next(iter(cluster.counts.values())).done == 5, "the nodes said that they are over"
+    with pytest.raises(StopIteration):
+        next(records)
+
+
+def test_a_lost_node_costs_nothing_but_time(start: Start) -> None:
+    cluster = start(2, seconds=lambda: 0.02)
+    with run_rollouts(
+        tasks(60), "policy.py:Policy", concurrency=8, buffer=60, cluster=cluster
+    ) as records:
+        first = next(records)
+        node = next(name for name in cluster.nodes._nodes if name.startswith("node-0"))
+        cluster.nodes.kill(node, process=False)
+        found = [first, *records]
+    assert sorted(int(r.task.id[1:]) for r in found) == list(range(60))
+    again = [r for r in found if r.attempts]
+    assert again, "something ran on it"
+    assert {r.host for r in again} <= {"node-0", "node-1"}
+    assert {r.outcome for r in found} == {"solved"}
+
+
+def test_without_nodes_the_stream_raises_and_the_next_one_connects_again(start: Start) -> None:
+    cluster = start(1, wait=0.2, seconds=lambda: 60.0)
+    cluster.nodes.replace = lambda node: None  # type: ignore[method-assign]
+    with run_rollouts(tasks(), "policy.py:Policy", concurrency=2, cluster=cluster) as records:
+        threading.Timer(0.2, lambda: cluster.nodes.kill(next(iter(cluster.nodes._nodes)))).start()
+        with pytest.raises(EngineUnavailable, match=r"no node takes work for 0 s now$"):
+            next(records)
+    cluster.nodes = Nodes(1)
+    with run_rollouts(tasks(3), "policy.py:Policy", cluster=cluster) as records:
+        assert len(list(records)) == 3
+    assert cluster.connected == 2
+
+
+def test_closing_the_cluster_ends_a_stream_that_waits(start: Start) -> None:
+    cluster = start(1, seconds=lambda: 60.0)
+    with run_rollouts(tasks(), "policy.py:Policy", cluster=cluster) as records:
+        threading.Timer(0.1, cluster.close).start()
+        with pytest.raises(EngineUnavailable, match="the cluster was closed"):
+            next(records)
+
+
+def test_async_for(start: Start) -> None:
+    async def main() -> list[str]:
+        async with run_rollouts(
+            tasks(9), "policy.py:Policy", concurrency=3, cluster=start(2)
+        ) as records:
+            return [record.task.id async for record in records]
+
+    assert sorted(asyncio.run(main())) == [f"t{number}" for number in range(9)]
+
+
+def test_two_streams_share_the_nodes(start: Start) -> None:
+    cluster = start(2, seconds=lambda: 0.005)
+    asked: dict[str, Any] = {"agent": "policy.py:Policy", "cluster": cluster}
+    with (
+        run_rollouts(tasks(30), concurrency=3, **asked) as one,
+        run_rollouts(tasks(30), concurrency=2, **asked) as two,
+    ):
+        assert next(one).task.id
+        with pytest.raises(ConfigurationError, match="another stream has this cluster play"):
+            run_rollouts(tasks(1), "policy.py:Other", cluster=cluster)
+        assert len([record for pair in zip(one, two, strict=False) for record in pair]) == 58
+    assert cluster.connected == 1
+
+
+# -- parameters
+
+
+def test_files_are_sent_by_content_and_forgotten(start: Start, tmp_path: Path) -> None:
+    cluster = start(2)
+    weights = tmp_path / "weights.bin"
+    weights.write_bytes(b"1")
+    with run_rollouts(
+        tasks(),
+        "policy.py:Policy",
+        concurrency=2,
+        buffer=0,
+        parameters={"weights": weights, "bias": [1, None]},
+        cluster=cluster,
+    ) as records:
+        assert next(records).parameters_version == 1
+        weights.write_bytes(b"2")
+        records.set_parameters({"weights": weights, "bias": 2}, version=20)
+        while next(records).parameters_version != 20:
+            pass
+        until(lambda: cluster.nodes.of("forget"))
+    played = cluster.nodes.of("play")
+    assert played[0]["spec"]["parameters"]["values"] == {"bias": [1, None]}
+    first, last = (
+        next(tuple(parcel) for path, parcel in each["files"] if "weights.bin" in path)
+        for each in (played[0], played[-1])
+    )
+    assert (first[1:], last[1:]) == (("file", "weights.bin"),) * 2
+    assert first[0] != last[0]
+    forgotten = [message["digest"] for message in cluster.nodes.of("forget")]
+    assert forgotten == [first[0]] * 2 + [last[0]] * 2, "on both nodes, when no episode has it"
+    assert not [path for path, _ in played[-1]["files"] if os.path.lexists(path)]
+
+
+def test_what_a_node_prints_is_printed_here(
+    start: Start, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Talking(Nodes):
+        def send(self, node: str, data: bytes) -> None:
+            message = json.loads(data[4:])
+            if message["what"] != "play":
+                return super().send(node, data)
+            named = {"job": message["job"], "attempt": message["attempt"]}
+            pieces = [
+                ["call", "stdout", "hello\n"],
+                ["call", "stderr", "\x1b[31mred\n"],
+                ["call", "log", "careful", 30, "policy", 1.0, "policy.py", 3],
+            ]
+            said = {"what": "ended", "line": self._line, "phases": {}, "output": pieces}
+            self._report(Said(node, encode({**said, **named})))
+
+    cluster = start(1)
+    cluster.nodes = Talking(1)
+    with run_rollouts(tasks(1), "policy.py:Policy", cluster=cluster) as records:
+        next(records)
+    printed = capsys.readouterr()
+    assert printed.out == "hello\n"
+    assert "\x1b" not in printed.err
+    assert "red" in printed.err
+    assert [(r.name, r.message) for r in caplog.records] == [("policy", "careful")]
+
+
+# -- what is refused
+
+
+def _policy_of_this_process(observation: object) -> str:
+    return "submit"
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"agent": _policy_of_this_process}, r"an object of this process.*name a class or a func"),
+        ({"agent": lambda: None}, r"agent='policy\.py:Policy' or 'module:Policy'"),
+        ({"agent": "human"}, "plays at this terminal; leave cluster out"),
+        ({"agent": "codex"}, "installed into sandboxes cannot be run on a cluster yet; leave clus"),
+        ({"provider": "any"}, r"provider is of this process.*Cluster\(sandbox=\.\.\.\)"),
+        ({"agent": "policy.py:Nothing"}, "has no 'Nothing'"),
+        ({"agent": "policy.py:function", "parameters": {"a": 1}}, "that is a class"),
+        ({"profile": "paper"}, "paper profile depend on those before.*leave cluster out"),
+    ],
+)
+def test_what_nodes_cannot_do(start: Start, asked: dict[str, Any], message: str) -> None:
+    cluster = start(1)
+    with pytest.raises(ConfigurationError, match=message):
+        run_rollouts([TASK], **{"agent": "policy.py:Policy", "cluster": cluster, **asked})
+    assert not cluster.in_use
+
+
+def test_an_environment_of_this_process_is_refused(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registered, "_added", {})
+    pytest_intercode.register_environment(Adding)
+    with pytest.raises(ConfigurationError, match="adding is registered in this process"):
+        run_rollouts([replace(TASK, env="adding")], "policy.py:Policy", cluster=start(1))
+
+
+def test_mistakes_of_the_cluster_are_said_in_pythons_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    with pytest.raises(ConfigurationError, match=r"variables: there is no variable NOT_THERE here"):
+        Cluster("auto", variables=["NOT_THERE"])
+
+    def refuse(self: Cluster) -> Transport:
+        raise ConfigurationError(
+            "--intercode-cluster=host:1: or give --intercode-cluster-insecure if nobody else can"
+        )
+
+    monkeypatch.setattr(Cluster, "make_transport", refuse)
+    monkeypatch.setattr(connection, "_shared", {})
+    with pytest.raises(ConfigurationError) as raised:
+        run_rollouts([TASK], "policy.py:Policy", cluster="host:1")
+    assert str(raised.value) == (
+        "run_rollouts(): cluster=host:1: or give Cluster(insecure=True) if nobody else can"
+    )
