@@ -173,6 +173,17 @@ def test_the_index_stays_as_setup_left_it(quick_provider: SandboxProvider, strea
     assert not any("staged" in header for header in headers)
 
 
+@pytest.mark.parametrize("by", ["setup", "agent"])
+def test_a_folder_where_a_test_belongs_makes_room(
+    quick_provider: SandboxProvider, stream: Path, by: str
+) -> None:
+    make = "mkdir tests/test_more.py; touch tests/test_more.py/x"
+    made = task(stream, setup=(make,) if by == "setup" else ())
+    play = Play(quick_provider, made, FIX, *((make,) if by == "agent" else ()))
+    assert (play.reward.value, play.reward.reason) == (1.0, "")
+    assert play.state["left_out"] == ([] if by == "setup" else ["tests/test_more.py/x"])
+
+
 def test_folders_count_by_their_files(provider: SandboxProvider, stream: Path) -> None:
     assert Play(provider, task(stream), "chmod 700 tests").state["patch"] == ""
     action = "rm calc.py; mkdir calc.py; echo in >calc.py/in; rm -r tests; echo no folder >tests"
