@@ -5,6 +5,7 @@ It is loaded by every pytest run where the plugin is installed, so it imports no
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -24,6 +25,9 @@ __all__ = [
     "on_command_line",
     "read_options",
 ]
+
+
+_PASSWORD = re.compile(r"[^\s:/@=]*:[^\s/@]+@")  # and its user, before the host of an address
 
 
 class FailUnder(NamedTuple):
@@ -543,7 +547,7 @@ def _from_command_line(config: pytest.Config, ini: str) -> bool:
 def _shown(config: pytest.Config, option: Option, written: str | None) -> str:
     """Return an option with its value as the user gave them, for a message."""
     between = "" if written is None else " " if option.pairs else "="
-    shown = f"--intercode-{option.name}{between}{written or ''}"
+    shown = f"--intercode-{option.name}{between}{_PASSWORD.sub('(hidden)@', written or '')}"
     if _from_command_line(config, option.ini):
         return shown
     file = f" of {config.inipath.name}" if config.inipath else ""

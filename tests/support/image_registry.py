@@ -80,6 +80,8 @@ class ImageRegistry:
     def start(self) -> None:
         """Start it, and wait until it answers."""
         inside = [] if self._network is None else ["nsenter", "--net", "-t", str(self._network)]
+        if inside:
+            subprocess.run([*inside, "ip", "link", "set", "lo", "up"], check=True)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*inside, registry_program(), "serve", str(self._config)],

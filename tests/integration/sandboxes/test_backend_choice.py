@@ -205,6 +205,16 @@ def test_a_runtime_that_the_engine_does_not_know(pytester: pytest.Pytester) -> N
     assert main(["audit", "bash", "--limit=1", "--runtime=runk"]) == 2
 
 
+def test_commands_check_hosts_before_anything_is_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = "--docker-host=unix:///nowhere"
+    assert main(["audit", "bash", "--limit=1", host]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"{host}: no Docker engine answers there: No such file or directory" in said
+
+
 @pytest.mark.usefixtures("small_suite")
 def test_runtimes_are_dockers(pytester: pytest.Pytester) -> None:
     given = ("suite.yaml", "--intercode-agent=oracle", "--intercode-runtime=runc")

@@ -153,6 +153,12 @@ def test_values_are_put_in_form(pytester: pytest.Pytester) -> None:
             "is needed",
         ),
         (
+            "",
+            "--intercode-registry=ada:s3cret@a.b/c",
+            "--intercode-registry=(hidden)@a.b/c: credentials are those of 'docker login'; "
+            "HOST[:PORT][/PREFIX] is needed",
+        ),
+        (
             "intercode_limit = x",
             "--intercode-limit=y",
             "--intercode-limit=y: a whole number above 0 is needed, found 'y'",

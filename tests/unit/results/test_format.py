@@ -118,9 +118,15 @@ def test_row() -> None:
 
 
 def test_where_and_when_it_ran() -> None:
-    record = _episode(host="node-1 ünï", phases={"prepare": (1.0004, 0.25), "run": (1.25, 3)})
+    digest = f"a.b/c/pytest-intercode@sha256:{'0' * 64}"
+    record = _episode(
+        host="node-1 ünï",
+        image_digest=digest,
+        phases={"prepare": (1.0004, 0.25), "run": (1.25, 3)},
+    )
     row = json.loads(to_line(record))
     assert row["host"] == "node-1 ünï"
+    assert row["image_digest"] == from_row(row).image_digest == digest
     assert row["phases"] == {"prepare": [1.0, 0.25], "run": [1.25, 3]}
     again = from_row(row)
     assert (again.host, again.phases) == (record.host, {"prepare": (1.0, 0.25), "run": (1.25, 3)})

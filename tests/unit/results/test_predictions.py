@@ -131,6 +131,28 @@ def test_grade_what_needs_no_sandbox(suite: Path, capsys: pytest.CaptureFixture[
     }
 
 
+def test_hosts_and_a_registry_are_checked_first(
+    suite: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host = "--docker-host=unix:///nowhere"
+    assert _grade(host) == 2
+    assert f"{host}: bubblewrap has no hosts, only docker has" in capsys.readouterr().err
+    assert _grade("--registry=localhost:1") == 2
+    said = capsys.readouterr().err
+    assert "--registry=localhost:1: bubblewrap has no images, only docker has" in said
+    assert _grade("--sandbox=docker", host) == 2
+    said = capsys.readouterr().err
+    assert f"{host}: no Docker engine answers there: No such file or directory" in said
+    for wrong, message in (
+        ("--docker-host=big=0", "after = a number of sandboxes is needed"),
+        ("--registry=https://a.b", "HOST[:PORT][/PREFIX] is needed, without https://"),
+        ("--registry=ada:secret@a.b", "credentials are those of 'docker login'"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            _grade(wrong)
+        assert message in capsys.readouterr().err
+
+
 def test_mistakes(suite: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _grade(instance="ada__calc-2") == 2
     assert "suite.yaml: there is no 'ada__calc-2' in it. Did you" in capsys.readouterr().err
