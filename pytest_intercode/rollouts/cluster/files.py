@@ -262,6 +262,11 @@ class Store:
         try:
             return self._receive(parcel, piece)
         except (OSError, tarfile.TarError) as error:
+            with self._lock:
+                broken = self._coming.pop(parcel.digest, None)
+            if broken is not None:
+                with contextlib.suppress(OSError):  # what it still holds cannot be written either
+                    broken.close()
             raise InfrastructureError(
                 f"{self.folder}: what the driver sends cannot be kept: {error}"
             ) from None

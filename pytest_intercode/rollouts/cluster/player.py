@@ -162,7 +162,9 @@ class Player:
 
     def receive(self, digest: str, piece: bytes) -> None:
         """Take a piece of a file; an empty one ends it."""
-        parcel = self._parcels[digest]
+        parcel = self._parcels.get(digest)
+        if parcel is None:  # it was given up when an earlier piece could not be kept
+            return
         try:
             whole = self._files.receive(parcel, piece)
         except InfrastructureError as error:

@@ -182,6 +182,25 @@ def test_the_hosts_network_is_refused(node: Node) -> None:
     assert "would share the node's network" in node.until("unfit")["error"]["text"]
 
 
+def test_a_file_that_cannot_be_kept_is_a_fault_of_the_node_and_asked_for_again(
+    node: Node, tmp_path: Path
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/agent.py").write_text(AGENT)
+    parcel = node.shelf.agent(tmp_path / "mine", "a test")
+    node.set_up(agent="agent.py:Agent", agent_parcel=parcel)
+    node.play(1)
+    node.player._files.folder.rename(tmp_path / "gone")
+    failed = node.until("failed")  # both pieces have come by then
+    assert failed["error"]["kind"] == "InfrastructureError"
+    assert "what the driver sends cannot be kept: " in failed["error"]["text"]
+    (tmp_path / "gone").rename(node.player._files.folder)
+    node.said.clear()
+    node.play(2)
+    assert from_line(node.until("ended")["line"]).outcome == "failed"
+    assert [m["digest"] for m in node.said if m["what"] == "need"] == [parcel.digest]
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
