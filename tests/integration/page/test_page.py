@@ -427,7 +427,7 @@ def test_what_ran_where(browser: Browser, tmp_path: Path) -> None:
     bars = "[...document.querySelectorAll('.timeline rect')].map(e => e.getBoundingClientRect())"
     outside = (
         "(box => %s.filter(e => e.left < box.left - 1 || e.right > box.right + 1 || "
-        "e.bottom > box.bottom || e.width < 0.5).length)"
+        "e.bottom > box.bottom || e.width <= 0).length)"
         "(document.querySelector('.timeline').getBoundingClientRect())"
     )
     assert browser.evaluate(f"{bars}.length") > 300
