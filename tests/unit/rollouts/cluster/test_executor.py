@@ -33,7 +33,7 @@ from pytest_intercode.rollouts.cluster.files import Shelf
 from pytest_intercode.rollouts.cluster.leases import LeasedBudget
 from pytest_intercode.rollouts.cluster.messages import Message, decode, encode
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
-from pytest_intercode.rollouts.cluster.transport import Refused, Said
+from pytest_intercode.rollouts.cluster.transport import Event, Refused, Said
 from pytest_intercode.rollouts.executors.handle import Handle
 from pytest_intercode.rollouts.spec import RolloutSpec
 
@@ -361,27 +361,39 @@ def test_a_cluster_that_shrinks_to_nothing_is_waited_for_and_given_up(execute: E
     assert "--intercode-resume" in str(run.errors["t0"])
 
 
+class DrawingNodes(SleepingNodes):
+    """Nodes that draw on the run's budget.
+
+    Attributes:
+        ends: what their rollouts would call, by node.
+    """
+
+    def start(self, report: Callable[[Event], None]) -> None:
+        self.ends: dict[str, LeasedBudget] = {}
+        super().start(report)
+        for node in self._nodes:
+            say = partial(self._say, node)
+            self.ends[node] = LeasedBudget(("turns",), RunLimits(), say)
+
+    def _say(self, node: str, message: Message) -> None:
+        self._report(Said(node, encode(message)))
+
+    def send(self, node: str, data: bytes) -> None:
+        for message in decode(data):
+            if message["what"] == "granted":
+                self.ends[node].granted(message)
+            elif message["what"] == "recall":
+                self.ends[node].recall()
+            else:
+                super().send(node, encode(message))
+
+
 def test_the_runs_budget_is_kept_by_the_driver_alone(execute: Execute) -> None:
     budget = RunBudget(RunLimits(turns=5))
-    ends: dict[str, LeasedBudget] = {}
-
-    class Drawing(SleepingNodes):
-        def send(self, node: str, data: bytes) -> None:
-            for message in decode(data):
-                if message["what"] == "granted":
-                    ends[node].granted(message)
-                elif message["what"] == "recall":
-                    ends[node].recall()
-                else:
-                    super().send(node, data)
-
-    nodes = Drawing(2)
+    nodes = DrawingNodes(2)
     run = execute(nodes, run_budget=budget)
-    for node in nodes._nodes:
-        say = partial(_report, nodes, node)
-        ends[node] = LeasedBudget(("turns",), RunLimits(), say)
     assert run.executor is not None
-    first, second = ends.values()
+    first, second = nodes.ends.values()
     own = run.executor.own_budget
     for draw in (first, second, own, first):
         assert draw.begin_turn() == ""
@@ -398,8 +410,25 @@ def test_the_runs_budget_is_kept_by_the_driver_alone(execute: Execute) -> None:
     assert budget.used == Amounts(turns=5)
 
 
-def _report(nodes: SleepingNodes, node: str, message: Message) -> None:
-    nodes._report(Said(node, encode(message)))
+def test_what_a_silent_node_may_be_using_up_is_nobody_elses(execute: Execute) -> None:
+    budget = RunBudget(RunLimits(turns=3))
+    nodes = DrawingNodes(1)
+    run = execute(nodes, run_budget=budget)
+    assert run.executor is not None
+    own = run.executor.own_budget
+    ((node, draw),) = nodes.ends.items()
+    assert draw.begin_turn() == ""
+    nodes.pause(node)
+    for _ in range(2):
+        assert own.begin_turn() == ""
+        own.end_turn(True)
+    assert own.begin_turn() == "the run's 3 turns are used up"
+    nodes.go_on(node)
+    draw.end_turn(False)  # it came to nothing
+    assert own.begin_turn() == ""
+    own.end_turn(True)
+    run.until(budget.charge)
+    assert budget.used == Amounts(turns=3)
 
 
 def _busy(run: Run) -> list[str]:
