@@ -85,6 +85,18 @@ def test_one_that_takes_too_long_is_passed_over() -> None:
     assert one_by_one(trickle, 1, seconds=0.3) == ['"timed out"']
 
 
+def test_waiting_for_a_processor_takes_no_time() -> None:
+    """On a machine with too much to do, a test would fail that is right."""
+    beside_others = (
+        "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"
+        "for _ in range(7):\n    if os.fork() == 0:\n        while True:\n            pass\n"
+        "began = time.process_time()\n"
+        "while time.process_time() - began < 0.25:\n    pass\n"
+        "return str(n)"
+    )
+    assert one_by_one(beside_others, 1, seconds=0.5) == ["0"]
+
+
 def test_the_state_before_is_that_of_every_piece_after_an_end() -> None:
     count = "global c\nc = globals().get('c', 0) + 1\nif n == 1:\n    os._exit(0)\nreturn str(c)"
     assert one_by_one(count) == ["1", '"died"', "1", "2"]
