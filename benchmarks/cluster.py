@@ -2,16 +2,19 @@
 
     python -m benchmarks.cluster simulate --nodes 1000 --episodes 100000
     python -m benchmarks.cluster thinking --nodes 4 --concurrency 64 --episodes 256
+    python -m benchmarks.cluster growth --markdown docs/cluster.md --plot docs/cluster.svg
 
 ``simulate`` has the real driver and its real schedule, with nodes that only sleep: a tenth of them
 are killed or stopped on the way. ``thinking`` has a real Ray cluster on this machine, and an agent
-that thinks for a second before each of five turns.
+that thinks for a second before each of five turns. ``growth`` has the same over 1, 2 and 4 nodes
+and 16 to 256 episodes at a time, as a table and a plot; the limit is thinking alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import resource
 import subprocess
@@ -20,11 +23,16 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
+from benchmarks.machine import facts
+from benchmarks.measuring import Scale
+from benchmarks.plot import Line, Panel, svg
 from benchmarks.sleeping_nodes import SleepingNodes
+from benchmarks.table import Part, Row, aligned, check_markers, duration, markdown, put_between
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import RunLimits
@@ -32,15 +40,19 @@ from pytest_intercode.environments.base import Environment
 from pytest_intercode.rollouts.budgets import RunBudget
 from pytest_intercode.rollouts.cluster.executor import ClusterExecutor, ClusterHandle
 from pytest_intercode.rollouts.cluster.files import Shelf
+from pytest_intercode.rollouts.cluster.local import LocalCluster
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
 from pytest_intercode.rollouts.executors.handle import Handle
 from pytest_intercode.rollouts.spec import RolloutSpec
 
-__all__ = ["simulate", "thinking"]
+__all__ = ["grown", "growth", "simulate", "thinking"]
 
 Result = TypeVar("Result")
 
 _TURNS = 5
+_THOUGHT = 1.0  # seconds before each turn
+_NODES = (1, 2, 4)
+_EPISODES = {16: 32, 64: 128, 256: 256}  # by how many run at a time
 _THINKER = f"""\
 import time
 
@@ -49,7 +61,7 @@ class Thinker:
         self.left = ["true"] * {_TURNS - 1} + ["submit"]
 
     def act(self, observation):
-        time.sleep(1.0)
+        time.sleep({_THOUGHT})
         return self.left.pop(0)
 """
 
@@ -159,13 +171,16 @@ def _memory() -> float:
     return pages * resource.getpagesize() / 1024**2
 
 
-def thinking(nodes: int, concurrency: int, episodes: int) -> dict[str, float]:
+def thinking(
+    nodes: int, concurrency: int, episodes: int, cluster: LocalCluster | None = None
+) -> dict[str, float]:
     """Run thinking episodes on a Ray cluster of this machine.
 
     Args:
         nodes: how many nodes it has.
         concurrency: how many episodes run at a time; on no cluster for 0 nodes.
         episodes: how many episodes there are.
+        cluster: the cluster; by default one that is started for the run.
 
     Returns:
         Seconds from the first episode's begin to the last one's end, and the ideal ones.
@@ -176,39 +191,125 @@ def thinking(nodes: int, concurrency: int, episodes: int) -> dict[str, float]:
         (path / "suite.yaml").write_text(
             "env: bash\ntasks:\n  - {id: one, query: Do nothing., gold: 'true'}\n"
         )
-        where = [f"--intercode-cluster=local:{nodes}"] if nodes else []
+        address = f"local:{nodes}" if cluster is None else cluster.address
+        where = [f"--intercode-cluster={address}"] if nodes else []
         began = time.time()
-        subprocess.run(
+        done = subprocess.run(
             [
                 *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "suite.yaml"),
                 *("--intercode-agent=thinker.py:Thinker", f"--intercode-repeat={episodes}"),
                 *("--intercode-results=run.jsonl", "--intercode-sandbox=bubblewrap"),
-                *(f"--intercode-concurrency={concurrency}", "--durations=1", *where),
-                f"--junitxml={path / 'run.xml'}",
+                *(f"--intercode-concurrency={concurrency}", *where),
             ],
             cwd=path,
+            env={**os.environ, **(cluster.variables if cluster is not None else {})},
             capture_output=True,
+            text=True,
             check=False,
         )
         whole = time.time() - began
-        rows = [json.loads(line) for line in (path / "run.jsonl").read_text().splitlines()]
-        suite = (path / "run.xml").read_text()
-    assert len(rows) == episodes
-    inside = float(suite.partition('time="')[2].partition('"')[0])
-    ideal = -(-episodes // concurrency) * _TURNS * 1.0
+        results = path / "run.jsonl"
+        assert results.exists(), done.stdout + done.stderr
+        rows = [json.loads(line) for line in results.read_text().splitlines()]
+    assert [row["outcome"] for row in rows] == ["solved"] * episodes, done.stdout
+    phases = [row["phases"] for row in rows]
+    inside = max(sum(each["run"]) for each in phases) - min(each["prepare"][0] for each in phases)
+    ideal = -(-episodes // concurrency) * _TURNS * _THOUGHT
     return {"whole run": whole, "seconds": inside, "ideal": ideal, "ratio": inside / ideal}
 
 
-def main() -> None:
-    """Print what was measured, as JSON."""
+def growth(scale: Scale) -> Part:
+    """Run thinking episodes on 1, 2 and 4 nodes, 16 to 256 at a time."""
+    found: dict[tuple[int, int], dict[str, float]] = {}
+    episodes = scale.pick(_EPISODES, {2: 4})
+    for nodes in scale.pick(_NODES, (1,)):
+        cluster = LocalCluster(nodes)
+        try:
+            for concurrency, count in episodes.items():
+                measured = thinking(nodes, concurrency, count, cluster)
+                found[nodes, concurrency] = {**measured, "episodes": count}
+                scale.say(f"{nodes} nodes, {concurrency} at a time: {measured['seconds']:.1f} s")
+        finally:
+            cluster.close()
+    return grown(found)
+
+
+def grown(found: Mapping[tuple[int, int], Mapping[str, float]]) -> Part:
+    """Return the table and the plots of what was measured.
+
+    Args:
+        found: what :func:`thinking` returned, with the number of ``episodes``, by how many nodes
+            there were and how many episodes ran at a time.
+    """
+    rows = [
+        Row(
+            f"{nodes} {'node' if nodes == 1 else 'nodes'}, {concurrency} at a time",
+            f"{cell['episodes']:.0f} in {duration(cell['seconds'])}, "
+            f"{cell['episodes'] / cell['seconds']:.3g}/s (whole: {duration(cell['whole run'])})",
+            f"thinking alone: {duration(cell['ideal'])}",
+            cell["ratio"],
+        )
+        for (nodes, concurrency), cell in sorted(found.items())
+    ]
+    speed = Panel(
+        "Episodes per second, and the limit",
+        "episodes at a time",
+        "episodes per second",
+        x_log=True,
+        y_log=True,
+    )
+    over = Panel(
+        "Time over thinking alone (1 is the limit)",
+        "episodes at a time",
+        "run time / thinking alone",
+        x_log=True,
+        y_log=True,
+    )
+    at_a_time = sorted({concurrency for _, concurrency in found})
+    for colour, nodes in enumerate(sorted({nodes for nodes, _ in found})):
+        cells = [(each, found[nodes, each]) for each in at_a_time if (nodes, each) in found]
+        name = f"{nodes} {'node' if nodes == 1 else 'nodes'}"
+        points = tuple((float(each), cell["episodes"] / cell["seconds"]) for each, cell in cells)
+        speed.lines.append(Line(name, points, colour))
+        over.lines.append(
+            Line(name, tuple((float(each), cell["ratio"]) for each, cell in cells), colour)
+        )
+    limit = tuple((float(each), each / (_TURNS * _THOUGHT)) for each in at_a_time)
+    speed.lines.append(Line("limit: thinking alone", limit, dashed=True))
+    over.lines.append(Line("limit", tuple((float(each), 1.0) for each in at_a_time), dashed=True))
+    notes = [
+        f"{_TURNS} turns of {_THOUGHT:g} s of thought. All nodes are on one machine, so more of "
+        "them give no more processors: what grows is what they cost. Times are from the first "
+        "preparation to the last end; whole: pytest's start, the processes on the nodes and the "
+        "end besides."
+    ]
+    return Part("thinking episodes on a cluster of this machine", rows, [speed, over], notes)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print what was measured, as JSON or as a table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("simulate", "thinking"))
+    parser.add_argument("what", choices=("simulate", "thinking", "growth"))
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--episodes", type=int, default=256)
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--no-faults", action="store_true")
-    given = parser.parse_args()
+    parser.add_argument("--quick", action="store_true", help="tiny counts, for growth")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="of growth")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="of growth")
+    given = parser.parse_args(arguments)
+    if given.what == "growth":
+        if given.markdown:
+            check_markers(given.markdown)
+        known = [*facts(), *(["quick: the numbers mean nothing"] if given.quick else [])]
+        part = growth(Scale(given.quick))
+        print("\n".join([*known, "", aligned([part])]))
+        if given.markdown:
+            put_between(given.markdown, markdown([part], known))
+        if given.plot:
+            given.plot.write_text(svg(part.panels, f"{known[0]}. {known[2]}."), encoding="utf-8")
+        return
     if given.what == "simulate":
         found = simulate(
             given.nodes, given.episodes, seconds=given.seconds, faults=not given.no_faults

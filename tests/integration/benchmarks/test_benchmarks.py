@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import cluster
+from benchmarks.plot import svg
 from benchmarks.table import BEGIN, END, Bound, Part, Row, aligned
 from pytest_intercode.sandboxes.choice import choose
 
@@ -78,6 +80,36 @@ def test_a_bound_judges_the_ratio_or_the_value_and_says_so() -> None:
     lines = aligned([Part("all", rows)]).splitlines()
     assert " ".join(lines[3].split()) == "kept 1 ms x: 50 ms 1/50 at most 1/40 yes"
     assert " ".join(lines[6].split()) == "by value 4 MB at most 3 MB NO"
+
+
+def test_the_growth_of_a_cluster_is_a_table_and_a_plot_with_its_limit() -> None:
+    found = {
+        (nodes, concurrency): {
+            "seconds": 12.5,
+            "whole run": 20.0,
+            "ideal": 10.0,
+            "ratio": 1.25,
+            "episodes": 2.0 * concurrency,
+        }
+        for nodes in (1, 2, 4)
+        for concurrency in (16, 256)
+    }
+    part = cluster.grown(found)
+    assert [row.what for row in part.rows][::3] == [
+        "1 node, 16 at a time",
+        "2 nodes, 256 at a time",
+    ]
+    assert part.rows[1].cells()[1:4] == (
+        *("512 in 12.5 s, 41/s (whole: 20 s)", "thinking alone: 10 s", "1.25"),
+    )
+    speed, over = part.panels
+    assert [line.name for line in speed.lines] == [
+        *("1 node", "2 nodes", "4 nodes", "limit: thinking alone")
+    ]
+    assert speed.lines[-1].points == ((16.0, 3.2), (256.0, 51.2))
+    assert over.lines[0].points == ((16.0, 1.25), (256.0, 1.25))
+    drawn = ElementTree.fromstring(svg(part.panels, "On a machine."))
+    assert "limit: thinking alone" in {each.text for each in drawn.iter()}
 
 
 def test_the_page_has_the_markers_that_the_tables_go_between() -> None:
