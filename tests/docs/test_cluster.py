@@ -10,18 +10,15 @@ import json
 import shlex
 import subprocess
 from collections.abc import Iterator
-from importlib.metadata import requires
 from pathlib import Path
 
-import openai
 import pytest
-from packaging.requirements import Requirement
 
 from tests.conftest import ADDOPTS
 from tests.docs.shell import run
 from tests.docs.test_commands import AGENT, COMMAND, ROOT
 from tests.support.chat_server import ChatServer, Request
-from tests.support.ray_cluster import PYTHON, RayCluster, needs_ray
+from tests.support.ray_cluster import PYTHON, RayCluster, linked_packages, needs_ray
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -37,29 +34,6 @@ COMMANDS = [
 """Commands of pytest that need no more than a cluster."""
 
 
-def _with_openai(folder: Path) -> Path:
-    """Return a folder with openai and what it needs, which the environment of Ray has not."""
-    wanted, done = ["openai"], set()
-    folder.mkdir()
-    packages = Path(openai.__file__).parents[1]
-    while wanted:
-        name = wanted.pop()
-        if name in done:
-            continue
-        done.add(name)
-        for each in map(Requirement, requires(name) or ()):
-            if each.marker is None or each.marker.evaluate({"extra": ""}):
-                wanted.append(each.name)
-        for place in (name, name.replace("-", "_")):
-            for found in (packages / place, packages / f"{place}.py"):
-                if found.exists() and not (folder / found.name).exists():
-                    (folder / found.name).symlink_to(found)
-        for found in packages.glob(f"{name.replace('-', '_')}-*.dist-info"):
-            if not (folder / found.name).exists():
-                (folder / found.name).symlink_to(found)
-    return folder
-
-
 def _answer(request: Request) -> str:
     return "Action: submit"
 
@@ -67,7 +41,7 @@ def _answer(request: Request) -> str:
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     needs_ray()
-    return _with_openai(tmp_path_factory.mktemp("packages") / "openai")
+    return linked_packages(tmp_path_factory.mktemp("packages"), "openai")
 
 
 @pytest.fixture(scope="module")

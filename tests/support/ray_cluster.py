@@ -13,15 +13,17 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from packaging.requirements import Requirement
 
 from tests.conftest import ADDOPTS
 
-__all__ = ["PYTHON", "RayCluster", "Running", "needs_ray"]
+__all__ = ["PYTHON", "RayCluster", "Running", "linked_packages", "needs_ray"]
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-ray/bin/python"
@@ -32,6 +34,31 @@ def needs_ray() -> None:
     """Skip a test where Ray is not installed."""
     if not PYTHON.exists():
         pytest.skip("Ray is not installed: scripts/test --all does it, into .venv-ray")
+
+
+def linked_packages(folder: Path, *names: str) -> Path:
+    """Return a folder with packages that the environment of Ray has not, for ``PYTHONPATH``.
+
+    Args:
+        folder: where links to the packages of this environment are made, and to what they need.
+        names: the packages.
+    """
+    packages = Path(pytest.__file__).parents[1]
+    wanted, done = list(names), set[str]()
+    while wanted:
+        name = wanted.pop()
+        if name in done:
+            continue
+        done.add(name)
+        for each in map(Requirement, requires(name) or ()):
+            if each.marker is None or each.marker.evaluate({"extra": ""}):
+                wanted.append(each.name)
+        module = name.replace("-", "_")
+        for pattern in (module, f"{module}.py", f"{module}-*.dist-info"):
+            for found in packages.glob(pattern):
+                if not (folder / found.name).exists():
+                    (folder / found.name).symlink_to(found)
+    return folder
 
 
 @dataclass
