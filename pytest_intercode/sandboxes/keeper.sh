@@ -28,9 +28,10 @@ exec 201>&2 2>/dev/null
   printf '127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n' >/etc/hosts
 set -m # else what is started here would ignore SIGINT
 if [ -z "$python" ]; then
-  exec 203<>/dev/shm/.intercode
-  [ -z "$user" ] || chmod 666 /dev/shm/.intercode /proc/self/fd/1 </dev/null # opened anew by it
-  rm -f /dev/shm/.intercode </dev/null &
+  # The engine may have opened it, without a name: that saves a process.
+  [ -e /proc/self/fd/203 ] || exec 203<>/dev/shm/.intercode
+  [ -z "$user" ] || chmod 666 /proc/self/fd/203 /proc/self/fd/1 </dev/null # opened anew by it
+  if [ -e /dev/shm/.intercode ]; then rm -f /dev/shm/.intercode </dev/null & fi
 fi
 shell=0 before=
 # Empty lines ahead of the first, so that the shell's own line numbers are like no others (see
@@ -40,8 +41,7 @@ ahead='
 ten() { ahead=$ahead$ahead$ahead$ahead$ahead$ahead$ahead$ahead$ahead$ahead; }
 ten && ten && ten
 lower() {
-  # Also out of the sets that a program inherits, in which bubblewrap leaves what root has anyway.
-  [ -z "$lowered" ] || set -- setpriv --inh-caps -all --ambient-caps -all --bounding-set -setpcap "$@"
+  [ -z "$lowered" ] || set -- setpriv --bounding-set -setpcap "$@"
   exec "$@"
 }
 worker() {

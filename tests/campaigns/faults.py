@@ -160,8 +160,8 @@ def _has(word: str) -> Callable[[psutil.Process], bool]:
 
 
 def _is_keeper(process: psutil.Process) -> bool:
-    parent = process.parent()
-    return process.name() == "bash" and parent is not None and parent.name() == "bwrap"
+    parent = process.parent()  # what a keeper forks has its arguments, too
+    return _has("bwrap-")(process) and parent is not None and not _has("bwrap-")(parent)
 
 
 _ROLES: dict[str, Callable[[psutil.Process], bool] | None] = {

@@ -183,8 +183,8 @@ class RayCluster:
         return found
 
     def sandboxes(self) -> list[psutil.Process]:
-        """Return the processes of bubblewrap on all nodes."""
-        return [each for each, _, program in self._all() if program == "bwrap"]
+        """Return the first processes of sandboxes on all nodes."""
+        return [each for each, words, _ in self._all() if words.startswith("bash -s bwrap-")]
 
     def close(self) -> None:
         """End it."""

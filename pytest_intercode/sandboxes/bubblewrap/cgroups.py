@@ -21,7 +21,6 @@ _PREFIX = "pytest-intercode"
 _PERIOD = 100_000
 _MOUNTS = "/proc/self/mountinfo"
 _OWN = "/proc/self/cgroup"
-_MINE = 1  # bubblewrap's own process
 
 
 class ControlGroup:
@@ -37,7 +36,7 @@ class ControlGroup:
 
     def limit(self, limits: Limits, memory: int) -> None:
         """Set the limits; ``memory`` is in bytes, and includes files in memory."""
-        pids, quota = limits.pids + _MINE, int(limits.cpus * _PERIOD)
+        pids, quota = limits.pids, int(limits.cpus * _PERIOD)
         for kind, folder in self.folders.items():
             if kind == "memory":
                 _set(folder, "memory.limit_in_bytes", memory)

@@ -1,4 +1,4 @@
-"""bubblewrap as a launcher of sandboxes: no daemon, and no root where there need not be one."""
+"""The launcher of bubblewrap's sandboxes: no daemon, and no root where there need not be one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterable
-from functools import cache, partial
-from pathlib import Path
-from typing import BinaryIO
+from functools import partial
+from typing import Any, BinaryIO
 
 from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.task import Limits
@@ -21,31 +20,33 @@ from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes import seccomp
 from pytest_intercode.sandboxes.attached import (
     CAPABILITIES,
-    GUARD,
     KEEPER_CAPABILITY,
     SHM_SIZE,
 )
 from pytest_intercode.sandboxes.bubblewrap.cgroups import ControlGroup, ControlGroups, remove_all
 from pytest_intercode.sandboxes.bubblewrap.hosttree import shared, skeleton
-from pytest_intercode.sandboxes.bubblewrap.process import NOBODY, StarterLost, StarterProcess
+from pytest_intercode.sandboxes.bubblewrap.process import (
+    NOBODY,
+    StarterLost,
+    StarterProcess,
+    forbidding,
+)
+from pytest_intercode.sandboxes.bubblewrap.rights import NO_NAMESPACE
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox, PipeStreams
-from pytest_intercode.sandboxes.bubblewrap.starter import BLOCK_FD
 from pytest_intercode.sandboxes.egress.process import Plan, Proxy
 from pytest_intercode.sandboxes.protocol import HOST, SCRATCH_SIZE, SandboxSpec
 
 __all__ = ["Bubblewrap"]
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# linux/capability.h
+_NUMBERS = {
+    **{"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "FSETID": 4, "KILL": 5, "SETGID": 6},
+    **{"SETUID": 7, "SETPCAP": 8},
+}
 _PREFORKED = 2  # processes that wait for a command: an episode takes two at once
 _AFTER_ITS_SANDBOXES = 0.1  # seconds after which a starter that is killed is seen to have ended
 _LEAST_DISK = 64 * 1024**2
-# The host's files in /proc that a sandbox's root could read or write, as old code of the kernel
-# takes it for the host's root. bubblewrap itself covers `bus` and `irq`.
-_COVERED_FILES = ("kcore", "keys", "latency_stats", "sched_debug", "sysrq-trigger", "timer_list")
-_COVERED_FOLDERS = ("acpi", "asound", "scsi")
-_READONLY = ("driver", "fs", "sys")
-# Where there are links, or what is mounted or read-only; bubblewrap cannot make folders there.
-_ODD = ("/bin", "/dev", "/lib", "/proc", "/run", "/sbin", "/sys", "/usr", "/var")
 _NOT_SHARED = ("/usr/src", "/usr/local/src")
 
 
@@ -55,7 +56,7 @@ def disk_size(limits: Limits) -> int:
 
 
 class Bubblewrap:
-    """Starts sandboxes with bubblewrap; one for each pytest process.
+    """Starts sandboxes; there is one for each pytest process.
 
     Args:
         hidden: folders of the host that no sandbox may see, wherever they are.
@@ -94,9 +95,8 @@ class Bubblewrap:
         procs = [each for group in self._next if group for each in group.open_procs()]
         try:
             patterns = self._groups.patterns(self._pid)
-            folders = {**self._shared, **{path: [] for path in _kernels()}}
             return StarterProcess(
-                seccomp.program(), patterns, procs, _PREFORKED, self._root, folders
+                seccomp.program(), patterns, procs, _PREFORKED, self._root, self._shared
             )
         except BaseException:
             for group in self._next:
@@ -171,7 +171,6 @@ class Bubblewrap:
                 pid, descriptors, group, starter = self._start(spec, name, streams)
             finally:
                 streams.close_inside()
-            streams.send(b"exec %d<&-\n" % BLOCK_FD)
             if group is None:
                 # Only inside it counts what the sandbox has, and not what its user has.
                 streams.send(b"ulimit -u %d\n" % spec.limits.pids)
@@ -191,7 +190,6 @@ class Bubblewrap:
             )
             streams.hopeless = None
         except BaseException as error:
-            why = streams.failure() or error
             streams.close()
             if descriptors:
                 with contextlib.suppress(ProcessLookupError):  # it may have ended by itself
@@ -203,7 +201,8 @@ class Bubblewrap:
                 raise
             if starter is not None and starter.ended(_AFTER_ITS_SANDBOXES):
                 raise StarterLost("bubblewrap's starter was ended") from None
-            raise SandboxError(f"{spec.image} does not start as a sandbox: {why}") from None
+            hint = f" ({forbidding()})" if NO_NAMESPACE in str(error) and forbidding() else ""
+            raise SandboxError(f"{spec.image} does not start as a sandbox: {error}{hint}") from None
         with self._lock:
             self._sandboxes.add(sandbox)
         if spec.limits.hosts:
@@ -226,18 +225,9 @@ class Bubblewrap:
     def _start(
         self, spec: SandboxSpec, name: str, streams: PipeStreams
     ) -> tuple[int, list[int], ControlGroup | None, StarterProcess]:
-        request = {
-            "do": "launch",
-            "name": name,
-            "size": disk_size(spec.limits),
-            "shm": min(SHM_SIZE, spec.limits.memory // 4),
-            "limits": self._rlimits(spec.limits),
-            "prefork": 1,
-        }
         with self._launching:
             starter = self._starter
-            request["argv"] = [starter.program, *self._arguments(spec, name)]
-            request["lowers"] = self._lowers(spec)
+            request = self._request(spec, name)
             group = self._next[0]
             try:
                 if group is not None:
@@ -296,42 +286,35 @@ class Bubblewrap:
 
     # -- what a sandbox is made of
 
-    def _arguments(self, spec: SandboxSpec, name: str) -> list[str]:
+    def _request(self, spec: SandboxSpec, name: str) -> dict[str, Any]:
         limits = spec.limits
         hostname = spec.hostname or name
-        words = ["--unshare-user", "--uid", "0", "--gid", "0", "--unshare-ipc", "--unshare-pid"]
-        words += ["--unshare-uts", "--unshare-cgroup-try", "--as-pid-1", "--die-with-parent"]
-        words += ["--new-session", "--hostname", hostname, "--cap-drop", "ALL"]
-        if not limits.network:
-            words += ["--unshare-net"]
-        lowered = [KEEPER_CAPABILITY] if self._lowers_shells(spec) else []
-        for capability in (*CAPABILITIES, *lowered):
-            words += ["--cap-add", f"CAP_{capability}"]
-        words += ["--bind", "{root}", "/"]
-        if not self._base(spec.image)[0].startswith("/"):
-            for folder in self._shared:
-                words += ["--ro-bind", f"{{{folder}}}", folder]
-            if not spec.workdir.startswith(_ODD):
-                words += ["--dir", spec.workdir]  # else the shell makes it, with a command
-        words += ["--dev-bind", "{dev}", "/dev", "--proc", "/proc"]
-        words += _covers()
-        for outside, inside in spec.mounts:
-            words += ["--bind", outside, inside]
-        for outside, inside in spec.readonly:
-            words += ["--ro-bind", outside, inside]
-        for path in spec.scratch:
-            words += ["--perms", "1777", "--size", str(SCRATCH_SIZE), "--tmpfs", path]
         variables = {"PATH": _PATH, "HOSTNAME": hostname, "HOME": "/root"}
         if limits.hosts:
             from pytest_intercode.sandboxes.egress.plan import variables as network_variables
 
             variables |= network_variables()
-        variables |= dict(spec.variables)
-        words += ["--clearenv", "--chdir", "/"]
-        for key, value in variables.items():
-            words += ["--setenv", key, value]
-        guard = GUARD if spec.guarded and self.all_ids else ()
-        return [*words, "--", *guard, "bash"]
+        lowered = [KEEPER_CAPABILITY] if self._lowers_shells(spec) else []
+        return {
+            "do": "launch",
+            "prefork": 1,
+            "argv": ["bash", "-s", name],  # with the name, for who looks at the list of processes
+            "variables": variables | dict(spec.variables),
+            "hostname": hostname,
+            "workdir": spec.workdir,
+            "lowers": self._lowers(spec),
+            "shared": not self._base(spec.image)[0].startswith("/"),
+            "size": disk_size(limits),
+            "shm": min(SHM_SIZE, limits.memory // 4),
+            "mounts": spec.mounts,
+            "readonly": spec.readonly,
+            "scratch": [(path, SCRATCH_SIZE) for path in spec.scratch],
+            "network": limits.network,
+            "limits": self._rlimits(limits),
+            "capabilities": [_NUMBERS[each] for each in (*CAPABILITIES, *lowered)],
+            "guarded": spec.guarded and self.all_ids,
+            "state": spec.worker == "bash",
+        }
 
     def _lowers_shells(self, spec: SandboxSpec) -> bool:
         """Whether shells get fewer rights than the keeper, as the keeper is not guarded itself."""
@@ -420,24 +403,3 @@ class Bubblewrap:
     def _tidy(self) -> None:
         with self._lock:
             self._leaving = remove_all(self._leaving, 0)
-
-
-@cache
-def _kernels() -> list[str]:
-    """Return the folders of ``/proc`` that are the host's, and that only may be read."""
-    return [f"/proc/{name}" for name in _READONLY if Path("/proc", name).is_dir()]
-
-
-@cache
-def _covers() -> list[str]:
-    """Return the arguments that keep a sandbox's root from what in ``/proc`` is the host's."""
-    words = []
-    for path in _kernels():
-        words += ["--ro-bind", f"{{{path}}}", path]
-    for name in _COVERED_FILES:
-        if Path("/proc", name).exists():
-            words += ["--ro-bind", "{null}", f"/proc/{name}"]
-    for name in _COVERED_FOLDERS:
-        if Path("/proc", name).is_dir():
-            words += ["--ro-bind", "{empty}", f"/proc/{name}"]
-    return words

@@ -1,7 +1,7 @@
-"""Mounts in the starter's namespace: the kernel's calls, and the trees that all sandboxes share.
+"""Mounts: the kernel's calls, and the trees of the starter's that all sandboxes share.
 
-bubblewrap takes a tree with all its mounts in one step; made from their parts, each part would
-take it several, and a look at the list of all mounts for each.
+A path in a sandbox's root may be a link that an image, or whatever ran in it, has left. It is
+resolved in that root (openat2), never in ours.
 
 Its text is sent to the starter, so it imports the standard library alone.
 """
@@ -10,21 +10,23 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 from pathlib import Path
 
 __all__ = [
-    *("NODEV", "NOSUID", "PRIVATE", "Trees"),
-    *("detach_needless", "mount", "unmount", "unshare_mounts"),
+    *("BIND", "NODEV", "NOEXEC", "NOSUID", "PRIVATE", "RDONLY", "RECURSIVE", "Trees"),
+    *("detach_needless", "enter_root", "mount", "mount_in", "place_in", "seal", "unmount"),
 ]
 
 RDONLY, NOSUID, NODEV, NOEXEC = 1, 2, 4, 8
 BIND, RECURSIVE = 4096, 16384
 PRIVATE = RECURSIVE | 1 << 18
 
-_REMOUNT = 32
-
-_CLONE_NEWNS = 0x20000
 _DETACH = 2
+# The same numbers on all machines.
+_OPENAT2, _MOUNT_SETATTR = 437, 442
+_NO_MAGIC, _IN_ROOT = 0x02, 0x10
+_EMPTY_PATH, _WHOLE_TREE = 0x1000, 0x8000
 # What no sandbox is made of, wherever it is.
 _NEEDLESS = (
     *("autofs", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts"),
@@ -33,7 +35,6 @@ _NEEDLESS = (
 )
 _SEALED = RDONLY | NOSUID | NODEV
 _DEVICES = ("full", "null", "random", "tty", "urandom", "zero")
-_OWN = ("pts", "shm")
 _LINKS = {
     "core": "/proc/kcore",
     "fd": "/proc/self/fd",
@@ -42,6 +43,11 @@ _LINKS = {
         name: f"/proc/self/fd/{number}" for number, name in enumerate(("stdin", "stdout", "stderr"))
     },
 }
+# The host's files in /proc that a sandbox's root could read or write, as old code of the kernel
+# takes it for the host's root.
+_COVERED_FILES = ("kcore", "keys", "latency_stats", "sched_debug", "sysrq-trigger", "timer_list")
+_COVERED_FOLDERS = ("acpi", "asound", "scsi")
+_READONLY = ("bus", "driver", "fs", "irq", "sys")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -50,7 +56,7 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
     words = [os.fsencode(word) if word else None for word in (source, target, kind)]
     if _LIBC.mount(*words, ctypes.c_ulong(flags), os.fsencode(options)) != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{kind or 'mount'} on {target}: {os.strerror(number)}")
+        raise OSError(number, f"{kind or source} on {target}: {os.strerror(number)}")
 
 
 def unmount(path: str) -> None:
@@ -58,21 +64,94 @@ def unmount(path: str) -> None:
     _LIBC.umount2(os.fsencode(path), _DETACH)
 
 
-def harden(path: str, flags: int) -> None:
-    """Add flags to a mount's own."""
-    # What it has may not be taken away, and these have the same numbers in both calls.
-    flags |= os.statvfs(path).f_flag & (RDONLY | NOSUID | NODEV | NOEXEC)
-    mount("none", path, "", _REMOUNT | BIND | flags)
+def seal(path: str, flags: int, folder: int = -1) -> None:
+    """Add flags to those of a mount, and of all that is mounted in it; none is taken away.
+
+    Args:
+        path: the mount's, or nothing for the one of a descriptor.
+        flags: some of RDONLY, NOSUID, NODEV and NOEXEC.
+        folder: the descriptor.
+    """
+    attributes = struct.pack("=4Q", flags, 0, 0, 0)  # these have the same numbers there
+    how = ctypes.c_long(_WHOLE_TREE | (0 if path else _EMPTY_PATH))
+    call, size = ctypes.c_long(_MOUNT_SETATTR), ctypes.c_long(len(attributes))
+    if _LIBC.syscall(call, ctypes.c_long(folder), os.fsencode(path), how, attributes, size) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"mount_setattr (of Linux 5.12) on {path}: {os.strerror(number)}")
 
 
-def unshare_mounts() -> None:
-    """Have a mount namespace of our own from here on."""
-    if _LIBC.unshare(_CLONE_NEWNS) != 0:
-        raise OSError(ctypes.get_errno(), "no mount namespace can be made")
+def place_in(root: int, path: str, folder: bool = True) -> int:
+    """Return a descriptor (O_PATH) of a place in a sandbox's root, which is made if it is missing.
+
+    Args:
+        root: a descriptor of the root. No link leads out of it.
+        path: the absolute path there.
+        folder: make a folder, and not a file.
+
+    Raises:
+        OSError: it is not there and cannot be made.
+    """
+    path = path.rstrip("/") or "/"
+    found = _found_in(root, path)
+    if found is not None:
+        return found
+    above, _, name = path.rpartition("/")
+    parent = place_in(root, above)
+    try:
+        if folder:
+            os.mkdir(name, 0o755, dir_fd=parent)
+        else:
+            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+            os.close(os.open(name, flags, 0o644, dir_fd=parent))
+    except OSError as error:
+        number = error.errno or 0
+        raise OSError(number, f"{path} in the sandbox: {os.strerror(number)}") from None
+    finally:
+        os.close(parent)
+    found = _found_in(root, path)
+    if found is None:
+        raise OSError(0, f"{path} in the sandbox cannot be made")
+    return found
+
+
+def _found_in(root: int, path: str) -> int | None:
+    how = struct.pack("=3Q", os.O_PATH | os.O_CLOEXEC, 0, _IN_ROOT | _NO_MAGIC)
+    call, size = ctypes.c_long(_OPENAT2), ctypes.c_long(len(how))
+    found = int(_LIBC.syscall(call, ctypes.c_long(root), os.fsencode(path), how, size))
+    if found >= 0:
+        return found
+    error = OSError(ctypes.get_errno(), "")
+    if isinstance(error, FileNotFoundError):
+        return None
+    number = error.errno or 0
+    raise OSError(number, f"{path} in the sandbox: {os.strerror(number)}")
+
+
+def mount_in(root: int, path: str, source: str, kind: str, flags: int, options: str = "") -> None:
+    """Mount at a place in a sandbox's root; see :func:`place_in` and :func:`mount`."""
+    target = place_in(root, path, folder=bool(kind) or Path(source).is_dir())
+    try:
+        mount(source, f"/proc/self/fd/{target}", kind, flags, options)
+    except OSError as error:
+        number = error.errno or 0
+        said = f"{kind or source} on {path} in the sandbox: {os.strerror(number)}"
+        raise OSError(number, said) from None
+    finally:
+        os.close(target)
+
+
+def enter_root(root: int) -> None:
+    """Make a mount the root of this process, and let go of everything else that is mounted."""
+    os.fchdir(root)
+    # The old root comes to lie on top of the new one, so that it needs no place in there.
+    if _LIBC.pivot_root(b".", b".") != 0 or _LIBC.umount2(b".", _DETACH) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"the root cannot be changed: {os.strerror(number)}")
+    os.chdir("/")
 
 
 def detach_needless() -> None:
-    """Unmount what no sandbox needs, as bubblewrap often reads the list of all mounts."""
+    """Unmount what no sandbox needs, as each begins with a copy of all mounts."""
     lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
     for line in reversed(lines):
         words, _, rest = line.partition(b" - ")
@@ -85,56 +164,80 @@ class Trees:
     """What all sandboxes share, mounted once below a folder of the starter's.
 
     Attributes:
-        words: the place of each, by its word in a sandbox's command: ``{dev}``, the devices;
-            ``{null}`` and ``{empty}``, an empty file and folder; and those of :meth:`share`.
+        shared: the folders of the host's that sandboxes see, and where each is.
     """
 
     def __init__(self, base: str) -> None:
         self._base = Path(base)
-        self._dev = self._place("dev")
-        self.words = {"{dev}": self._dev, "{null}": f"{base}/null", "{empty}": self._place("empty")}
+        self._count = 0
+        self.shared: dict[str, str] = {}
+        self._dev = self._place()
         mount("tmpfs", self._dev, "tmpfs", NOSUID | NODEV, "mode=755")
         for name in _DEVICES:
             self._bind(f"/dev/{name}", f"{self._dev}/{name}", NOSUID)
-        for name in _OWN:
+        for name in ("pts", "shm"):
             Path(self._dev, name).mkdir()
         for name, target in _LINKS.items():
             Path(self._dev, name).symlink_to(target)
-        harden(self._dev, _SEALED)
-        self._bind("/dev/null", self.words["{null}"], _SEALED)
-        mount("tmpfs", self.words["{empty}"], "tmpfs", _SEALED, "mode=755")
+        self._remount(self._dev, _SEALED)
+        null, empty = f"{base}/null", self._place()
+        self._bind("/dev/null", null, _SEALED)
+        mount("tmpfs", empty, "tmpfs", _SEALED, "mode=755")
+        covers = [(name, null) for name in _COVERED_FILES]
+        covers += [(name, empty) for name in _COVERED_FOLDERS]
+        covers += [(name, self._sealed(f"/proc/{name}")) for name in _READONLY if _in_proc(name)]
+        self._covers = [(f"/proc/{name}", source) for name, source in covers if _in_proc(name)]
 
     def share(self, path: str, covered: list[str]) -> None:
-        """Share a folder of the host's, read-only, with some folders in it covered.
-
-        Its word is its path in braces.
-        """
-        place = self._place(f"shared{len(self.words)}")
-        mount(path, place, "", BIND | RECURSIVE)
-        harden(place, _SEALED)
+        """Share a folder of the host's, read-only, with some folders in it covered."""
+        place = self._sealed(path)
         for each in covered:
             mount("tmpfs", place + each.removeprefix(path), "tmpfs", _SEALED, "mode=755")
-        self.words[f"{{{path}}}"] = place
+        self.shared[path] = place
 
-    def mount_own(self, shm: int) -> None:
-        """Mount what of ``{dev}`` is each sandbox's own; ``shm`` is bytes of shared memory."""
+    def mount_in(self, root: int, shared: bool, shm: int) -> None:
+        """Mount what a sandbox sees beside its own files.
+
+        Args:
+            root: a descriptor of its root.
+            shared: the folders of the host's, too.
+            shm: bytes of shared memory.
+        """
+        for path, source in self.shared.items() if shared else ():
+            mount_in(root, path, source, "", BIND | RECURSIVE)
+        mount_in(root, "/dev", self._dev, "", BIND | RECURSIVE)
         options = "newinstance,ptmxmode=0666,mode=620"
-        mount("devpts", f"{self._dev}/pts", "devpts", NOSUID | NOEXEC, options)
-        # bubblewrap itself can give memory a size since 0.7 only, and Ubuntu 22.04 has 0.6.
-        mount("tmpfs", f"{self._dev}/shm", "tmpfs", NOSUID | NODEV, f"size={shm},mode=1777")
+        mount_in(root, "/dev/pts", "devpts", "devpts", NOSUID | NOEXEC, options)
+        options = f"size={shm},mode=1777"
+        mount_in(root, "/dev/shm", "tmpfs", "tmpfs", NOSUID | NODEV, options)
+        mount_in(root, "/proc", "proc", "proc", NOSUID | NODEV | NOEXEC)
+        for path, source in self._covers:
+            mount_in(root, path, source, "", BIND | RECURSIVE)
 
-    def unmount_own(self) -> None:
-        """Take away what :meth:`mount_own` has mounted."""
-        for name in _OWN:
-            unmount(f"{self._dev}/{name}")
-
-    def _place(self, name: str) -> str:
-        place = self._base / name
+    def _place(self) -> str:
+        self._count += 1
+        place = self._base / f"tree{self._count}"
         place.mkdir()
         return str(place)
+
+    def _sealed(self, path: str) -> str:
+        """Return where a folder of the host's is, read-only with all that is mounted in it."""
+        place = self._place()
+        mount(path, place, "", BIND | RECURSIVE)
+        seal(place, _SEALED)
+        return place
 
     @staticmethod
     def _bind(path: str, place: str, flags: int) -> None:
         os.close(os.open(place, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
         mount(path, place, "", BIND)
-        harden(place, flags)
+        seal(place, flags)
+
+    @staticmethod
+    def _remount(path: str, flags: int) -> None:
+        """Add flags to one mount, and not to those in it: devices are to stay devices."""
+        mount("none", path, "", 32 | BIND | flags)
+
+
+def _in_proc(name: str) -> bool:
+    return Path("/proc", name).exists()

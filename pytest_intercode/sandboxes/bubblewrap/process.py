@@ -26,7 +26,10 @@ from pytest_intercode.sandboxes.messages import receive, send
 __all__ = ["NOBODY", "StarterLost", "StarterProcess", "find_program", "forbidding"]
 
 _PATIENCE = 30.0
-_TEXTS = ("messages", "egress.namespace", "bubblewrap.mounts", "bubblewrap.starter")
+_TEXTS = (
+    *("messages", "egress.namespace"),
+    *("bubblewrap.mounts", "bubblewrap.rights", "bubblewrap.starter"),
+)
 _OLDEST = (0, 5)  # the first that knows --clearenv
 NOBODY = 65534
 """Who root becomes where it starts sandboxes as an ordinary user does."""
@@ -105,7 +108,6 @@ class StarterProcess:
         shared: folders of the host's that sandboxes see, and for each what of it is covered.
 
     Attributes:
-        program: where bubblewrap is.
         all_ids: sandboxes know all users and groups, not only root.
         readable: we may read what is in a sandbox, whatever user owns it.
 
@@ -122,7 +124,7 @@ class StarterProcess:
         root: bool,
         shared: dict[str, list[str]],
     ) -> None:
-        self.program = find_program()
+        self._program = "" if root else find_program()
         self.readable = root
         self._user = NOBODY if os.geteuid() == 0 and not root else None
         self._lock = threading.Lock()
@@ -156,7 +158,7 @@ class StarterProcess:
         python = [interpreter, "-I", "-S", "-c", text, str(channel)]
         if self.readable:
             return self._popen([*python, "own"], (channel,))
-        command = [self.program, "--unshare-user", "--uid", "0", "--gid", "0", "--cap-add", "ALL"]
+        command = [self._program, "--unshare-user", "--uid", "0", "--gid", "0", "--cap-add", "ALL"]
         command += ["--dev-bind", "/", "/"]
         ranges = [_range(f"/etc/sub{kind}id") if self._user is None else None for kind in "ug"]
         tools = [shutil.which(f"new{kind}idmap") for kind in "ug"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import select
 import signal
 import termios
@@ -26,9 +25,8 @@ from pytest_intercode.sandboxes.seccomp import program
 __all__ = ["BubblewrapSandbox", "PipeStreams"]
 
 _BLOCK = 262144
-_EXIT = re.compile(rb'"exit-code": (\d{1,3})')  # in what bubblewrap says of a sandbox's end
 _KILLED = 128 + signal.SIGKILL
-_LATE = 1000  # milliseconds after which bubblewrap has surely said so
+_LATE = 1000  # milliseconds after which the starter has surely said how a sandbox ended
 
 
 class PipeStreams:
@@ -49,7 +47,6 @@ class PipeStreams:
             os.set_blocking(descriptor, False)
         self._outgoing = bytearray()
         self._open = {self._output: "output", self._answers: "answers"}
-        self._last = b""  # the end of the answers, which may say why the sandbox ended
         self._poll = select.poll()
         for descriptor in self._open:
             self._poll.register(descriptor, select.POLLIN)
@@ -76,7 +73,7 @@ class PipeStreams:
         """Wait for bytes; write what is queued meanwhile."""
         with self._using:
             if self._closed or not self._open:
-                raise self._ended()
+                raise ChannelClosed("the sandbox has ended")
             if self._writing != bool(self._outgoing):
                 self._writing = not self._writing
                 if self._writing:
@@ -90,33 +87,18 @@ class PipeStreams:
                 elif descriptor in self._open:
                     chunks += self._read(descriptor)
             if self._closed or (not chunks and self.hopeless and self.hopeless()):
-                raise self._ended()
+                raise ChannelClosed("the sandbox has ended")
             return chunks
 
     def written(self) -> bytes:
         """Return what is in the pipe of the keeper's output; nothing lies in between."""
         with self._using:
             if self._closed or self._output not in self._open:
-                raise self._ended()
+                raise ChannelClosed("the sandbox has ended")
             # No more than is there now: a background job may print for ever.
             count = array("i", [0])
             fcntl.ioctl(self._output, termios.FIONREAD, count)
             return os.read(self._output, count[0]) if count[0] else b""
-
-    def failure(self) -> str:
-        """Return what bubblewrap said about its failure, or nothing."""
-        try:
-            while self._open:
-                if not self.receive(0.2):
-                    break
-        except ChannelClosed:
-            pass
-        said = str(self._ended())
-        return said if said.startswith("bwrap:") else ""
-
-    def _ended(self) -> ChannelClosed:
-        why = self._last.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        return ChannelClosed(why if why.startswith("bwrap:") else "the sandbox has ended")
 
     def _read(self, descriptor: int) -> list[Chunk]:
         try:
@@ -126,11 +108,7 @@ class PipeStreams:
         except OSError:
             data = b""
         if data:
-            kind = self._open[descriptor]
-            if kind == "answers":
-                self._last = (self._last + data)[-1000:]
-                return [Chunk("answers", data)]
-            return [Chunk("output", data)]
+            return [Chunk("answers" if self._open[descriptor] == "answers" else "output", data)]
         self._poll.unregister(descriptor)
         del self._open[descriptor]
         return []
@@ -174,7 +152,7 @@ class BubblewrapSandbox(AttachedSandbox):
     Args:
         name: a short name for messages.
         pid: its first process, as the host knows it.
-        descriptors: of that process, by which it is ended; of what bubblewrap says of its end; of
+        descriptors: of that process, by which it is ended; of what the starter says of its end; of
             its overlay's upper folder, of its root, and of the layers below.
         streams: the pipes to its keeper.
         spec: what it was asked for.
@@ -254,8 +232,8 @@ class BubblewrapSandbox(AttachedSandbox):
         poll.register(self._descriptors[1], select.POLLIN)
         if not poll.poll(_LATE):
             return None
-        found = _EXIT.search(os.read(self._descriptors[1], 4096))
-        return int(found[1]) if found else None
+        said = os.read(self._descriptors[1], 16)
+        return int(said) if said else None
 
     def layers(self) -> OverlayProbe:
         """Return the probe that reads the overlay's layers from outside; only root may."""

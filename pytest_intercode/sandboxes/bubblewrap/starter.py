@@ -2,8 +2,8 @@
 
 It lives in a mount namespace of its own (and, for an ordinary user, in a user namespace in which
 it is root), so that no mount of ours is ever seen outside, or outlives it. It has a single thread,
-which lives as long as it does: ``--die-with-parent`` goes by the thread that started a sandbox.
-When its client goes, however it goes, its socket ends, and it ends everything that it has started.
+which lives as long as it does: what ends with its parent goes by the thread that started it. When
+its client goes, however it goes, its socket ends, and it ends everything that it has started.
 
 Its text, with that of the modules it imports from our package, is given to a Python with nothing
 but the standard library; its arguments are the descriptor of its socket, and whose namespaces it is
@@ -16,7 +16,6 @@ import contextlib
 import fnmatch
 import gc
 import glob
-import json
 import os
 import resource
 import select
@@ -30,20 +29,39 @@ from pathlib import Path
 from typing import Any
 
 from pytest_intercode.sandboxes.bubblewrap.mounts import (
+    BIND,
     NODEV,
     NOSUID,
     PRIVATE,
+    RDONLY,
+    RECURSIVE,
     Trees,
     detach_needless,
+    enter_root,
     mount,
+    mount_in,
+    place_in,
+    seal,
     unmount,
-    unshare_mounts,
+)
+from pytest_intercode.sandboxes.bubblewrap.rights import (
+    NEW_CGROUP,
+    NEW_IPC,
+    NEW_MOUNTS,
+    NEW_NET,
+    NEW_PIDS,
+    NEW_USERS,
+    NEW_UTS,
+    clone,
+    close_all_but,
+    end_with_parent,
+    enter_namespace,
+    give_up,
+    raise_loopback,
+    unshare,
 )
 from pytest_intercode.sandboxes.egress.namespace import enter, open_sockets
 from pytest_intercode.sandboxes.messages import receive, send
-
-BLOCK_FD = 199
-"""bubblewrap waits for it (``--userns-block-fd``) and leaves it open; the keeper closes it."""
 
 _OPEN_FILES = 1024  # that a process may have open, as is usual
 _LEAST_FILES = 256  # the keeper's own have numbers of about 200
@@ -54,26 +72,46 @@ IDS = 65536
 _PLACES = ("/sys/kernel", "/media", "/mnt")  # where we mount: no sandbox needs anything of them
 _PIPES = 3  # of a sandbox: its input, output and answers
 _PATIENCE = 3.0
+_LONGEST = 10.0  # seconds for a step of a launch, on a machine that is busy
 _RETURNED = ("upper", "merged")
+_STATE = 203  # a file without a name, in which the shell leaves its state; see keeper.sh
+_SIGNALLED = 128
+_LONGEST_FILTER = 8 * 4096  # bytes: what the kernel takes
 # Python and the starter ignore these signals; a program that they start would ignore them, too.
-_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGINT)
+_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)
 
 
 class ProcessLost(OSError):
     """A process that waited for its command is gone; the next one may be asked."""
 
 
-class Preforker:
-    """Forks processes in advance, each of which waits for its command and becomes bubblewrap.
+class Preforked:
+    """A process that waits for its command.
 
-    In advance, since entering a control group takes the kernel 10 ms and more. In a mount namespace
-    of its own, a process mounts a root like the last sandbox's, and another one if its command
-    needs another one.
+    Attributes:
+        pid: its number.
+        process: a descriptor of it.
+        channel: the socket on which it waits.
+    """
+
+    def __init__(self, pid: int, process: int, channel: socket.socket) -> None:
+        self.pid = pid
+        self.process = process
+        self.channel = channel
+
+
+class Preforker:
+    """Forks processes in advance; each waits for its command, and becomes the first of a sandbox.
+
+    In advance, since entering a control group takes the kernel 10 ms and more. Each is in
+    namespaces of its own, where it mounts a root like the last sandbox's, and another one if its
+    command needs another one. Only the user namespace comes last: with it goes the right to do any
+    of this, so that nothing in the sandbox has a right over its other namespaces.
 
     A root is a dictionary: the paths of the ``layers`` below what may be written, topmost first;
-    the bytes that may be written (``size``), and those of shared memory (``shm``). A command is
-    one, too: the ``name`` of the process, its ``argv``, its ``root``, and ``limits`` of each
-    process. In ``argv``, ``{root}`` and the words of :class:`Trees` stand for places.
+    the bytes that may be written (``size``), and those of shared memory (``shm``); whether folders
+    of the host's are ``shared``. A command is one, too: its ``root``, whether it has the host's
+    ``network``, and the words of :meth:`Starter._launch`.
 
     Args:
         place: where the sandbox's root is to be mounted, in the process's own namespace.
@@ -81,83 +119,160 @@ class Preforker:
         own: we are the real root; else the root of a user namespace.
 
     Attributes:
-        filtered: a descriptor of the filter of system calls; -1 for none.
+        steps: the filter of system calls; empty for none.
     """
 
     def __init__(self, place: str, trees: Trees, own: bool) -> None:
         self._place = place
         self._trees = trees
         self._own = own
-        self.filtered = -1
+        self._host_network = -1  # a descriptor of it, once we have left it
+        self.steps = b""
 
-    def fork(
-        self, procs: list[int], others: list[socket.socket], root: dict[str, Any] | None
-    ) -> socket.socket:
-        """Fork one; return the socket on which it waits for its command.
+    def fork(self, procs: list[int], last: dict[str, Any] | None) -> Preforked:
+        """Fork one.
 
         Args:
             procs: what it writes to in order to enter its control group.
-            others: the starter's own sockets, which it closes.
-            root: what it probably has to mount.
+            last: the last command, which its own is probably like.
         """
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if os.fork() == 0:
+        try:
+            pid, process = clone(NEW_PIDS | NEW_MOUNTS | NEW_IPC | NEW_UTS)
+        except OSError:
+            mine.close()
+            its.close()
+            raise
+        if pid == 0:
             try:
-                gc.disable()
-                mine.close()
-                for other in others:
-                    other.close()
-                for entrance in procs:
-                    os.write(entrance, b"0")
-                unshare_mounts()
-                mounted = root is not None and self._mount_early(root)
-                command, pipes = receive(its)
-                if command is not None:
-                    if not mounted or command["root"] != root:
-                        if mounted:
-                            self._unmount()
-                        self._mount(command["root"])
-                    self._become(command, pipes, its)
+                self._live(its, procs, last)
             except OSError as error:
-                send(its, {"error": error.strerror or str(error)}, [])
+                send(its, _said(error), [])
+            except Exception as error:
+                send(its, {"error": f"{type(error).__name__}: {error}", "lost": False}, [])
             finally:
                 os._exit(127)
         its.close()
-        mine.settimeout(_PATIENCE)
-        return mine
+        mine.settimeout(_LONGEST)
+        return Preforked(pid, process, mine)
 
-    def _mount_early(self, root: dict[str, Any]) -> bool:
-        """Mount what is probably needed; if it fails, that is no error before it is needed."""
+    def _live(self, its: socket.socket, procs: list[int], last: dict[str, Any] | None) -> None:
+        end_with_parent()
+        gc.disable()
+        # Nothing may be imported any more: from the change of the root on, it would be an agent's.
+        sys.path.clear()
+        sys.meta_path.clear()
+        close_all_but([its.fileno(), *procs])
+        problem: OSError | None = None
+        root = None
+        try:
+            self._enter_groups(procs)
+            if last is not None:
+                if self._own and not last["network"]:
+                    self._leave_network()
+                root = self._mount_early(last["root"])
+        except OSError as error:
+            problem = ProcessLost(error.errno, error.strerror)
+        command, pipes = receive(its)
+        if command is None:  # the starter has ended
+            return
+        if problem is not None:  # and not earlier: it would be lost with what was not read
+            raise problem
+        if command["root"] != root:
+            if root is not None:
+                unmount(self._place)
+            self._mount(command["root"])
+        if not command["network"]:
+            if self._host_network < 0:
+                self._leave_network()
+        elif self._host_network >= 0:
+            enter_namespace(self._host_network, NEW_NET)
+        self._become(command, pipes, its)
+
+    @staticmethod
+    def _enter_groups(procs: list[int]) -> None:
+        for entrance in procs:
+            os.write(entrance, b"0")
+            os.close(entrance)
+        if Path("/proc/self/ns/cgroup").exists():
+            unshare(NEW_CGROUP)
+
+    def _leave_network(self) -> None:
+        self._host_network = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        unshare(NEW_NET)
+        raise_loopback()
+
+    def _mount_early(self, root: dict[str, Any]) -> dict[str, Any] | None:
+        """Mount what is probably needed; return None if it fails, which may be no error later."""
         try:
             self._mount(root)
         except OSError:
-            self._unmount()
-            return False
-        return True
+            unmount(self._place)
+            return None
+        return root
 
-    def _become(self, command: dict[str, Any], pipes: list[int], starter: socket.socket) -> None:
-        """Run bubblewrap in this process."""
-        *streams, info, status, block = pipes
-        words = {**self._trees.words, "{root}": f"{self._place}/merged"}
-        folders = [os.open(f"{self._place}/{part}", os.O_PATH | os.O_CLOEXEC) for part in _RETURNED]
-        send(starter, {}, folders)
-        os.set_inheritable(info, True)
-        os.set_inheritable(status, True)
-        os.dup2(block, BLOCK_FD)
-        for target, descriptor in enumerate(streams):
+    def _become(self, command: dict[str, Any], pipes: list[int], its: socket.socket) -> None:
+        """Become the first process of a sandbox; say so by the end of the socket.
+
+        The command has the starter give us ids in between, as only who is outside of a user
+        namespace may.
+        """
+        flags = os.O_PATH | os.O_CLOEXEC
+        folders = [os.open(f"{self._place}/{part}", flags) for part in _RETURNED]
+        root = os.open(f"{self._place}/root", flags)
+        for outside, inside in command["mounts"]:
+            self._share(root, outside, inside, NOSUID | NODEV)
+        for outside, inside in command["readonly"]:
+            self._share(root, outside, inside, NOSUID | NODEV | RDONLY)
+        for path, size in command["scratch"]:
+            options = f"size={size},mode=1777"
+            mount_in(root, path, "tmpfs", "tmpfs", NOSUID | NODEV, options)
+        with contextlib.suppress(OSError):  # the shell will say why there is none
+            os.close(place_in(root, command["workdir"]))
+        enter_root(root)
+        name = command["hostname"]
+        try:
+            socket.sethostname(name)
+        except OSError as error:
+            raise OSError(error.errno, f"the host name {name}: {error.strerror}") from None
+        os.setsid()
+        for target, descriptor in enumerate(pipes):
             os.dup2(descriptor, target)
-        for kind, most in command["limits"]:
-            resource.setrlimit(kind, (most, most))
+        close_all_but([its.fileno(), *folders])
+        if command["state"]:
+            state = os.open("/dev/shm", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            os.dup2(state, _STATE)
+            os.close(state)
         for number in _IGNORED:
             signal.signal(number, signal.SIG_DFL)
-        extra = ["--info-fd", str(info), "--json-status-fd", str(status)]
-        extra += ["--userns-block-fd", str(BLOCK_FD)]
-        if self.filtered >= 0:
-            fresh = os.open(f"/proc/self/fd/{self.filtered}", os.O_RDONLY)
-            os.set_inheritable(fresh, True)
-            extra += ["--seccomp", str(fresh)]
-        program, *rest = (words.get(word, word) for word in command["argv"])
-        os.execv(program, [command["name"], *extra, *rest])
+        for kind, most in command["limits"]:
+            resource.setrlimit(kind, (most, most))
+        with contextlib.suppress(PermissionError):  # an ordinary user may not
+            os.setgroups([])
+        unshare(NEW_USERS)
+        send(its, {}, folders)
+        answer, _ = receive(its)
+        if answer is None:  # the starter has ended, or has no ids for us
+            return
+        give_up(command["capabilities"], command["guarded"], self.steps)
+        program, *_ = words = command["argv"]
+        problem = OSError(0, f"{program} is not in the sandbox")
+        for folder in command["variables"]["PATH"].split(":"):
+            try:
+                os.execve(f"{folder}/{program}", words, command["variables"])
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                said = f"{folder}/{program} in the sandbox: {error.strerror}"
+                problem = OSError(error.errno or 0, said)
+        raise problem
+
+    @staticmethod
+    def _share(root: int, outside: str, inside: str, flags: int) -> None:
+        mount_in(root, inside, outside, "", BIND | RECURSIVE)
+        made = place_in(root, inside)
+        seal("", flags, made)
+        os.close(made)
 
     def _mount(self, root: dict[str, Any]) -> None:
         place = self._place
@@ -166,16 +281,17 @@ class Preforker:
         lower = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path in root["layers"]]
         layers = ":".join(f"/proc/self/fd/{each}" for each in lower)
         mount("tmpfs", place, "tmpfs", NOSUID | NODEV, f"size={root['size']},nr_inodes=200k")
-        for part in ("upper", "work", "merged"):
+        for part in ("upper", "work", "merged", "root"):
             Path(place, part).mkdir()
         options = f"lowerdir={layers},upperdir={place}/upper,workdir={place}/work"
         options += "" if self._own else ",userxattr"
         mount("overlay", f"{place}/merged", "overlay", NOSUID | NODEV, options)
-        self._trees.mount_own(root["shm"])
-
-    def _unmount(self) -> None:
-        self._trees.unmount_own()
-        unmount(self._place)
+        # Who reads a sandbox's files from outside reads `merged`, where nothing else is mounted.
+        mount(f"{place}/merged", f"{place}/root", "", BIND)
+        top = os.open(f"{place}/root", os.O_PATH | os.O_CLOEXEC)
+        self._trees.mount_in(top, root["shared"], root["shm"])
+        for each in (top, *lower):
+            os.close(each)
 
 
 class Starter:
@@ -190,14 +306,18 @@ class Starter:
         self._channel = channel
         self._paths: dict[str, str] = {}  # of layers
         self._layers: dict[str, int] = {}  # descriptors of them
-        self._running: list[int] = []  # descriptors of sandboxes' first processes
+        # By descriptors of sandboxes' first processes: a pipe that is to say how each has ended.
+        self._running: dict[int, int] = {}
+        self._poll = select.poll()
+        self._poll.register(channel, select.POLLIN)
         self._own = own
         self._groups: list[tuple[int, str]] = []  # folders, and patterns of names in them
         self._base = next(place for place in _PLACES if Path(place).is_dir())
-        self._ready: deque[socket.socket] = deque()  # the preforked processes, the oldest first
-        self._root: dict[str, Any] | None = None  # the last sandbox's: the next is often like it
+        self._ready: deque[Preforked] = deque()  # the oldest first
+        self._last: dict[str, Any] | None = None  # the last command: the next is often like it
+        self._problem = ""  # why no process waits for a command
         if own:
-            unshare_mounts()
+            unshare(NEW_MOUNTS)
         mount("", "/", "", PRIVATE)
         mount("tmpfs", self._base, "tmpfs", NOSUID | NODEV, "mode=755")
         Path(self._base, "root").mkdir()
@@ -211,6 +331,8 @@ class Starter:
     def serve(self) -> None:
         """Answer until the client goes."""
         while True:
+            if not self._asked():
+                continue
             try:
                 message, descriptors = receive(self._channel)
             except ConnectionError:
@@ -223,8 +345,7 @@ class Starter:
             try:
                 answer, back = getattr(self, f"_{message.pop('do')}")(descriptors, **message)
             except OSError as error:
-                answer = {"error": error.strerror or str(error)}
-                answer["lost"] = isinstance(error, ProcessLost)
+                answer = _said(error)
             with contextlib.suppress(ConnectionError):
                 send(self._channel, answer, back)
             for descriptor in back:
@@ -236,10 +357,23 @@ class Starter:
             procs = descriptors[_PIPES:]
             for number in range(count):
                 its = procs[number * len(procs) // count : (number + 1) * len(procs) // count]
-                others = [self._channel, *self._ready]
-                self._ready.append(self._preforker.fork(its, others, self._root))
+                try:
+                    self._ready.append(self._preforker.fork(its, self._last))
+                except OSError as error:
+                    self._problem = str(error.strerror)
             for descriptor in procs:
                 os.close(descriptor)
+
+    def _asked(self) -> bool:
+        """Wait for a request, or for the end of sandboxes; return whether there is a request."""
+        asked = False
+        for descriptor, _ in self._poll.poll():
+            if descriptor == self._channel.fileno():
+                asked = True
+                continue
+            self._poll.unregister(descriptor)
+            _reap(descriptor, self._running.pop(descriptor))
+        return asked
 
     # -- what the client may ask for
 
@@ -260,7 +394,7 @@ class Starter:
         if self._own:
             detach_needless()
         if filtered:
-            self._preforker.filtered = os.dup(descriptors[0])
+            self._preforker.steps = os.pread(descriptors[0], _LONGEST_FILTER, 0)
         return {"all_ids": self._all_ids}, []
 
     def _folder(self, descriptors: list[int], name: str, path: str) -> Any:
@@ -281,64 +415,117 @@ class Starter:
     def _launch(
         self,
         descriptors: list[int],
-        name: str,
-        argv: list[str],
         lowers: list[str],
         size: int,
         shm: int,
-        limits: list[tuple[int, int]],
+        shared: bool,
+        **command: Any,
     ) -> Any:
-        """Start a sandbox on top of layers (``lowers``); see :class:`Preforker`."""
-        self._root = {"layers": [self._paths[name] for name in lowers], "size": size, "shm": shm}
-        command = {"name": name, "argv": argv, "root": self._root, "limits": limits}
-        pid, folders = self._start(command, descriptors[:_PIPES])
+        """Start a sandbox on top of layers (``lowers``).
+
+        The command has further: ``argv``, a program of the sandbox's and its arguments, and its
+        ``variables``; the ``hostname``; the ``workdir``, which is made; ``mounts`` and
+        ``readonly``, pairs of a path of the host's and one inside; ``scratch``, pairs of a path
+        and bytes; whether it has the host's ``network``; ``limits`` of each process; the numbers of
+        the ``capabilities`` that are kept; whether it is ``guarded``, see ``give_up``; and whether
+        it has a file for a shell's ``state``.
+        """
+        layers = [self._paths[name] for name in lowers]
+        command["root"] = {"layers": layers, "size": size, "shm": shm, "shared": shared}
+        self._last = command
+        if not self._ready:
+            raise ProcessLost(0, self._problem or "no process waits for a command")
+        status, end = os.pipe()
+        begun = self._ready.popleft()
+        self._running[begun.process] = end
+        self._poll.register(begun.process, select.POLLIN)
         try:
-            process = os.pidfd_open(pid)
-        except OSError:
-            for folder in folders:
-                os.close(folder)
+            with begun.channel:
+                folders = self._begin(begun, command, descriptors[:_PIPES])
+        except BaseException:
+            os.close(status)
+            with contextlib.suppress(OSError):  # it may have ended by itself
+                signal.pidfd_send_signal(begun.process, signal.SIGKILL)
             raise
-        self._watch(os.dup(process))
-        return {"pid": pid}, [process, *folders, *(self._layers[name] for name in lowers)]
+        below = [self._layers[name] for name in lowers]
+        return {"pid": begun.pid}, [os.dup(begun.process), status, *folders, *below]
+
+    def _begin(self, begun: Preforked, command: dict[str, Any], pipes: list[int]) -> list[int]:
+        """Have a process become a sandbox's first.
+
+        Returns:
+            Descriptors of its upper folder, and of its root.
+        """
+        answer: dict[str, Any] | None = None
+        folders: list[int] = []
+        try:
+            with contextlib.suppress(ConnectionError):  # it may have said why it is gone
+                send(begun.channel, command, pipes)
+            answer, folders = receive(begun.channel)
+            if answer is not None and "error" not in answer:
+                self._map_ids(begun.pid)
+                send(begun.channel, {}, [])
+                answer, _ = receive(begun.channel)
+                if answer is None:  # the socket has ended as another program was executed
+                    return folders
+        except (ConnectionError, TimeoutError, FileNotFoundError, ProcessLookupError):
+            pass
+        except BaseException:
+            for descriptor in folders:
+                os.close(descriptor)
+            raise
+        for descriptor in folders:
+            os.close(descriptor)
+        if answer is None or "error" not in answer:
+            raise ProcessLost(0, "the starter's process ended")
+        raise (ProcessLost if answer["lost"] else OSError)(0, answer["error"])
+
+    def _map_ids(self, pid: int) -> None:
+        """Give a process that is in a new user namespace its users and groups."""
+        for kind, ranges in self._ids.items():
+            if not self._all_ids:
+                ranges = [(0, 1)]
+                if kind == "gid":
+                    Path(f"/proc/{pid}/setgroups").write_text("deny")
+            lines = [f"{first} {first} {count}\n" for first, count in ranges]
+            Path(f"/proc/{pid}/{kind}_map").write_text("".join(lines))
 
     def _sockets(self, descriptors: list[int], tcp: list[Any], udp: list[Any]) -> Any:
         """Open sockets in the network of a sandbox, given its process; see ``open_sockets``."""
         mine, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if os.fork() == 0:  # who enters a namespace cannot always come back
+        pid = os.fork()
+        if pid == 0:  # who enters a namespace cannot always come back
             try:
                 enter(descriptors[0])
                 made = open_sockets(tcp, udp)
                 send(its, {}, [each.fileno() for each in made])
             except OSError as error:
-                send(its, {"error": error.strerror or str(error)}, [])
+                send(its, _said(error), [])
             finally:
                 os._exit(0)
         its.close()
-        with mine:
+        try:
             mine.settimeout(_PATIENCE)
             answer, opened = receive(mine)
+        finally:
+            mine.close()
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)  # it has done what it can
+                os.waitpid(pid, 0)
         if answer is None or "error" in answer:
             raise OSError((answer or {"error": "the sandbox's network cannot be entered"})["error"])
         return {}, opened
 
-    def _watch(self, process: int) -> None:
-        """Remember a process, and forget those that have ended."""
-        poll = select.poll()
-        for each in self._running:
-            poll.register(each, select.POLLIN)
-        ended = {each for each, _ in poll.poll(0)}
-        for each in ended:
-            os.close(each)
-        self._running = [*(each for each in self._running if each not in ended), process]
-
     def end(self) -> None:
         """End every sandbox, and remove the control groups."""
-        for process in self._ready:
-            process.close()
-        for each in self._running:
+        for each in (*self._running, *(waiting.process for waiting in self._ready)):
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(each, signal.SIGKILL)
         limit = time.monotonic() + _PATIENCE
+        with contextlib.suppress(ChildProcessError):  # there is none any more
+            while time.monotonic() < limit:
+                if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                    time.sleep(0.002)
         while time.monotonic() < limit:
             left = [
                 (folder, name)
@@ -352,54 +539,21 @@ class Starter:
                 return
             time.sleep(0.02)
 
-    def _start(self, command: dict[str, Any], pipes: list[int]) -> tuple[int, list[int]]:
-        """Start bubblewrap.
 
-        Returns:
-            The sandbox's first process; and descriptors of what bubblewrap says of its end, of its
-            upper folder, and of its root.
-        """
-        preforked = self._ready.popleft()
-        info, info_end = os.pipe()
-        status, status_end = os.pipe()
-        block_end, block = os.pipe()
-        folders: list[int] = []
-        try:
-            with preforked:
-                try:
-                    send(preforked, command, [*pipes, info_end, status_end, block_end])
-                    answer, folders = receive(preforked)
-                except (ConnectionError, TimeoutError):
-                    answer = None
-                finally:
-                    os.close(info_end)
-                    os.close(status_end)
-                    os.close(block_end)
-                if answer is None:
-                    raise ProcessLost(0, "the starter's process ended")
-                if "error" in answer:
-                    raise OSError(0, answer["error"])
-            with os.fdopen(info, "rb", closefd=False) as file:
-                said = file.read()
-            if not said:
-                raise OSError(0, "bubblewrap ended at once")
-            pid = int(json.loads(said)["child-pid"])
-            for kind, ranges in self._ids.items():
-                if not self._all_ids:
-                    ranges = [(0, 1)]
-                    if kind == "gid":
-                        Path(f"/proc/{pid}/setgroups").write_text("deny")
-                lines = [f"{first} {first} {count}\n" for first, count in ranges]
-                Path(f"/proc/{pid}/{kind}_map").write_text("".join(lines))
-            os.write(block, b"..")
-            return pid, [status, *folders]
-        except BaseException:
-            for descriptor in (status, *folders):
-                os.close(descriptor)
-            raise
-        finally:
-            os.close(info)
-            os.close(block)
+def _said(error: OSError) -> dict[str, Any]:
+    return {"error": error.strerror or str(error), "lost": isinstance(error, ProcessLost)}
+
+
+def _reap(process: int, end: int) -> None:
+    """Say how a sandbox's first process has ended, as a shell does, and close both descriptors."""
+    with contextlib.suppress(OSError):
+        ended = os.waitid(os.P_PIDFD, process, os.WEXITED)
+        if ended is not None:
+            by_itself = ended.si_code == os.CLD_EXITED
+            status = ended.si_status if by_itself else _SIGNALLED + ended.si_status
+            os.write(end, str(status).encode())
+    os.close(process)
+    os.close(end)
 
 
 def _identity(path: str) -> list[tuple[int, int]]:
@@ -437,14 +591,15 @@ def main() -> None:
     """Serve the client at the descriptor that the command line names."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(channel.fileno(), False)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # we never wait for children
+    close_all_but([channel.fileno()])  # bubblewrap, for one, leaves some open
+    os.umask(0o022)  # sandboxes have it, whoever starts them
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client ends us
     try:
         allow_descriptors()
         starter = Starter(channel, own=sys.argv[2] == "own")
     except OSError as error:
         channel.recv(1)  # the end of a channel with an unread request takes the answer with it
-        send(channel, {"error": error.strerror or str(error)}, [])
+        send(channel, _said(error), [])
         return
     gc.freeze()  # a garbage collection would copy the memory that forked processes share
     try:

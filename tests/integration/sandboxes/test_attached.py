@@ -24,7 +24,7 @@ PROMPTLY = 10.0
 # Writes into the file in which the shell keeps its state, by a job that the action leaves behind.
 POISON = (
     "(sleep 0.1; for f in /proc/[0-9]*/fd/*; do case $(readlink $f) in "
-    "*/.intercode*) echo {0} >$f;; esac; done; touch /tmp/poisoned) 2>/dev/null & echo a"
+    "/dev/shm/*) echo {0} >$f;; esac; done; touch /tmp/poisoned) 2>/dev/null & echo a"
 )
 KILLED = "until [ -e /tmp/poisoned ]; do sleep 0.02; done; kill -9 $$"
 FORGED = (

@@ -49,7 +49,7 @@ def test_auto_without_both(monkeypatch: pytest.MonkeyPatch) -> None:
         f"docker (no Docker engine answers at {NOWHERE}, and bubblewrap is not installed)"
     )
     with pytest.raises(EngineUnavailable, match="bubblewrap is not installed: `apt-get install"):
-        Bubblewrap()
+        Bubblewrap(root=False)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_bubblewrap_that_is_too_old_is_told(
         assert choose().backend == "bubblewrap"
         return
     with pytest.raises(EngineUnavailable, match=r"^bubblewrap 0\.4 is too old: 0\.5 or newer is "):
-        Bubblewrap()
+        Bubblewrap(root=False)
     assert str(choose()) == (
         f"docker (no Docker engine answers at {NOWHERE}, and bubblewrap 0.4 is too old)"
     )

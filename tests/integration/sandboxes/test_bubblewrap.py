@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import signal
 import socket
@@ -15,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from pytest_intercode.core.task import Limits
@@ -28,6 +31,7 @@ from tests.support.backends import mounts
 
 SOON = 30.0
 MIB = 1024**2
+_OWNER, _PARENT = 0xB701, 0xB702  # ioctl_ns(2): of any namespace, and of one of users
 ROOT = Path(__file__).parents[3]
 
 
@@ -151,6 +155,147 @@ def test_system_is_read_only(box: BubblewrapSandbox) -> None:
     assert said(box, "echo x >/etc/x && cat /etc/x; rm /etc/x") == "x\n"
 
 
+@pytest.mark.parametrize("guarded", [True, False])
+def test_rights_of_the_first_process(bubblewrap: Bubblewrap, guarded: bool) -> None:
+    box = bubblewrap.launch(SandboxSpec(HOST, guarded=guarded))
+    rows = dict(
+        line.split(":\t", 1)
+        for line in Path(f"/proc/{box.pid}/status").read_text().splitlines()
+        if ":\t" in line
+    )
+    keeps = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7))
+    keeps |= 1 << 8 if guarded and not bubblewrap.all_ids else 0  # SETPCAP, which shells lack
+    sets = {name: int(rows[f"Cap{name}"], 16) for name in ("Inh", "Prm", "Eff", "Bnd", "Amb")}
+    assert sets == {"Inh": 0, "Prm": keeps, "Eff": keeps, "Bnd": keeps, "Amb": 0}
+    assert (rows["NoNewPrivs"], rows["Seccomp"], rows["Seccomp_filters"]) == ("1", "2", "1")
+    assert rows["NSpid"].split()[-1] == "1"
+    hidden = said(box, "head -c 1 /proc/1/environ 2>&1 || true").endswith("Permission denied\n")
+    assert hidden == guarded
+    box.close()
+
+
+@pytest.mark.parametrize("root", [None, False])
+def test_namespaces_are_not_the_sandboxs_own(bubblewrap: Bubblewrap, root: bool | None) -> None:
+    """Its root has no rights over them: the user namespace was made last, and owns nothing."""
+    if root is False and os.geteuid() != 0:
+        pytest.skip("only root can become nobody")
+    engine = bubblewrap if root is None else Bubblewrap(root=root)
+    try:
+        box = engine.launch(SandboxSpec(HOST))
+        with contextlib.ExitStack() as at_end:
+
+            def opened(path: str, call: int = 0) -> int:
+                descriptor = os.open(path, os.O_RDONLY)
+                at_end.callback(os.close, descriptor)
+                if call:
+                    descriptor = fcntl.ioctl(descriptor, call)
+                    at_end.callback(os.close, descriptor)
+                return os.fstat(descriptor).st_ino
+
+            above = opened(f"/proc/{box.pid}/ns/user", _PARENT)
+            assert above != opened(f"/proc/{box.pid}/ns/user")
+            for name in ("mnt", "pid", "net", "ipc", "uts", "cgroup"):
+                assert opened(f"/proc/{box.pid}/ns/{name}", _OWNER) == above, name
+        box.close()
+    finally:
+        if engine is not bubblewrap:
+            engine.close()
+
+
+def test_links_of_an_image_stay_inside(bubblewrap: Bubblewrap, tmp_path: Path) -> None:
+    """Places to mount at are resolved in the sandbox's root, whatever the image has there."""
+    host = Path(tmp_path, "host")
+    host.mkdir()
+    (tmp_path / "shared").mkdir()
+    links = {"inner": "/srv", "up": "../../../../../srv", "outer": str(host)}
+    links |= {"srv/loop": "/srv/loop", "srv/self": "/proc/self/root"}
+    image = f"host+{tmp_path.name}"
+    with tempfile.TemporaryFile() as archive:
+        with tarfile.open(fileobj=archive, mode="w") as layer:
+            for name, target in links.items():
+                entry = tarfile.TarInfo(name)
+                entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, target, 0o777
+                layer.addfile(entry)
+        archive.seek(0)
+        bubblewrap.add_layer(image, archive, HOST)
+    shared = str(tmp_path / "shared")
+    spec = SandboxSpec(
+        image,
+        workdir="/up/work",
+        scratch=("/inner/scratch",),
+        mounts=((shared, "/inner/rw"),),
+        readonly=((shared, "/up/ro"),),
+    )
+    box = bubblewrap.launch(spec)
+    assert said(box, "pwd -P; ls /srv; touch /srv/rw/x; stat -f -c %T /srv/scratch") == (
+        "/srv/work\nloop\nro\nrw\nscratch\nself\nwork\ntmpfs\n"
+    )
+    assert box.run("touch /srv/ro/y", SOON).status == 1
+    assert [each.name for each in (tmp_path / "shared").iterdir()] == ["x"]
+    box.close()
+    for path in ("/outer/scratch", "/srv/loop/scratch", "/srv/self/scratch"):
+        with pytest.raises(SandboxError, match=r" as a sandbox: .* in the sandbox: ") as raised:
+            bubblewrap.launch(SandboxSpec(image, scratch=(path,)))
+        assert "\n" not in str(raised.value)
+    assert not list(host.iterdir())
+
+
+@pytest.mark.parametrize("root", [None, False])
+def test_the_network_may_change_from_launch_to_launch(root: bool | None) -> None:
+    """Whatever the process that waits for the next launch has prepared."""
+    if root is False and os.geteuid() != 0:
+        pytest.skip("only root can become nobody")
+    engine = Bubblewrap(root=root)
+    ours = Path("/proc/self/ns/net").readlink()
+    try:
+        for network in (False, True, True, False):  # one is prepared two launches before
+            box = engine.launch(SandboxSpec(HOST, limits=Limits(network=network)))
+            has = said(box, "readlink /proc/self/ns/net").strip()
+            assert (has == str(ours)) == network
+            box.close()
+    finally:
+        engine.close()
+
+
+def test_modes_do_not_follow_the_clients_mask() -> None:
+    before = os.umask(0o077)
+    try:
+        engine = Bubblewrap()
+    finally:
+        os.umask(before)
+    try:
+        box = engine.launch(SandboxSpec(HOST, workdir="/work"))
+        assert said(box, "umask; stat -c %a / /work /etc") == "0022\n755\n755\n755\n"
+    finally:
+        engine.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user needs it")
+def test_root_needs_no_program(bubblewrap: Bubblewrap, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not bubblewrap.grouped:
+        pytest.skip("no control groups here")
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+    engine = Bubblewrap()
+    try:
+        assert said(engine.launch(SandboxSpec(HOST)), "echo x") == "x\n"
+    finally:
+        engine.close()
+
+
+def test_what_keeps_a_sandbox_from_starting_is_one_line(
+    bubblewrap: Bubblewrap, tmp_path: Path
+) -> None:
+    (tmp_path / "bin").mkdir()
+    for spec, why in (
+        (SandboxSpec(HOST, hostname="x" * 65), "the host name x+: Invalid argument$"),
+        (SandboxSpec(str(tmp_path)), "bash is not in the sandbox$"),
+        (SandboxSpec(HOST, mounts=(("/missing", "/x"),)), "/missing on /x in the sandbox: No such"),
+    ):
+        with pytest.raises(SandboxError, match=f"does not start as a sandbox: {why}"):
+            bubblewrap.launch(spec)
+    assert [each.name for each in tmp_path.iterdir()] == ["bin"]
+
+
 # -- limits
 
 
@@ -170,7 +315,7 @@ def test_control_groups(bubblewrap: Bubblewrap) -> None:
     memory = str(limits.memory + disk_size(limits))
     assert values.pop("memory.limit_in_bytes", memory) == memory
     assert values.pop("memory.max", memory) == memory
-    assert values.pop("pids.max") == "41"
+    assert values.pop("pids.max") == "40"
     assert values.pop("cpu.cfs_quota_us", "50000") == "50000"
     box.close()
     bubblewrap.launch(SandboxSpec(HOST)).close()  # removes what has ended meanwhile
@@ -217,6 +362,12 @@ def test_nothing_is_left(bubblewrap: Bubblewrap) -> None:
 # -- the starter's end
 
 
+def spares(engine: Bubblewrap) -> list[psutil.Process]:
+    """Return the starter's processes that wait for a command."""
+    children = psutil.Process(engine._starter._process.pid).children()
+    return [each for each in children if "python" in each.name()]
+
+
 def test_a_killed_starter_is_begun_again() -> None:
     engine = Bubblewrap()
     try:
@@ -229,7 +380,10 @@ def test_a_killed_starter_is_begun_again() -> None:
             box = engine.launch(SandboxSpec(image, guarded=False))
             assert box.run(f"cat {file}", SOON).status == 0
             starter = engine._starter._process.pid
+            waiting = spares(engine)
+            assert waiting
             os.kill(starter, signal.SIGKILL)
+            assert not psutil.wait_procs(waiting, timeout=SOON)[1]
             # Proven to be no agent's doing, although one has acted there.
             with pytest.raises(SandboxError, match="bubblewrap's starter was ended"):
                 box.run("sleep 10", SOON)
@@ -237,11 +391,8 @@ def test_a_killed_starter_is_begun_again() -> None:
         box = engine.launch(SandboxSpec("host+layer"))
         assert box.run("cat /layered", SOON).status == 0
         assert engine._starter._process.pid != starter
-        # Those of its processes that wait for a sandbox.
-        children = Path(f"/proc/{engine._starter._process.pid}/task").glob("*/children")
-        for spare in (each for list_ in children for each in list_.read_text().split()):
-            if b"python" in Path(f"/proc/{spare}/cmdline").read_bytes():
-                os.kill(int(spare), signal.SIGKILL)
+        for spare in spares(engine):
+            spare.kill()
         assert engine.launch(SandboxSpec(HOST)).run("true", SOON).status == 0
         assert box.run("true", SOON).status == 0  # the others go on
     finally:

@@ -32,7 +32,7 @@ def test_second_version_beside_our_own(tmp_path: Path) -> None:
     assert files == {
         "memory.max": "5000",
         "memory.swap.max": "0",
-        "pids.max": "8",
+        "pids.max": "7",
         "cpu.max": "50000 100000",
     }
     [pattern] = groups.patterns(os.getpid())
