@@ -230,6 +230,7 @@ class ClusterExecutor:
         self._handles: dict[int, ClusterHandle] = {}
         self._nodes: dict[str, _Node] = {}
         self._named: set[str] = set()
+        self._given_up: dict[str, list[Loss]] = {}  # what silent nodes go on with, for nothing
         self._stopped = False
         self._ended = False
         self._hopeless = ""
@@ -435,11 +436,15 @@ class ClusterExecutor:
             self._read(event)
         elif isinstance(event, Silent):
             losses = self._schedule.silence(event.node, event.reason)
+            self._given_up.setdefault(event.node, []).extend(losses)
             orders = self._leases.silence(event.node, self._acting(losses))
             self._lost(losses, event.reason, True)
             self._give(orders)
         elif isinstance(event, Heard):
             self._schedule.hear(event.node)
+            for loss in self._given_up.pop(event.node, ()):
+                message = {"what": "cancel", "job": loss.job, "attempt": loss.attempt}
+                self._transport.send(event.node, encode({**message, "reason": "it was given up"}))
             self._give(self._leases.hear(event.node))
         elif isinstance(event, Refused):
             self._leave_out(event.name, event.reason)
@@ -456,6 +461,7 @@ class ClusterExecutor:
             process: what ran there may have had a part in it.
         """
         state = self._nodes.pop(node, None)
+        self._given_up.pop(node, None)
         losses = self._schedule.lose_node(node, reason)
         orders = self._leases.lose(node, self._acting(losses))
         self._lost(losses, reason, process)

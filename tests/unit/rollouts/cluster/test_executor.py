@@ -410,6 +410,29 @@ def test_the_runs_budget_is_kept_by_the_driver_alone(execute: Execute) -> None:
     assert budget.used == Amounts(turns=5)
 
 
+def test_what_was_given_up_on_a_silent_node_ends_there(execute: Execute) -> None:
+    told: list[Message] = []
+
+    class Listening(SleepingNodes):
+        def send(self, node: str, data: bytes) -> None:
+            told.extend({**message, "node": node} for message in decode(data))
+            super().send(node, data)
+
+    nodes = Listening(2, seconds=lambda: 0.3)
+    run = execute(nodes, tasks=1)
+    run.until(lambda: nodes.begun)
+    (silent,) = _busy(run)
+    nodes.pause(silent)
+    run.until(lambda: nodes.begun == 2)
+    assert not [message for message in told if message["what"] == "cancel"]
+    nodes.go_on(silent)
+    run.until(lambda: [message for message in told if message["what"] == "cancel"])
+    (cancelled,) = (message for message in told if message["what"] == "cancel")
+    assert (cancelled["node"], cancelled["attempt"]) == (silent, 1)
+    assert run.all_over.wait(20)
+    assert run.records["t0"].outcome == "solved"
+
+
 def test_what_a_silent_node_may_be_using_up_is_nobody_elses(execute: Execute) -> None:
     budget = RunBudget(RunLimits(turns=3))
     nodes = DrawingNodes(1)
