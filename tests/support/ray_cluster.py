@@ -23,7 +23,7 @@ from packaging.requirements import Requirement
 
 from tests.conftest import ADDOPTS
 
-__all__ = ["PYTHON", "RayCluster", "Running", "linked_packages", "needs_ray"]
+__all__ = ["NODE", "PYTHON", "RayCluster", "Running", "linked_packages", "needs_ray"]
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-ray/bin/python"

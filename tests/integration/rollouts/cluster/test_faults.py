@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import signal
 import subprocess
@@ -14,7 +15,8 @@ import psutil
 import pytest
 
 from tests.conftest import ADDOPTS
-from tests.support.ray_cluster import PYTHON, RayCluster, Running, needs_ray
+from tests.support.ray_apart import ClusterApart
+from tests.support.ray_cluster import NODE, PYTHON, RayCluster, Running, needs_ray
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -108,6 +110,84 @@ def test_a_node_that_is_stopped_is_given_up_and_its_late_results_dropped(
     assert run.wait() == 0, run.said
     _each_once(run, 60)
     assert any("has not answered" in str(row["attempts"]) for row in run.rows())
+
+
+@pytest.fixture
+def apart(folder: Path) -> Iterator[ClusterApart]:
+    made = ClusterApart(folder)
+    yield made
+    made.close()
+
+
+def _ours(apart: ClusterApart) -> list[psutil.Process]:
+    """Return our process on the node with a network of its own, and its sandboxes."""
+    found = []
+    for each in apart.processes_apart():
+        with contextlib.suppress(psutil.Error):
+            if each.name() == "bwrap" or " ".join(each.cmdline()).startswith(NODE):
+                found.append(each)
+    return found
+
+
+@pytest.mark.parametrize("mended", [False])
+def test_a_node_whose_network_is_cut_is_named_and_its_episodes_run_elsewhere(
+    apart: ClusterApart, folder: Path, *, mended: bool
+) -> None:
+    run = _start(apart, folder, 40)
+    run.until(lambda: len({row["host"] for row in run.rows()}) == 2)
+    assert len(_ours(apart)) > 1
+    apart.cut()
+    cut = time.monotonic()
+    assert run.wait() == 0, run.said
+    _each_once(run, 40)
+    assert _lost_by(run)
+    left = 60 + 15 - (time.monotonic() - cut)  # alone for a minute, our process ends by itself
+    if mended:
+        apart.cut(mended=True)
+        left = min(left, 15)
+    _nothing_is_left(apart, left)
+
+
+def _nothing_is_left(apart: ClusterApart, seconds: float) -> None:
+    """See that our process on the second node ends, and all its sandboxes."""
+    end = time.monotonic() + seconds
+    while left := _ours(apart):
+        assert time.monotonic() < end, left
+        time.sleep(0.1)
+
+
+def test_a_node_whose_disk_is_full_is_named_and_its_episodes_run_elsewhere(
+    apart: ClusterApart, folder: Path
+) -> None:
+    lines = ["env: bash", "tasks:"]
+    for number in range(40):  # each brings a file of its own
+        (folder / f"data-{number}").mkdir()
+        (folder / f"data-{number}/file").write_bytes(os.urandom(100_000))
+        lines.append(
+            f"  - {{id: t{number}, query: Print the word hello., gold: echo hello, "
+            f"archive: {{path: data-{number}, at: /data}}}}"
+        )
+    (folder / "suite.yaml").write_text("\n".join(lines))
+    run = _start(apart, folder, 1)
+    run.until(lambda: len({row["host"] for row in run.rows()}) == 2)
+    apart.fill()
+    assert run.wait() == 0, run.said
+    _each_once(run, 40)
+    name = _lost_by(run)
+    reasons = [reason for row in run.rows() for reason in row["attempts"]]
+    assert any("No space left on device" in reason for reason in reasons), reasons
+    assert f"node {name} gets no more work: 3 faults in a row" in run.said
+    _nothing_is_left(apart, 15)
+
+
+def _lost_by(run: Running) -> str:
+    """Return the only node that lost something, which both the rows and the summary name."""
+    [name] = {str(reason).split(":")[0] for row in run.rows() for reason in row["attempts"]}
+    assert name.startswith("lost on node ")
+    name = name.removeprefix("lost on node ")
+    [line] = [line for line in run.said.splitlines() if line.startswith(f"node {name}: ")]
+    assert " lost" in line
+    return name
 
 
 def test_nothing_is_left_of_a_driver_that_is_killed(cluster: RayCluster, folder: Path) -> None:
