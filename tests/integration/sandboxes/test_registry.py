@@ -5,7 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import secrets
+import shlex
+import subprocess
+import sys
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -21,8 +25,11 @@ from pytest_intercode.errors import ConfigurationError, ImageError
 from pytest_intercode.sandboxes.docker.images import Images
 from pytest_intercode.sandboxes.docker.registry import CONTENT_LABEL, Registry
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from tests.conftest import results
 from tests.support.image_registry import PASSWORD, ImageRegistry
+from tests.support.ray_cluster import PYTHON, needs_ray
 
+ROOT = Path(__file__).parents[3]
 OPTION = "--intercode-registry"
 
 
@@ -200,6 +207,50 @@ def test_a_registry_that_does_not_answer_is_an_error_and_nothing_is_built(
     provider.check_registry(OPTION)
     with pytest.raises(ConfigurationError, match="bubblewrap has no images"):
         SandboxProvider(registry="a:1", sandbox="bubblewrap").check_registry(OPTION)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", ["hosts", "cluster"])
+def test_the_commands_of_the_pages(
+    registry: ImageRegistry, page: str, tmp_path: Path, docker_api: docker.APIClient
+) -> None:
+    text = (ROOT / f"docs/{page}.md").read_text()
+    [command] = [
+        each
+        for each in re.findall(r"^    (pytest (?:.*\\\n)*.*)$", text, re.MULTILINE)
+        if "--intercode-registry" in each
+    ]
+    python = sys.executable
+    if page == "cluster":
+        needs_ray()
+        python = str(PYTHON)
+    (tmp_path / "my_agent.py").write_text(
+        "class Agent:\n    def act(self, observation):\n        return 'submit'\n"
+    )
+    where = f"{registry.where}/agents"
+    words = shlex.split(command.replace("\\\n", " ").replace("registry.example.org/agents", where))
+    words = [word.replace("=auto", "=local:1") for word in words]
+    more = ("--intercode-limit=2", "--intercode-results=all.jsonl", "--intercode-sandbox=docker")
+    done = subprocess.run(
+        [python, "-m", *words, *more],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr  # the agent solves nothing
+    [tag] = registry.tags("agents/pytest-intercode")
+    rows = results(tmp_path / "all.jsonl")
+    assert len(rows) == 2
+    for row in rows:
+        assert row["image_digest"].startswith(f"{where}/pytest-intercode@sha256:")
+        assert row["image"] == f"pytest-intercode/bash:{tag.split('-')[1][:12]}"
+    for each in docker_api.images(f"{where}/pytest-intercode"):
+        for name in each["RepoTags"]:
+            if name.startswith(where):
+                docker_api.remove_image(name)
 
 
 class Nothing(BaseHTTPRequestHandler):
