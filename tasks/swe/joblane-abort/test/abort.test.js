@@ -28,6 +28,15 @@ function outcome(promise) {
   return Promise.race([settled, late]).finally(() => clearTimeout(timer));
 }
 
+// gate(): a promise, "passed", and what fulfils it, "open"
+function gate() {
+  let open;
+  const passed = new Promise((resolve) => {
+    open = resolve;
+  });
+  return { passed, open };
+}
+
 test('a job that waits is given up at once', async () => {
   const lane = new Lane();
   const open = busy(lane);
@@ -72,32 +81,41 @@ test('a signal that is aborted already', async () => {
 test('a job that runs is told, and its promise is rejected at once', async () => {
   const lane = new Lane();
   const controller = new AbortController();
+  const begun = gate();
+  const end = gate();
   let told;
   const job = lane.add(async ({ signal }) => {
     signal.addEventListener('abort', () => {
       told = signal.reason.message;
     });
-    await sleep(60);
+    begun.open();
+    await end.passed;
     return 'done all the same';
   }, { signal: controller.signal });
-  await sleep(5);
+  await begun.passed;
   controller.abort(new Error('stop'));
   assert.equal(told, 'stop');
   assert.equal(await outcome(job), 'error stop');
+  end.open();
 });
 
 test('a job that runs keeps its place until it ends', async () => {
   const lane = new Lane();
   const controller = new AbortController();
+  const begun = gate();
+  const end = gate();
   const order = [];
   const first = lane.add(async () => {
-    await sleep(50);
+    begun.open();
+    await end.passed;
     order.push('first ends');
   }, { signal: controller.signal });
   const second = lane.add(async () => order.push('second begins'));
-  await sleep(5);
+  await begun.passed;
   controller.abort();
   await outcome(first);
+  await sleep(5);
+  end.open();
   await second;
   assert.deepEqual(order, ['first ends', 'second begins']);
 });
@@ -105,13 +123,15 @@ test('a job that runs keeps its place until it ends', async () => {
 test('idle waits for a job that was given up while it ran', async () => {
   const lane = new Lane();
   const controller = new AbortController();
+  const end = gate();
   let ended = false;
   const job = lane.add(async () => {
-    await sleep(40);
+    await end.passed;
     ended = true;
   }, { signal: controller.signal });
   controller.abort();
   await outcome(job);
+  setTimeout(end.open, 5);
   await lane.idle();
   assert.equal(ended, true);
 });
@@ -119,15 +139,19 @@ test('idle waits for a job that was given up while it ran', async () => {
 test('no further try after it is given up', async () => {
   const lane = new Lane();
   const controller = new AbortController();
+  const begun = gate();
+  const end = gate();
   let tried = 0;
   const job = lane.add(async () => {
     tried += 1;
-    await sleep(20);
+    begun.open();
+    await end.passed;
     throw new Error('failed');
   }, { signal: controller.signal, retries: 5, delay: 1 });
-  await sleep(5);
+  await begun.passed;
   controller.abort(new Error('enough'));
   assert.equal(await outcome(job), 'error enough');
+  end.open();
   await lane.idle();
   await sleep(30);
   assert.equal(tried, 1);
@@ -155,10 +179,10 @@ test('a job that waits again after a failed try is given up', async () => {
   const job = lane.add(async () => {
     tried += 1;
     throw new Error('failed');
-  }, { signal: controller.signal, retries: 5, delay: 30 });
-  await sleep(5);
+  }, { signal: controller.signal, retries: 5, delay: 200 });
+  await sleep(1);
   const open = busy(lane);
-  await sleep(60);
+  for (let looks = 0; lane.size === 0 && looks < 5000; looks += 1) await sleep(1);
   assert.equal(lane.size, 1);
   controller.abort(new Error('enough'));
   assert.equal(await outcome(job), 'error enough');

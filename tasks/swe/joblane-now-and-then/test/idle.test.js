@@ -58,10 +58,10 @@ test('idle asked for while a job waits for its next try', async () => {
 test('idle waits for jobs that are added meanwhile', async () => {
   const lane = new Lane();
   const order = [];
-  lane.add(failing(1), { retries: 1, delay: 20 }).then(() => order.push('again'));
+  lane.add(failing(1), { retries: 1, delay: 200 }).then(() => order.push('again'));
   const idle = lane.idle().then(() => order.push('idle'));
   await sleep(5);
-  lane.add(() => sleep(40)).then(() => order.push('slow'));
+  lane.add(() => sleep(300)).then(() => order.push('slow'));
   await idle;
   assert.equal(order.at(-1), 'idle');
   assert.equal(order.length, 3);
