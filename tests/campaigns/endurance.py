@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.conftest import PIDS
 
-__all__ = ["EVERY", "Slope", "run", "slope"]
+__all__ = ["EVERY", "Slope", "run", "slope", "stream"]
 
 EVERY = 50
 """Episodes between two looks at what the process holds."""
@@ -86,6 +86,62 @@ def run(folder: Path, backend: str, episodes: int, concurrency: int = 8) -> list
     if f"{episodes} passed" not in done.stdout:
         raise RuntimeError(done.stdout[-3000:] + done.stderr[-3000:])
     return [json.loads(line) for line in (folder / "held.jsonl").read_text().splitlines()]
+
+
+# Looks at a stream's process in the same way. What episodes have freed is the allocator's to keep,
+# in an arena of each thread, and it keeps ever more of it for thousands of episodes: that is given
+# back first, or nothing else would be seen.
+STREAM = (
+    f"EVERY = {EVERY}"
+    + r"""
+import ctypes, gc, itertools, json, os, sys, threading
+from dataclasses import replace
+from pathlib import Path
+import pytest_intercode
+
+
+def policy(task, env):
+    env.step("head -c 20000 /dev/zero | tr '\\0' x")
+    env.submit()
+
+
+backend, episodes, concurrency = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)
+provider = pytest_intercode.SandboxProvider(sandbox=backend)
+[task, *_] = pytest_intercode.make("bash", provider=provider).tasks.tasks
+tasks = (replace(task, id=str(number)) for number in range(episodes))
+with pytest_intercode.run_rollouts(
+    tasks, policy, concurrency=concurrency, provider=provider
+) as records:
+    for number, record in enumerate(records, 1):
+        assert len(record.turns[0].observation) > 19_000, record
+        del record
+        if number % EVERY == 0:
+            gc.collect()
+            trim(0)
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            held = {
+                "objects": len(gc.get_objects()),
+                "blocks": sys.getallocatedblocks(),
+                "descriptors": len(os.listdir("/proc/self/fd")),
+                "threads": threading.active_count(),
+                "kilobytes": pages * os.sysconf("SC_PAGE_SIZE") // 1024,
+            }
+            print(json.dumps(held), flush=True)
+provider.close()
+"""
+)
+
+
+def stream(backend: str, episodes: int, concurrency: int = 8) -> list[dict[str, int]]:
+    """Run so many episodes as a stream; return what was held after every fifty.
+
+    Raises:
+        CalledProcessError: it failed.
+    """
+    command = [sys.executable, "-c", STREAM, backend, str(episodes), str(concurrency)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @dataclass(frozen=True)

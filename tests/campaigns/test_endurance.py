@@ -9,7 +9,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from tests.campaigns.endurance import run
+from tests.campaigns.endurance import run, slope, stream
 from tests.conftest import pids_of, wait_until_gone
 from tests.support.backends import mounts, processes_with
 
@@ -47,6 +47,19 @@ def test_many_episodes_leave_nothing_behind(episodes: int, tmp_path: Path) -> No
     names = (name for _, folders, _ in os.walk("/sys/fs/cgroup") for name in folders)
     groups = [name for name in names if "intercode" in name and str(process) in name]
     assert not groups
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("bubblewrap")
+def test_a_stream_of_rollouts_holds_nothing_of_what_was_taken() -> None:
+    """At most half a kilobyte an episode, of which each has an observation of 20 kilobytes."""
+    held = stream("bubblewrap", 600)
+    assert len(held) == 12
+    last, first = held[-1], held[1]
+    assert last["descriptors"] <= first["descriptors"] + 8 * 8, held
+    assert last["threads"] <= first["threads"] + 8 * 3, held
+    assert slope(held, "objects").low < 0.5, held
+    assert slope(held, "kilobytes").low < 0.5, held
 
 
 @pytest.mark.slow

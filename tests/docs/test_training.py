@@ -17,6 +17,8 @@ import pytest
 from pytest_intercode import SandboxProvider
 from pytest_intercode.rollouts import stream
 from tests.support.model_server import ModelServer, Request, Spent, Step
+from tests.support.ray_cluster import PYTHON as RAY_PYTHON
+from tests.support.ray_cluster import needs_ray
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
@@ -59,7 +61,29 @@ def test_async_for(sandboxes: SandboxProvider, monkeypatch: pytest.MonkeyPatch) 
     lines = run(PYTHON[2], sandboxes, monkeypatch)
     assert lines
     assert {line.split()[1] for line in lines} == {"1.0"}
-    assert len(PYTHON) == 3
+    assert len(PYTHON) == 5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_on_a_cluster(tmp_path: Path) -> None:
+    """On a real Ray cluster of two nodes, which is started and ended by the block itself."""
+    needs_ray()
+    (tmp_path / "policy.py").write_text(PYTHON[3])
+    (tmp_path / "train.py").write_text(PYTHON[4])
+    done = subprocess.run(
+        [str(RAY_PYTHON), "train.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [line[0] for line in lines] == ["1"] * 8 + ["2"] * 8
+    assert len({line[1] for line in lines}) == 2, "both nodes played"
+    assert {float(line[3]) < 1.0 for line in lines} == {True, False}
 
 
 @pytest.mark.slow
@@ -134,6 +158,83 @@ async def main(url, sandbox, *ids):
 
 asyncio.run(main(*sys.argv[1:]))
 """
+# The smallest model that can learn: its words are four commands, and its weights are random.
+TRL = """
+import json, sys
+import torch
+from tokenizers import Tokenizer, models
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from trl import GRPOConfig, GRPOTrainer
+import pytest_intercode
+from intercode_trl import IntercodeRollouts, intercode_reward
+
+SOLVING = "find tools -type f -name '*.sh' -exec chmod 0755 {} +"
+WORDS = ["<pad>", "<end>", "<other>", "<user>", "<model>", SOLVING, "ls", "pwd", "submit"]
+tokenizer = PreTrainedTokenizerFast(
+    tokenizer_object=Tokenizer(models.WordLevel({w: n for n, w in enumerate(WORDS)}, "<other>")),
+    pad_token="<pad>",
+    eos_token="<end>",
+    unk_token="<other>",
+    padding_side="left",
+    additional_special_tokens=["<user>", "<model>"],
+)
+tokenizer.chat_template = (
+    "{% for m in messages %}{{ '<user>' if m['role'] == 'user' else '<model>' }}{{ m['content'] }}"
+    "<end>{% endfor %}{% if add_generation_prompt %}<model>{% endif %}"
+)
+torch.manual_seed(1)
+config = LlamaConfig(
+    vocab_size=len(WORDS),
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    max_position_embeddings=64,
+    pad_token_id=0,
+    eos_token_id=1,
+)
+task = pytest_intercode.make("bash").tasks.find("tools-executable")
+rollouts = IntercodeRollouts([task], sandbox=sys.argv[1], max_turns=2)
+played = []
+
+
+def noted(prompts, trainer):
+    played.append(rollouts(prompts, trainer))
+    return played[-1]
+
+
+trainer = GRPOTrainer(
+    model=LlamaForCausalLM(config),
+    reward_funcs=intercode_reward,
+    args=GRPOConfig(
+        output_dir="trained",
+        max_steps=12,
+        per_device_train_batch_size=8,
+        num_generations=8,
+        max_completion_length=12,
+        generation_kwargs={"max_new_tokens": 2},
+        learning_rate=0.05,
+        logging_steps=1,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        seed=1,
+        disable_tqdm=True,
+    ),
+    train_dataset=rollouts.dataset(),
+    rollout_func=noted,
+    processing_class=tokenizer,
+)
+trainer.train()
+rollouts.close()
+logged = [each["reward"] for each in trainer.state.log_history if "reward" in each]
+for step, reward in zip(played, logged, strict=True):
+    names = ("prompt_ids", "completion_ids")
+    prompts, completions = ([[WORDS[t] for t in ids] for ids in step[name]] for name in names)
+    more = {"masks": step["env_mask"], "rewards": step["intercode"], "logged": reward}
+    print("step:", json.dumps({"prompts": prompts, "completions": completions, **more}))
+"""
+SOLVES = "find tools -type f -name '*.sh' -exec chmod 0755 {} +"
 REPLIES = {
     "tools/": ["```bash\nfind tools -type f -name '*.sh' -exec chmod 0755 {} +\n```", "submit"],
     "access.log": ["ls", "Let me see.\n```\ncat access.log\n```", "echo 0", "never asked for"],
@@ -178,3 +279,47 @@ def test_verifiers_plays_our_tasks(quick_sandbox: str, tmp_path: Path) -> None:
         wanted = {**wanted, "ok": True, "errors": [], "turns": turns, "tokens": 110 * turns}
         assert wanted.items() <= row.items(), row
     assert "never asked for" not in done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_trl_trains_on_our_tasks(quick_sandbox: str, tmp_path: Path) -> None:
+    """The package itself, on a processor: twelve steps of eight episodes of two turns."""
+    python = ROOT / ".venv-trl" / "bin" / "python"
+    if not list(python.parents[1].glob("lib/python*/site-packages/torch/version.py")):
+        pytest.skip("trl is not installed: scripts/test --all tries, for Python 3.11 and up")
+    (tmp_path / "train.py").write_text(TRL)
+    offline = {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
+    done = subprocess.run(
+        [str(python), "train.py", quick_sandbox.partition("=")[2]],
+        cwd=tmp_path,
+        env={**os.environ, **offline, "PYTHONPATH": f"{ROOT}/examples"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    steps = [
+        json.loads(line.removeprefix("step: "))
+        for line in done.stdout.splitlines()
+        if line.startswith("step: ")
+    ]
+    assert len(steps) == 12
+    shown = ["<user>", "<other>", "<end>", "<model>"]
+    several = 0
+    for step in steps:
+        assert step["logged"] == pytest.approx(sum(step["rewards"]) / 8)
+        for prompt, tokens, mask, reward in zip(
+            step["prompts"], step["completions"], step["masks"], step["rewards"], strict=True
+        ):
+            assert prompt == shown
+            others = [token for token, own in zip(tokens, mask, strict=True) if not own]
+            assert others in ([], shown, ["<end>", *shown]), "one message to the model at most"
+            several += bool(others)
+            acted = [token for token, own in zip(tokens, mask, strict=True) if own]
+            if SOLVES not in acted:
+                assert reward < 1.0
+            elif acted[0] == SOLVES:
+                assert reward == 1.0
+    assert several, "episodes of two turns"
+    rewards = [step["logged"] for step in steps]
+    assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.3, rewards

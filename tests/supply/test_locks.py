@@ -45,7 +45,9 @@ def test_what_is_asked_for_is_locked(name: str, python: str) -> None:
     assert set(BUILD) <= pins.keys()
 
 
-@pytest.mark.parametrize("name", ["frameworks", "mini-swe-agent", "inspect-ai", "verifiers", "ray"])
+@pytest.mark.parametrize(
+    "name", ["frameworks", "mini-swe-agent", "inspect-ai", "verifiers", "trl", "ray"]
+)
 @pytest.mark.parametrize("python", PYTHONS)
 def test_agent_frameworks_are_locked(name: str, python: str) -> None:
     here = environment(python)
