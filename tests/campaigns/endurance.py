@@ -88,9 +88,9 @@ def run(folder: Path, backend: str, episodes: int, concurrency: int = 8) -> list
     return [json.loads(line) for line in (folder / "held.jsonl").read_text().splitlines()]
 
 
-# Looks at a stream's process in the same way. What episodes have freed is the allocator's to keep,
-# in an arena of each thread, and it keeps ever more of it for thousands of episodes: that is given
-# back first, or nothing else would be seen.
+# Looks at a stream's process in the same way. What episodes have freed is the allocator's to keep:
+# in one arena that is as much after some hundred episodes as it will ever be. In an arena of each
+# thread it grows for thousands of them, and nothing else would be seen.
 STREAM = (
     f"EVERY = {EVERY}"
     + r"""
@@ -140,7 +140,8 @@ def stream(backend: str, episodes: int, concurrency: int = 8) -> list[dict[str, 
         CalledProcessError: it failed.
     """
     command = [sys.executable, "-c", STREAM, backend, str(episodes), str(concurrency)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    variables = {**os.environ, "MALLOC_ARENA_MAX": "1"}
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=variables)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

@@ -53,13 +53,13 @@ def test_many_episodes_leave_nothing_behind(episodes: int, tmp_path: Path) -> No
 @pytest.mark.usefixtures("bubblewrap")
 def test_a_stream_of_rollouts_holds_nothing_of_what_was_taken() -> None:
     """At most half a kilobyte an episode, of which each has an observation of 20 kilobytes."""
-    held = stream("bubblewrap", 600)
-    assert len(held) == 12
+    held = stream("bubblewrap", 1200)
+    assert len(held) == 24
     last, first = held[-1], held[1]
     assert last["descriptors"] <= first["descriptors"] + 8 * 8, held
     assert last["threads"] <= first["threads"] + 8 * 3, held
     assert slope(held, "objects").low < 0.5, held
-    assert slope(held, "kilobytes").low < 0.5, held
+    assert slope(held[12:], "kilobytes").low < 0.5, held
 
 
 @pytest.mark.slow
