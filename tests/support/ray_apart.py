@@ -157,10 +157,10 @@ class ClusterApart(RayCluster):
         ):
             subprocess.run(command, check=True, capture_output=True)
 
-    def cut(self, *, mended: bool = False) -> None:
-        """Cut the cable, of which nobody is told, or mend it."""
+    def cut(self) -> None:
+        """Cut the cable, of which nobody is told."""
         command = ["nsenter", "--net", "--target", str(self._pid), "ip", "link", "set", "eth9"]
-        subprocess.run([*command, "up" if mended else "down"], check=True)
+        subprocess.run([*command, "down"], check=True)
 
     def fill(self) -> None:
         """Fill the second node's disk."""

@@ -23,11 +23,12 @@ from packaging.requirements import Requirement
 
 from tests.conftest import ADDOPTS
 
-__all__ = ["NODE", "PYTHON", "RayCluster", "Running", "linked_packages", "needs_ray"]
+__all__ = ["NODE", "PYTHON", "SANDBOX", "RayCluster", "Running", "linked_packages", "needs_ray"]
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-ray/bin/python"
 NODE = "ray::Node"  # what Ray calls the processes of ours
+SANDBOX = "bash -s bwrap-"  # how the first process of a sandbox begins
 
 
 def needs_ray() -> None:
@@ -184,7 +185,7 @@ class RayCluster:
 
     def sandboxes(self) -> list[psutil.Process]:
         """Return the first processes of sandboxes on all nodes."""
-        return [each for each, words, _ in self._all() if words.startswith("bash -s bwrap-")]
+        return [each for each, words, _ in self._all() if words.startswith(SANDBOX)]
 
     def close(self) -> None:
         """End it."""
