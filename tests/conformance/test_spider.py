@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.results.files import read_results
+from tests.support.ray_cluster import PYTHON, linked_packages, needs_ray
 from tests.support.thinning import every, thinned
 
 TASKS = 1034
@@ -31,10 +32,10 @@ class Run:
     printed: str
 
 
-def run(folder: Path, data: Path, *options: str) -> Run:
+def run(folder: Path, data: Path, *options: str, python: str = sys.executable) -> Run:
     results = folder / "results.jsonl"
     command = [
-        *(sys.executable, "-m", "pytest", "-q", "-rx", "-c", "/dev/null", "-p", "no:cacheprovider"),
+        *(python, "-m", "pytest", "-q", "-rx", "-c", "/dev/null", "-p", "no:cacheprovider"),
         "--intercode-dataset=spider",
         f"--intercode-data={data}",
         f"--intercode-results={results}",
@@ -102,3 +103,35 @@ def test_paper(
     print(said)
     assert equal_steps >= steps - max(1, 0.005 * steps), said
     assert equal_episodes >= len(theirs) - max(1, 0.005 * len(theirs)), said
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("profile", ["strict", "paper"])
+def test_a_cluster_has_the_rows_that_one_process_has(
+    profile: str, tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs_ray()
+    (tmp_path / "packages").mkdir()
+    packages = linked_packages(tmp_path / "packages", "pymysql")
+    monkeypatch.setenv("PYTHONPATH", str(packages))  # nodes have it, too
+    options = ("--intercode-agent=oracle", *(PAPER if profile == "paper" else ()))
+    made: list[dict[int, dict[str, Any]]] = []
+    for name, where in (("inline", ()), ("cluster", ("--intercode-cluster=local:2",))):
+        folder = tmp_path / name
+        folder.mkdir()
+        found = run(folder, data, *options, *where, *thinned(folder, every(40)), python=str(PYTHON))
+        assert len(found.rows) > 20, found.printed
+        outcomes = {row["outcome"] for row in found.rows.values()}
+        assert "infrastructure-error" not in outcomes, found.printed
+        if where:
+            assert len({row["host"] for row in found.rows.values()}) == 2, found.printed
+        when = {"seconds", "turn_seconds", "turn_agent_seconds", "phases", "host"}
+        made.append(
+            {
+                task: {key: value for key, value in row.items() if key not in when}
+                for task, row in found.rows.items()
+            }
+        )
+    inline, on_nodes = made
+    assert on_nodes == inline
