@@ -358,12 +358,12 @@ def test_podman_as_a_host(
 @pytest.fixture
 def registries(second: SecondEngine) -> Iterator[list[ImageRegistry]]:
     """One registry, in the network of each engine by the same address."""
-    with short_folder() as folder:
+    with short_folder() as folder, contextlib.ExitStack() as stack:
         first = ImageRegistry(folder)
-        made = [first, ImageRegistry(folder, port=first.port, network=second.pid())]
-        yield made
-        for each in made:
-            each.stop()
+        stack.callback(first.stop)
+        other = ImageRegistry(folder, port=first.port, network=second.pid())
+        stack.callback(other.stop)
+        yield [first, other]
 
 
 def test_a_registry_carries_images_from_host_to_host(

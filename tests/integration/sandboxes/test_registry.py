@@ -148,6 +148,7 @@ def test_layers_are_shared_too(
     second = Machine(docker_api, registry.where)
     assert second.resolve(layered) == name
     assert (second.did("building"), second.did("pulling")) == (0, 2)
+    docker_api.remove_image(image_id(docker_api, name), force=True)
 
 
 @pytest.mark.slow
