@@ -18,6 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
@@ -259,7 +260,12 @@ def main() -> None:
     trainer = GRPOTrainer(
         model=options.model,
         reward_funcs=intercode_reward,
-        args=GRPOConfig(output_dir=options.output, max_steps=options.steps, logging_steps=1),
+        args=GRPOConfig(
+            output_dir=options.output,
+            max_steps=options.steps,
+            logging_steps=1,
+            use_cpu=not torch.accelerator.is_available(),
+        ),
         train_dataset=rollouts.dataset(),
         rollout_func=rollouts,
     )
