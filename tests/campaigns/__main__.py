@@ -64,6 +64,10 @@ def faults(folder: Path, arguments: argparse.Namespace) -> list[str]:
     return [*lines, "", f"{len(done)} faults, seed {arguments.seed}: {broke.total()} did not hold."]
 
 
+# Tasks that are told to be wrong there, and rightly: gold writes to /usr, which is the machine's.
+_LACKING = {"bubblewrap": {"nl2bash-fs3-00032"}, "docker": set[str]()}
+
+
 def verdicts(folder: Path, arguments: argparse.Namespace) -> list[str]:
     """Play all tasks beside eight busy loops; bundled ones ``--count`` times on bubblewrap.
 
@@ -93,7 +97,7 @@ def verdicts(folder: Path, arguments: argparse.Namespace) -> list[str]:
             found = Verdicts()
             place = folder / "-".join(game)
             place.mkdir()
-            found.add(agent, play(place, agent, times, backend, which), xfail)
+            found.add(agent, play(place, agent, times, backend, which), xfail | _LACKING[backend])
             false = len(found.false_failures) + len(found.false_passes)
             rows[game] = (found.episodes, false, len(found.infrastructure))
             print(*game, *rows[game], *found.wrong, sep="\n  ", flush=True)
