@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import ADDOPTS, AGENTS, SUITE
-from tests.support.ray_cluster import PYTHON, RayCluster, needs_ray
+from tests.support.ray_cluster import PYTHON, RayCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -71,14 +70,6 @@ class Deadly:
         time.sleep(0.5)
         os._exit(3)
 '''
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    needs_ray()
-    made = RayCluster(2)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.support.ray_cluster import PYTHON, RayCluster, needs_ray
+from tests.support.ray_cluster import PYTHON, RayCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -87,14 +87,6 @@ with pytest_intercode.Cluster(sys.argv[1], sandbox="bubblewrap") as cluster:
     taken.join()
     print(json.dumps({"part": "left", "done": sum(c.done for c in cluster.counts.values())}))
 """
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    needs_ray()
-    made = RayCluster(2)
-    yield made
-    made.close()
 
 
 def test_a_trainer_on_two_nodes(cluster: RayCluster, tmp_path: Path) -> None:

@@ -287,8 +287,8 @@ def test_nodes_take_all_turns_and_none_too_many(limit: int, taken: float) -> Non
     assert run <= most <= limit
     assert run == driver.budget.used.turns
     assert run == limit if taken == 1 else run > limit - 12
-    if limit > 100:
-        assert driver.messages["ask"] + driver.messages["give_back"] < limit / 3, driver.messages
+    if limit > 100 and taken == 1:  # each turn that is given back near the end is a message
+        assert driver.messages["ask"] + driver.messages["give_back"] < limit / 2, driver.messages
 
 
 def test_tokens_are_exceeded_by_what_is_under_way_alone() -> None:
