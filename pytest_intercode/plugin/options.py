@@ -546,8 +546,10 @@ def _from_command_line(config: pytest.Config, ini: str) -> bool:
 
 def _shown(config: pytest.Config, option: Option, written: str | None) -> str:
     """Return an option with its value as the user gave them, for a message."""
-    between = "" if written is None else " " if option.pairs else "="
-    shown = f"--intercode-{option.name}{between}{_PASSWORD.sub('(hidden)@', written or '')}"
+    value = ""
+    if written is not None:  # what a parser has read already is no text any more
+        value = (" " if option.pairs else "=") + _PASSWORD.sub("(hidden)@", str(written))
+    shown = f"--intercode-{option.name}{value}"
     if _from_command_line(config, option.ini):
         return shown
     file = f" of {config.inipath.name}" if config.inipath else ""

@@ -215,7 +215,7 @@ def test_the_whole_machine_is_tested_where_there_is_no_repository(
 
 def test_tests_may_run_beside_what_the_agent_started(provider: SandboxProvider) -> None:
     made = machine_task(command="grep -qa 98765 /proc/$(cat pid)/cmdline")
-    start = "sleep 98765 & echo $! >pid"
+    start = "sleep 98765 & echo $! >pid; until grep -qa 98765 /proc/$!/cmdline; do :; done"
     assert Play(provider, made, start).reward.value == 0.0
     there = verified_there(made)
     assert Play(provider, there, start).reward.value == 1.0

@@ -85,5 +85,5 @@ def test_a_dockerfile_that_does_not_build_shows_its_last_lines(
     docker_engine: DockerEngine, tmp_path: Path
 ) -> None:
     path = dockerfile(tmp_path, f"FROM {_BASE}\nCOPY nothing /x\n")
-    with pytest.raises(ImageError, match=r"Dockerfile does not build: .*nothing[\s\S]*Step 2/3"):
+    with pytest.raises(ImageError, match=r"Dockerfile does not build: .*nothing[\s\S]*Step 2/4"):
         images(docker_engine).resolve(ImageSource(dockerfile=path))

@@ -39,6 +39,7 @@ _WORKER = """
         def close(self): pass
 
     class Box:
+        place = ""
         def close(self): pass
 
     pool = Pool(Launcher(), slots=Slots(Path(sys.argv[1]), 2))
