@@ -14,11 +14,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
-from pytest_intercode.errors import EngineUnavailable
+from pytest_intercode.errors import ConfigurationError, EngineUnavailable
 
-__all__ = ["LocalCluster"]
+__all__ = ["NO_RAY", "LocalCluster"]
+
+NO_RAY = "--intercode-cluster: Ray is not installed; pip install 'pytest-intercode[ray]'"
 
 _PATIENCE = 120.0  # seconds to start
 _FAREWELL = 15.0  # seconds to end
@@ -43,10 +46,13 @@ class LocalCluster:
         variables: what a driver needs in its environment to be let in.
 
     Raises:
+        ConfigurationError: Ray is not installed.
         EngineUnavailable: it did not start.
     """
 
     def __init__(self, nodes: int) -> None:
+        if find_spec("ray") is None:
+            raise ConfigurationError(NO_RAY)
         token = secrets.token_hex(32)
         self.variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
         kept = {

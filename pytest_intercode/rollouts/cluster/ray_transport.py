@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable, InfrastructureError
-from pytest_intercode.rollouts.cluster.local import LocalCluster
+from pytest_intercode.rollouts.cluster.local import NO_RAY, LocalCluster
 from pytest_intercode.rollouts.cluster.player import differences, greeting
 from pytest_intercode.rollouts.cluster.transport import (
     Event,
@@ -351,9 +351,7 @@ def _imported() -> Any:
             import ray
             import ray.util.scheduling_strategies
         except ImportError as error:
-            raise ConfigurationError(
-                f"{_OPTION}: Ray is not installed ({error}); pip install 'pytest-intercode[ray]'"
-            ) from None
+            raise ConfigurationError(f"{NO_RAY} ({error})") from None
     return ray
 
 
