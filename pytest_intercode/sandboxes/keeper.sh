@@ -24,6 +24,7 @@
 #   X NONCE CODE    run a command outside the shell         T NONCE SIZE   unpack a tar archive
 #   N NONCE         how many processes are there?
 exec 201>&2 2>/dev/null
+unset INTERCODE_SANDBOX # which an engine may have named us by
 [ -z "$offline" ] || # the engine writes this file only for a container with a network
   printf '127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n' >/etc/hosts
 set -m # else what is started here would ignore SIGINT

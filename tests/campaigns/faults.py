@@ -29,7 +29,7 @@ import psutil
 from pytest_intercode.results.files import read_records
 from pytest_intercode.sandboxes.docker.engine import OWNER_LABEL
 from tests.campaigns.engine_proxy import EngineProxy
-from tests.support.backends import mounts, processes_with
+from tests.support.backends import is_keeper, mounts, processes_with
 
 __all__ = ["FAULTS", "Disturbed", "Laboratory", "disturb"]
 
@@ -159,17 +159,12 @@ def _has(word: str) -> Callable[[psutil.Process], bool]:
     return lambda process: any(word in argument for argument in process.cmdline())
 
 
-def _is_keeper(process: psutil.Process) -> bool:
-    parent = process.parent()  # what a keeper forks has its arguments, too
-    return _has("bwrap-")(process) and parent is not None and not _has("bwrap-")(parent)
-
-
 _ROLES: dict[str, Callable[[psutil.Process], bool] | None] = {
     "pytest": None,
     "worker": _has("exec(eval(sys.stdin.readline()))"),
     "starter": _has("class Starter"),
     "reaper": _has("docker.reaper"),
-    "keeper": _is_keeper,
+    "keeper": is_keeper,
 }
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
+import psutil
 from docker.errors import APIError, NotFound
 
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.sandboxes.attached import AttachedSandbox
-from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
+from pytest_intercode.sandboxes.bubblewrap.engine import NAME_VARIABLE, Bubblewrap
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
 from pytest_intercode.sandboxes.docker.engine import RUN_LABEL, DockerEngine
 from pytest_intercode.sandboxes.docker.images import Images
@@ -111,7 +112,7 @@ class BubblewrapBackend:
     bad_image = "/no-such-image"
     client = """
         import sys, threading
-        from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
+        from pytest_intercode.sandboxes.bubblewrap.engine import NAME_VARIABLE, Bubblewrap
         from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
         engine = Bubblewrap()
         print(engine._starter._process.pid)
@@ -142,6 +143,16 @@ def mounts() -> set[str]:
     """Return what is mounted here, but for what engines mount meanwhile for others' containers."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     return {line for line in lines if not any(name in line for name in ("docker", "containerd"))}
+
+
+def is_keeper(process: psutil.Process) -> bool:
+    """Whether a process is the first one of a bubblewrap's sandbox, which its forks are like."""
+    try:
+        parent = process.parent()
+        named = NAME_VARIABLE in process.environ()
+        return named and (parent is None or NAME_VARIABLE not in parent.environ())
+    except psutil.Error:
+        return False
 
 
 def processes_with(word: str) -> list[int]:

@@ -22,13 +22,13 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.conftest import ADDOPTS
+from tests.support.backends import is_keeper
 
-__all__ = ["NODE", "PYTHON", "SANDBOX", "RayCluster", "Running", "linked_packages", "needs_ray"]
+__all__ = ["NODE", "PYTHON", "RayCluster", "Running", "linked_packages", "needs_ray"]
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-ray/bin/python"
 NODE = "ray::Node"  # what Ray calls the processes of ours
-SANDBOX = "bash -s bwrap-"  # how the first process of a sandbox begins
 
 
 def needs_ray() -> None:
@@ -185,7 +185,7 @@ class RayCluster:
 
     def sandboxes(self) -> list[psutil.Process]:
         """Return the first processes of sandboxes on all nodes."""
-        return [each for each, words, _ in self._all() if words.startswith(SANDBOX)]
+        return [each for each, *_ in self._all() if is_keeper(each)]
 
     def close(self) -> None:
         """End it."""

@@ -36,7 +36,10 @@ from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox, Pip
 from pytest_intercode.sandboxes.egress.process import Plan, Proxy
 from pytest_intercode.sandboxes.protocol import HOST, SCRATCH_SIZE, SandboxSpec
 
-__all__ = ["Bubblewrap"]
+__all__ = ["NAME_VARIABLE", "Bubblewrap"]
+
+NAME_VARIABLE = "INTERCODE_SANDBOX"
+"""Holds a sandbox's name among the variables that its first process began with."""
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # linux/capability.h
@@ -298,8 +301,10 @@ class Bubblewrap:
         return {
             "do": "launch",
             "prefork": 1,
-            "argv": ["bash", "-s", name],  # with the name, for who looks at the list of processes
-            "variables": variables | dict(spec.variables),
+            "argv": ["bash"],
+            # The keeper alone has the last one: for who looks at the list of processes outside, and
+            # nothing that two sandboxes could be told apart by inside.
+            "variables": {**variables, **dict(spec.variables), NAME_VARIABLE: name},
             "hostname": hostname,
             "workdir": spec.workdir,
             "lowers": self._lowers(spec),

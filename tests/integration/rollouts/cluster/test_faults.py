@@ -15,8 +15,9 @@ import psutil
 import pytest
 
 from tests.conftest import ADDOPTS
+from tests.support.backends import is_keeper
 from tests.support.ray_apart import ClusterApart
-from tests.support.ray_cluster import NODE, PYTHON, SANDBOX, RayCluster, Running, needs_ray
+from tests.support.ray_cluster import NODE, PYTHON, RayCluster, Running, needs_ray
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -124,7 +125,7 @@ def _ours(apart: ClusterApart) -> list[psutil.Process]:
     found = []
     for each in apart.processes_apart():
         with contextlib.suppress(psutil.Error):
-            if " ".join(each.cmdline()).startswith((NODE, SANDBOX)):
+            if " ".join(each.cmdline()).startswith(NODE) or is_keeper(each):
                 found.append(each)
     return found
 
@@ -216,7 +217,7 @@ def test_nothing_is_left_of_a_local_cluster_whose_driver_is_killed(folder: Path)
     run = Running(process, folder)  # type: ignore[arg-type] # it prints nothing
     run.until(lambda: run.rows())
     below = psutil.Process(process.pid).children(recursive=True)
-    assert any(" bwrap-" in " ".join(each.cmdline()) for each in below)
+    assert any(map(is_keeper, below))
     assert any(each.name() == "raylet" for each in below)
     process.kill()
     process.wait()
