@@ -7,6 +7,7 @@ task is what was sampled, not the try.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import comb, sqrt
 from random import Random
 from statistics import NormalDist
@@ -164,6 +165,11 @@ def bootstrap_mean(
     sums = [(sum(group), len(group)) for group in groups]
     if len(groups) > _RESAMPLED:
         return _computed(sums, NormalDist().inv_cdf(tail))
+    return _drawn(tuple(sums), tail, resamples, seed)
+
+
+@lru_cache(maxsize=32)  # a run asks for the same groups in its table, its summary and its page
+def _drawn(sums: Sequence[tuple[float, int]], tail: float, resamples: int, seed: int) -> Interval:
     random = Random(seed)
     means = []
     for _ in range(resamples):

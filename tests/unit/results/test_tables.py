@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.results.format import from_row
 from pytest_intercode.results.tables import detailed_table, markdown, table
-from pytest_intercode.results.tries import counted_tries
+from pytest_intercode.results.tries import counted_tries, key_of
 
 _numbers = itertools.count()
 
@@ -140,13 +142,23 @@ def test_tries_are_told_from_tasks() -> None:
 _THREE = ((1, "solved"), (2, "failed"), (3, "solved"))
 
 
-def test_records_without_trajectory_make_the_same_tables() -> None:
-    rows = [_row("a", tags=["x"], usage={"input_tokens": 3}), _row("b", "hard", "failed")]
+@pytest.mark.parametrize("less", [EpisodeRecord.without_trajectory, EpisodeRecord.for_statistics])
+def test_records_without_trajectory_make_the_same_tables(
+    less: Callable[[EpisodeRecord], EpisodeRecord],
+) -> None:
+    parts = {"files": 1.0, "gold_alone": 0.5}
+    rows = [
+        _row("a", tags=["x"], usage={"input_tokens": 3}, reward_parts=parts, seconds=1.234),
+        _row("b", "hard", "failed"),
+    ]
     full = _counted({**row, "end_state": {"agent": "much"}} for row in rows)
-    bare = [record.without_trajectory() for record in full]
+    bare = [less(record) for record in full]
     assert not bare[0].state
     assert table(bare) == table(full)
     assert detailed_table(bare) == detailed_table(full)
+    assert [(key_of(each), each.task) for each in bare] == [
+        (key_of(each), each.task) for each in full
+    ]
 
 
 def test_tokens_of_caches_are_named() -> None:
