@@ -185,13 +185,6 @@ class Schedule:
         self._share()
         return losses
 
-    def remove_node(self, node: str) -> list[Loss]:
-        """Take a node away that left the cluster by itself, which is no fault of it."""
-        state = self._nodes.pop(node, None)
-        losses = self._lose_all(state) if state is not None else []
-        self._share()
-        return losses
-
     def silence(self, node: str, reason: str) -> list[Loss]:
         """Give up what runs on a node that does not answer; it may answer again."""
         state = self._nodes.get(node)

@@ -145,18 +145,10 @@ def test_a_run_waits_for_nodes_and_gives_up() -> None:
     assert schedule.hopeless(59.0) == ""
     schedule.add_node("a", "a", 1)
     assert schedule.hopeless(61.0) == ""
-    schedule.remove_node("a")
+    schedule.lose_node("a", "gone")
     assert schedule.hopeless(100.0) == ""
     assert schedule.hopeless(159.0) == ""
     assert "60 s" in schedule.hopeless(160.0)
-
-
-def test_leaving_by_itself_is_no_fault_of_a_node() -> None:
-    schedule = Schedule(1)
-    for number in range(5):
-        schedule.add_node(f"a{number}", "a", 1)
-        schedule.remove_node(f"a{number}")
-    assert schedule.takes_part("a")
 
 
 def test_withdrawn_rollouts_do_not_begin() -> None:
