@@ -4,13 +4,17 @@ The keeper (``keeper.sh``) is the sandbox's first process; the agent's shell is 
 from action to action. A backend gives the channel a :class:`Transport`; nothing here knows about
 Docker or any other backend.
 
-How one action travels: the client sends it as one line of quoted bash; the shell evaluates it at
-its top level, with empty input and without the answering descriptor; then it reports nonce,
-status, options and directory. Everything that was printed by then is the action's output: a
+How one action travels: the client sends it as one line of quoted bash, to the keeper, or straight
+to the shell where nothing else runs; the shell evaluates it at its top level, with empty input, and
+no program that it starts has the answering descriptor; then it reports nonce, status, options and
+directory. Everything that was printed by then is the action's output: a
 transport that reads the keeper's own pipe takes what is in there; for any other the client has the
 keeper print a marker that was unknown before, and reads up to it. When the shell
 died instead, or the clock ran out, the keeper kills what the action started and a new shell takes
 over the variables, functions and directory of the last action that ended well.
+
+What a new shell takes over is written after each action, unless that surely changed nothing of it
+(``state.py``).
 
 The shell is the agent's, and so is what it leaves for the next one: neither is trusted. Answers are
 read by a grammar with limits; a state that keeps a shell from starting is dropped.
@@ -30,6 +34,7 @@ from typing import Literal, NamedTuple, Protocol
 from pytest_intercode.errors import CommandFailed, SandboxError
 from pytest_intercode.sandboxes.output import Output, as_bash_c
 from pytest_intercode.sandboxes.protocol import Execution
+from pytest_intercode.sandboxes.state import leaves_state, may_define
 
 __all__ = ["INPUT_ENDED", "Channel", "ChannelClosed", "Transport"]
 
@@ -44,10 +49,10 @@ MOST_SAID = 256 * 1024**2
 
 _STATE = "/proc/self/fd/203"  # where the shell notes its state after each action; see keeper.sh
 
-_LINES_AHEAD = 1000
-"""Empty lines that a shell reads before its first (``ahead`` in ``keeper.sh``)."""
+_FIRST_LINE = 1002
+"""The number that a shell gives to its first action's first line (``ahead`` in ``keeper.sh``)."""
 
-_LINES_PER_ACTION = 3
+_LINES_PER_ACTION = 3  # at most
 
 _ALONE = 2  # processes: the keeper and the shell
 _MANY = 30  # processes: more than the jobs that an action leaves behind
@@ -62,6 +67,7 @@ _ANSWER_MOST = 16_384  # bytes of an answer: the longest has a path in it
 _STATUS_MOST = 255
 # What follows the nonce in an answer of each kind; see keeper.sh.
 _ANSWERS = {
+    b"E": re.compile(rb" (\d{1,3})"),
     b"D": re.compile(rb" (\d{1,3}) ([A-Za-z]{1,40}|-) ([^\0]*)"),
     b"K": re.compile(rb""),
     b"N": re.compile(rb" (\d{1,7})"),
@@ -72,22 +78,31 @@ _ANSWERS = {
 
 _SHELL_START = (
     "builtin unset __intercode; "
+    # An empty input. Programs shall have none of these. bash closes the copy of a descriptor that
+    # it puts aside for a while when it executes a program, and so each copy of that one.
+    "exec 205</dev/null 10>&- 204>&-; "
+    + "".join(f"{{ exec 204>&10; }} {n}>&-; exec {n}>&204 204>&-; " for n in (201, 203, 205))
+    + '__ic() { builtin echo "E $1 $?" >&201 || builtin exit; }; '
     '__intercode_status() { builtin return "$1"; }; '
     # `builtin`, as the agent's functions may have any name. Options that would disturb these
     # lines go off; the next action turns them on again. What the agent defined comes last in the
-    # state, so that it cannot get between the lines that restore the rest.
+    # state, so that it cannot get between the lines that restore the rest. Options are a line and
+    # not one for each, as bash writes each line by a call of its own.
     # The answer comes first: the client need not wait for the state.
-    "__intercode_end() { builtin set +exv; "
-    'builtin printf \'D %s %s %s %s\\n\' "$1" "$2" "$3" "${PWD//$\'\\n\'/?}" >&201; '
-    "{ builtin declare -p; builtin umask -p; builtin printf 'cd -- %q\\n' \"$PWD\"; "
-    "builtin set +o; builtin shopt -p; builtin declare -f; builtin alias -p; builtin trap -p; "
+    '__intercode_end() { builtin printf \'D %s %s %s %s\\n\' "$1" "$?" "$-" '
+    "\"${PWD//$'\\n'/?}\" >&201 || builtin exit; builtin set +exv; { builtin printf "
+    "'shopt -uo ${SHELLOPTS//:/ }; shopt -so %s; shopt -u ${BASHOPTS//:/ }; shopt -s %s\\n' "
+    '"${SHELLOPTS//:/ }" "${BASHOPTS//:/ }"; builtin declare -p; builtin umask -p; '
+    "builtin printf 'cd -- %q\\n' \"$PWD\"; "
+    "builtin declare -f; builtin alias -p; builtin trap -p; "
     f"}} >|{_STATE}; "
     # No failure of its own: the agent's ERR trap is not for this line.
     "builtin return 0; }; "
 )
-_CONTROL = re.compile(rb"[\x00-\x1f\x7f'\\]")
+# Beyond ASCII it would matter how a shell counts characters.
+_QUOTED = re.compile(rb"[\x00-\x1f\x7f-\xff'\\]")
 # After `set -v` the shell shows the line that the keeper added, too.
-_SHOWN = re.compile(rb"\n\{ __intercode_end ([0-9a-f]+) .*\n")
+_SHOWN = re.compile(rb"\n\{ __intercode_end ([\w-]+);.*\n")
 
 
 class ChannelClosed(SandboxError):
@@ -114,6 +129,17 @@ class Transport(Protocol):
             ChannelClosed: the sandbox has ended.
         """
 
+    def send_to_shell(self, data: bytes, new: bool) -> bool:
+        """Write straight to the shell's input, if nothing but keeper and shell runs.
+
+        Args:
+            data: bytes for the shell.
+            new: it is not the shell of the last call.
+
+        Returns:
+            Whether it was done; if not, the keeper has to do it.
+        """
+
     def written(self) -> bytes | None:
         """Return at once what is written to the keeper's stdout and was not yet received.
 
@@ -134,14 +160,14 @@ def keeper_script() -> bytes:
 
 def quote(text: bytes) -> bytes:
     """Quote bytes as one word of one line of bash."""
-    return b"$'" + _CONTROL.sub(lambda found: b"\\%03o" % found.group()[0], text) + b"'"
+    return b"$'" + _QUOTED.sub(lambda found: b"\\%03o" % found.group()[0], text) + b"'"
 
 
 def _words(kind: bytes, said: bytes) -> list[str] | None:
     """Return the words of an answer; None if an answer of its kind cannot be like that."""
     found = _ANSWERS[kind].fullmatch(said)
     words = [word.decode("utf-8", "surrogateescape") for word in found.groups()] if found else None
-    if words and kind in (b"D", b"P") and int(words[kind == b"P"]) > _STATUS_MOST:
+    if words and kind in (b"D", b"E", b"P") and int(words[kind == b"P"]) > _STATUS_MOST:
         return None
     return words
 
@@ -167,6 +193,10 @@ class Channel:
         self._noise = 0  # bytes among the answers that are none, since the action began
         self._has_state = True  # the present shell took over the state of the one before
         self._pending = bytearray()  # output that arrived outside of any action
+        self._next_nonce = secrets.token_urlsafe(6)  # short: the shell reads it byte by byte
+        self._new_shell = True  # since the last action
+        self._alone = False  # nothing but keeper and shell ran when the last action began
+        self._defines = False  # there may be functions, aliases and traps
         self._status = 0
         self._flags = ""
         self._cwd = workdir
@@ -174,14 +204,15 @@ class Channel:
         self._actions: list[tuple[int, int]] = []  # of this shell: first line, further lines
         self._interrupted = threading.Event()
         self._lock = threading.Lock()
-        for name, value in (("lowered", lowered), ("offline", offline), ("python", self.python)):
-            self._send(f"{name}={'yes' if value else ''}".encode())
-        self._send(b"user=%b" % quote(user.encode()))
+        known = (("lowered", lowered), ("offline", offline), ("python", self.python))
+        settings = "".join(f"{name}={'yes' if value else ''}; " for name, value in known).encode()
         # Told how much is to come, bash reads it in one piece, and not byte by byte.
-        start, script = _SHELL_START.encode(), keeper_script()
-        sizes = (len(start), len(script))
-        transport.send(b'IFS= read -rN %d start; IFS= read -rN %d keeper; eval "$keeper"\n' % sizes)
-        transport.send(start + script)
+        start = _SHELL_START.encode()
+        script = b"%buser=%b\n%b" % (settings, quote(user.encode()), keeper_script())
+        transport.send(
+            b'IFS= read -rN %d start; IFS= read -rN %d keeper; eval "$keeper"\n%b%b'
+            % (len(start), len(script), start, script)
+        )
         self._start(workdir)
         if self._cwd != posixpath.normpath(workdir).replace("\n", "?"):
             raise SandboxError(f"the working directory {workdir} cannot be made")
@@ -208,13 +239,21 @@ class Channel:
 
     def _run(self, action: bytes, timeout: float) -> Execution:
         began = time.monotonic()
-        nonce = secrets.token_hex(8)
-        output = Output(self._output_limit)
-        output.add(bytes(self._pending))
-        self._pending.clear()
-        self._noise = 0
-        self._send(b"A %b %b" % (nonce.encode(), self._line_of(action)))
+        nonce = self._next_nonce
+        text = self._text_of(action, nonce.encode())
+        self._alone = self._transport.send_to_shell(text, self._new_shell)
+        self._new_shell = False
+        if not self._alone:
+            self._transport.send(b"A %d\n%b" % (len(text), text))
 
+        # What is done from here on, the shell need not wait for.
+        self._next_nonce = secrets.token_urlsafe(6)
+        done = b"E %b 0\n" % nonce.encode()  # as most answers are
+        output = Output(self._output_limit)
+        if self._pending:
+            output.add(bytes(self._pending))
+            self._pending.clear()
+        self._noise = 0
         ended: Literal["itself", "timeout", "flood", "cancelled"] = "itself"
         code: int | None = None
         restarted = False
@@ -236,13 +275,18 @@ class Channel:
                 interval = min(interval * 1.5, _POLL_MOST)
                 ask_at = now + interval
             self._pump(min(began + timeout, ask_at) - now, output)
+            if self._answers == done:
+                self._answers.clear()
+                self._status = code = 0
+                break
             answer = self._answer(nonce)
             if answer is None:
                 continue
             kind, words = answer
-            if kind == "D":
-                code = int(words[0])
-                self._status, self._flags, self._cwd = code, words[1], words[2]
+            if kind in ("D", "E"):
+                self._status = code = int(words[0])
+                if kind == "D":
+                    self._flags, self._cwd = words[1:]
                 break
             if kind == "P" and words[0] == "dead":
                 code, restarted = int(words[1]), True
@@ -252,7 +296,7 @@ class Channel:
                 restarted = True
                 break
         self._read_rest(output)
-        if not output.truncated:
+        if output.size and not output.truncated:
             text = output.kept()
             shown = self._reworded(nonce, text)
             output = output if shown == text else Output.of(shown, output)
@@ -282,14 +326,20 @@ class Channel:
         home = quote(workdir.encode("utf-8", "surrogateescape"))
         self._start_shell(b"[ -d %b ] || mkdir -p -- %b; cd -- %b; " % ((home,) * 3))
 
-    def _line_of(self, action: bytes) -> bytes:
-        """Return the one line that the shell reads for an action."""
+    def _text_of(self, action: bytes, nonce: bytes) -> bytes:
+        """Return the lines that the shell reads for an action."""
         options = "".join(flag for flag in self._flags if flag in "exv")
-        prefix = b"set -%s; " % options.encode() if options else b""
+        prefix = b"set -%b; " % options.encode() if options else b""
         self._actions.append((self._line, action.count(b"\n")))
         self._line += _LINES_PER_ACTION
-        line = b"builtin eval %b </dev/null 201>&- 203>&-" % quote(prefix + action)
-        return b"%d %b" % (self._status, line)
+        if not (self._defines or options) and leaves_state(action):
+            # Few bytes: bash reads them one by one, which is most of what a short action takes.
+            return b"{ %b;} <&205\n\n__ic %b\n" % (action, nonce)
+        self._defines = self._defines or may_define(action)
+        line = b"builtin eval %b </dev/null\n\n" % quote(prefix + action)
+        if self._status:  # with `||`, it is still `$?` of the action, and no error to traps
+            line = b"__intercode_status %d || %b" % (self._status, line)
+        return b"%b{ __intercode_end %b; } 2>/dev/null\n" % (line, nonce)
 
     def _stop(self, nonce: str, output: Output, why: str) -> bool:
         """Stop a running action; return whether its shell is lost."""
@@ -310,7 +360,7 @@ class Channel:
 
     def _kill(self) -> None:
         """Kill what the action started, and earlier jobs too if they are a fork bomb."""
-        if not self._killed(""):
+        if not self._killed("all" if self._alone else ""):
             raise SandboxError("the sandbox does not answer after a kill")
         # So many processes of earlier actions are a fork bomb, which would come back.
         if not self._has_room():
@@ -350,13 +400,14 @@ class Channel:
     def _start_shell(self, first: bytes = b"") -> None:
         """Start a shell with the state of the one before, or without it if that stops the shell."""
         state, limit = b"kept", time.monotonic() + _STARTING
+        self._new_shell = True
         for _ in range(3):
             nonce = secrets.token_hex(8)
             self._send(b"S %b %b %b" % (nonce.encode(), state, first))
             came = self._await_shell(nonce, limit)
             if came == "D":
                 self._has_state = state == b"kept"
-                self._line = _LINES_AHEAD + 2
+                self._line = _FIRST_LINE
                 self._actions.clear()
                 return
             if self._interrupted.is_set():  # no action is run any more, so none is needed
@@ -384,6 +435,8 @@ class Channel:
             kind, words = self._answer(nonce) or (None, [])
             if kind == "D":
                 self._cwd = words[2]
+                # It tells whether a file was read that may define anything ($BASH_ENV).
+                self._defines = self._defines or words[0] != "0"
                 return "D"
             if kind == "U":
                 came, until = "U", min(limit, now + _STATE_LOADING)

@@ -12,11 +12,12 @@
 #
 # Descriptors: 0 commands; 1 what the agent's processes print; 201 answers to the client; 202 the
 # shell's input; 203 a file without a name, in which a shell leaves its state for the next one (bash
-# has 201 and 203 too, but not while an action runs). An answer carries the nonce of its command, so
-# that none can be forged ahead of time. Commands:
+# has 201 and 203 too, but no program that it starts has). An answer carries the nonce of its
+# command, so that none can be forged ahead of time. Commands:
 #
-#   A NONCE STATUS LINE   run an action, as one line of bash, with this $? before it (a line of
-#                   Python has none)                        M TEXT         print a marker
+#   A SIZE          give the shell an action: so many characters of ASCII that follow; where nothing
+#                   but keeper and shell runs, a client may write them to 202 by itself
+#   M TEXT          print a marker
 #   S NONCE STATE FIRST   start a shell, with or without the state of the last ("kept", "fresh");
 #                   what it does first                      P NONCE        is the shell alive?
 #   K NONCE [all]   kill the shell and what the last action started (or everything)
@@ -35,12 +36,9 @@ if [ -z "$python" ]; then
   if [ -e /dev/shm/.intercode ]; then rm -f /dev/shm/.intercode </dev/null & fi
 fi
 shell=0 before=
-# Empty lines ahead of the first, so that the shell's own line numbers are like no others (see
-# channel.py, which counts from here).
-ahead='
-'
-ten() { ahead=$ahead$ahead$ahead$ahead$ahead$ahead$ahead$ahead$ahead$ahead; }
-ten && ten && ten
+# The shell's own line numbers are to be like no others (see channel.py, which counts from here).
+# What else sets LINENO, a simple command, sets it back at its end.
+ahead='{ :; } 2>&$((LINENO=1000, 2))'
 lower() {
   [ -z "$lowered" ] || set -- setpriv --bounding-set -setpcap "$@"
   exec "$@"
@@ -116,20 +114,10 @@ while IFS= read -r line; do
   command=${line%% *} line=${line#* } nonce=${line%% *} rest=${line#* }
   case $command in
   A)
+    IFS= read -rN "$nonce" line # in one piece, and not byte by byte
     others ' '
     before=$found
-    if [ "$python" ]; then
-      feed "$line
-"
-    else
-      status=${rest%% *} rest=${rest#* }
-      # With `||`, what is not zero is still `$?` of the action, and no error to traps.
-      [ "$status" = 0 ] || rest="__intercode_status $status || $rest"
-      feed "$rest
-
-{ __intercode_end $nonce \"\$?\" \"\$-\"; } 2>/dev/null
-"
-    fi
+    feed "$line"
     ;;
   M) printf '%s' "$line" ;;
   P)
@@ -156,9 +144,10 @@ while IFS= read -r line; do
       exec 202> >(worker bash 2>&1 202>&-)
       line="builtin printf 'U %s\\n' $nonce >&201; "
       [ "${rest%% *}" = fresh ] || line="$line{ . /proc/self/fd/203; } >/dev/null 2>&1; "
-      line="$line$start${rest#* }__intercode_end $nonce 0 -"
+      line="$line$start${rest#* }! [[ \${BASH_ENV-} ]]; __intercode_end $nonce"
       # As ours: read in one piece.
-      line="${ahead}IFS= read -rN $((${#line} + 1)) __intercode; eval \"\$__intercode\"
+      line="$ahead
+IFS= read -rN $((${#line} + 1)) __intercode; eval \"\$__intercode\"
 $line"
     fi
     shell=$!

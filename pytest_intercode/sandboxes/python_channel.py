@@ -65,9 +65,10 @@ class PythonChannel(Channel):
             self._send(f"P {nonce}".encode())
         return False
 
-    def _line_of(self, action: bytes) -> bytes:
+    def _text_of(self, action: bytes, nonce: bytes) -> bytes:
         self._count += 1
-        return ascii(action.decode("utf-8", "surrogateescape")).encode("ascii")
+        literal = ascii(action.decode("utf-8", "surrogateescape"))
+        return b"%b %b\n" % (nonce, literal.encode("ascii"))
 
     def _stop(self, nonce: str, output: Output, why: str) -> bool:
         if why != "cancelled":

@@ -9,6 +9,7 @@ import pytest
 
 from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.sandboxes.attached import AttachedSandbox
+from pytest_intercode.sandboxes.docker.container import Container
 from pytest_intercode.sandboxes.docker.engine import DockerEngine, connect
 from pytest_intercode.sandboxes.docker.images import Images
 from pytest_intercode.sandboxes.protocol import SandboxSpec
@@ -49,7 +50,17 @@ def bash_image(docker_engine: DockerEngine) -> str:
     return Images(docker_engine.api).resolve(SOURCE)
 
 
-RUNTIMES = [pytest.param(f"docker-{name}", marks=pytest.mark.slow) for name in ("crun", "runsc")]
+class AttachedEngine(DockerEngine):
+    """Has no pipes to its containers, as for ordinary users and on other machines."""
+
+    def _container(self, *args: Any) -> Container:
+        return Container(self.api, *args, local=False)
+
+
+ATTACHED = "attached"
+RUNTIMES = [
+    pytest.param(f"docker-{name}", marks=pytest.mark.slow) for name in ("crun", "runsc", ATTACHED)
+]
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +83,7 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
         yield DockerBackend(request.getfixturevalue("docker_engine"))
     else:
         try:
-            engine = DockerEngine(runtime=runtime)
+            engine = AttachedEngine() if runtime == ATTACHED else DockerEngine(runtime=runtime)
         except EngineUnavailable as unavailable:
             pytest.skip(str(unavailable))
         yield DockerBackend(engine)

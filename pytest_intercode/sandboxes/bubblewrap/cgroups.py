@@ -31,8 +31,13 @@ class ControlGroup:
 
     def open_procs(self) -> list[int]:
         """Open the files that a process writes to in order to enter."""
-        paths = [folder / "cgroup.procs" for folder in self.folders.values()]
+        paths = [f"{folder}/cgroup.procs" for folder in self.folders.values()]
         return [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in paths]
+
+    def open_count(self) -> int:
+        """Open the file that says how many processes there are."""
+        folder = self.folders.get("pids") or self.folders[""]
+        return os.open(f"{folder}/pids.current", os.O_RDONLY | os.O_CLOEXEC)
 
     def limit(self, limits: Limits, memory: int) -> None:
         """Set the limits; ``memory`` is in bytes, and includes files in memory."""
@@ -78,6 +83,7 @@ class ControlGroups:
         own = Path(_OWN).read_text() if own is None else own
         self._run = secrets.token_hex(4)
         self._count = 0
+        self._names: dict[int, str] = {}
         self._space = _space()
         self._first = _first_version(mounts, own)
         self._second = None if self._first else _second_version(mounts, own)
@@ -95,12 +101,15 @@ class ControlGroups:
     def make(self, owner: int) -> ControlGroup:
         """Make a group without limits, for a process that :meth:`sweep` asks for."""
         self._count += 1
-        name = f"{self._name(owner)}.{self._count}"
+        if owner not in self._names:
+            self._names[owner] = self._name(owner)
+        name = f"{self._names[owner]}.{self._count}"
         group = ControlGroup()
         try:
             for kind, above in self._above().items():
-                (above / name).mkdir()
-                group.folders[kind] = above / name
+                folder = above / name
+                folder.mkdir()
+                group.folders[kind] = folder
         except OSError:
             group.remove()
             raise
@@ -140,7 +149,11 @@ def remove_all(groups: list[ControlGroup], seconds: float) -> list[ControlGroup]
 
 def _set(folder: Path, name: str, value: object, needed: bool = True) -> None:
     try:
-        (folder / name).write_text(str(value))
+        file = os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
+        try:
+            os.write(file, str(value).encode())
+        finally:
+            os.close(file)
     except OSError:
         if needed:
             raise

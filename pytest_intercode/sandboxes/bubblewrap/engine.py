@@ -32,8 +32,9 @@ from pytest_intercode.sandboxes.bubblewrap.process import (
     forbidding,
 )
 from pytest_intercode.sandboxes.bubblewrap.rights import NO_NAMESPACE
-from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox, PipeStreams
+from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
 from pytest_intercode.sandboxes.egress.process import Plan, Proxy
+from pytest_intercode.sandboxes.pipes import PipeStreams
 from pytest_intercode.sandboxes.protocol import HOST, SCRATCH_SIZE, SandboxSpec
 
 __all__ = ["NAME_VARIABLE", "Bubblewrap"]
@@ -165,7 +166,7 @@ class Bubblewrap:
 
     def _launch(self, spec: SandboxSpec) -> BubblewrapSandbox:
         name = f"bwrap-{secrets.token_hex(4)}"
-        streams = PipeStreams()
+        streams = PipeStreams.fresh()
         group: ControlGroup | None = None
         descriptors: list[int] = []
         starter: StarterProcess | None = None
@@ -177,6 +178,8 @@ class Bubblewrap:
             if group is None:
                 # Only inside it counts what the sandbox has, and not what its user has.
                 streams.send(b"ulimit -u %d\n" % spec.limits.pids)
+            elif starter.readable:
+                streams.past_keeper = pid, group.open_count()
             # One that had only begun when its starter was killed may wait for it for ever.
             streams.hopeless = starter.ended
             sandbox = BubblewrapSandbox(

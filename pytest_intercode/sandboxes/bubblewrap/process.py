@@ -30,7 +30,7 @@ _TEXTS = (
     *("messages", "egress.namespace"),
     *("bubblewrap.mounts", "bubblewrap.rights", "bubblewrap.starter"),
 )
-_OLDEST = (0, 5)  # the first that knows --clearenv
+_OLDEST = (0, 5)  # older ones were not tried
 NOBODY = 65534
 """Who root becomes where it starts sandboxes as an ordinary user does."""
 

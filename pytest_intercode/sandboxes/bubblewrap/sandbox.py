@@ -1,149 +1,26 @@
-"""A sandbox of bubblewrap, and the pipes to it as a transport for the command channel."""
+"""A sandbox of bubblewrap."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import select
 import signal
-import termios
-import threading
 import time
-from array import array
 from collections.abc import Callable
 
-from pytest_intercode.core.forks import close_in_children
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.attached import AttachedSandbox, who_killed
 from pytest_intercode.sandboxes.bubblewrap.cgroups import ControlGroup
-from pytest_intercode.sandboxes.channel import ChannelClosed, Chunk
 from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
+from pytest_intercode.sandboxes.pipes import PipeStreams
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.seccomp import program
 
-__all__ = ["BubblewrapSandbox", "PipeStreams"]
+__all__ = ["BubblewrapSandbox"]
 
-_BLOCK = 262144
 _KILLED = 128 + signal.SIGKILL
 _LATE = 1000  # milliseconds after which the starter has surely said how a sandbox ended
-
-
-class PipeStreams:
-    """Pipes to and from the keeper; ``inside`` are the ends that the sandbox gets.
-
-    Attributes:
-        inside: the keeper's input, output and answers, until :meth:`close_inside`.
-        hopeless: tells whether nothing will come any more; asked when nothing came in time.
-    """
-
-    def __init__(self) -> None:
-        self.hopeless: Callable[[], bool] | None = None
-        keeper, self._input = os.pipe()
-        self._output, output = os.pipe()
-        self._answers, answers = os.pipe()
-        self.inside = [keeper, output, answers]
-        for descriptor in (self._input, self._output, self._answers):
-            os.set_blocking(descriptor, False)
-        self._outgoing = bytearray()
-        self._open = {self._output: "output", self._answers: "answers"}
-        self._poll = select.poll()
-        for descriptor in self._open:
-            self._poll.register(descriptor, select.POLLIN)
-        self._writing = False
-        self._closed = False
-        self._using = threading.RLock()  # held while reading or writing; a close waits for it
-        self._waker = os.eventfd(0)  # and ends the wait
-        self._poll.register(self._waker, select.POLLIN)
-        close_in_children(self)
-
-    def close_inside(self) -> None:
-        """Close our copies of what the sandbox has now."""
-        for descriptor in self.inside:
-            os.close(descriptor)
-        self.inside = []
-
-    def send(self, data: bytes) -> None:
-        """Queue bytes and write as many as the pipe takes now."""
-        with self._using:
-            self._outgoing += data
-            self._flush()
-
-    def receive(self, timeout: float) -> list[Chunk]:
-        """Wait for bytes; write what is queued meanwhile."""
-        with self._using:
-            if self._closed or not self._open:
-                raise ChannelClosed("the sandbox has ended")
-            if self._writing != bool(self._outgoing):
-                self._writing = not self._writing
-                if self._writing:
-                    self._poll.register(self._input, select.POLLOUT)
-                else:
-                    self._poll.unregister(self._input)
-            chunks: list[Chunk] = []
-            for descriptor, _ in self._poll.poll(max(0, int(timeout * 1000 + 0.999))):
-                if descriptor == self._input:
-                    self._flush()
-                elif descriptor in self._open:
-                    chunks += self._read(descriptor)
-            if self._closed or (not chunks and self.hopeless and self.hopeless()):
-                raise ChannelClosed("the sandbox has ended")
-            return chunks
-
-    def written(self) -> bytes:
-        """Return what is in the pipe of the keeper's output; nothing lies in between."""
-        with self._using:
-            if self._closed or self._output not in self._open:
-                raise ChannelClosed("the sandbox has ended")
-            # No more than is there now: a background job may print for ever.
-            count = array("i", [0])
-            fcntl.ioctl(self._output, termios.FIONREAD, count)
-            return os.read(self._output, count[0]) if count[0] else b""
-
-    def _read(self, descriptor: int) -> list[Chunk]:
-        try:
-            data = os.read(descriptor, _BLOCK)
-        except (BlockingIOError, InterruptedError):
-            return []
-        except OSError:
-            data = b""
-        if data:
-            return [Chunk("answers" if self._open[descriptor] == "answers" else "output", data)]
-        self._poll.unregister(descriptor)
-        del self._open[descriptor]
-        return []
-
-    def _flush(self) -> None:
-        try:
-            while self._outgoing and not self._closed:
-                sent = os.write(self._input, self._outgoing[:_BLOCK])
-                del self._outgoing[:sent]
-        except (BlockingIOError, InterruptedError):
-            pass
-        except OSError:
-            # What the sandbox has still sent, perhaps why it ended, is read first.
-            self._outgoing.clear()
-
-    def close(self) -> None:
-        """Close the pipes; the keeper's input ends, and with it the sandbox."""
-        if not self._closed:
-            self._closed = True
-            os.eventfd_write(self._waker, 1)
-            with self._using:
-                self._close_all()
-
-    def close_copies(self) -> None:
-        """Close a forked child's copies; the sandbox stays its parent's."""
-        if not self._closed:
-            self._closed = True
-            self._close_all()
-
-    def _close_all(self) -> None:
-        mine = (self._input, self._output, self._answers, self._waker)
-        for descriptor in (*mine, *self.inside):
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
-        self.inside = []
 
 
 class BubblewrapSandbox(AttachedSandbox):

@@ -8,7 +8,7 @@ import posixpath
 import re
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,12 +20,13 @@ from pytest_intercode.sandboxes.attached import (
     AttachedSandbox,
     who_killed,
 )
-from pytest_intercode.sandboxes.channel import INPUT_ENDED
+from pytest_intercode.sandboxes.channel import INPUT_ENDED, ChannelClosed
 from pytest_intercode.sandboxes.docker.errors import NO_ANSWER, plain
 from pytest_intercode.sandboxes.docker.relay import Relay
-from pytest_intercode.sandboxes.docker.streams import AttachedStreams
+from pytest_intercode.sandboxes.docker.streams import AttachedStreams, own_pipes
 from pytest_intercode.sandboxes.egress.process import Plan, open_from_thread
 from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
+from pytest_intercode.sandboxes.pipes import PipeStreams
 from pytest_intercode.sandboxes.protocol import OUTSIDE, SCRATCH_SIZE, SandboxSpec
 from pytest_intercode.sandboxes.seccomp import profile
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Container", "host_config"]
 
+_HALT = b"K - all\n"  # the keeper is to kill everything but itself
+_LOST = "the connection to it was lost"
 _KILLED = "137"  # the status that the engine gives to a container that SIGKILL ended
 _LATE = 2  # seconds after which the engine has surely noticed that a container ended
 
@@ -152,7 +155,12 @@ class Container(AttachedSandbox):
         spec: what it was asked for.
         runtime: what started it; by default what the engine says.
         local: the engine sees this machine's files.
+
+    Attributes:
+        let_go: closes what is attached to it once it is closed, now or soon; with that it ends.
     """
+
+    let_go: Callable[[AttachedStreams], None] = staticmethod(AttachedStreams.close)
 
     def __init__(
         self,
@@ -180,7 +188,29 @@ class Container(AttachedSandbox):
         self._process = _local_process(told["State"].get("Pid", 0), container_id)
         self._pid = self._process if spec.guarded else 0
         self._since = time.monotonic()
-        super().__init__(container_id[:12], streams, spec)
+        self._transport = self._shortest(streams)
+        try:
+            super().__init__(container_id[:12], self._transport, spec)
+        except BaseException:
+            self._transport.close()
+            raise
+
+    def _shortest(self, streams: AttachedStreams) -> AttachedStreams | PipeStreams:
+        """Return the shortest way to the keeper: pipes for root, else what is attached."""
+        ours = self._local and self._process and os.geteuid() == 0
+        if not ours or self._runtime not in _WRITE_THROUGH:
+            return streams
+        try:
+            folder = os.open(f"/proc/{self._process}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise ChannelClosed(f"the sandbox has ended ({error.strerror})") from None
+        try:
+            # The folder never becomes another process's, though its number may.
+            if not _local_process(self._process, self._id):
+                return streams
+            return own_pipes(streams, folder) or streams
+        finally:
+            os.close(folder)
 
     def outside_cause(self) -> str:
         """Return what the engine says of the container, if somebody else has ended or paused it."""
@@ -194,7 +224,11 @@ class Container(AttachedSandbox):
                 state = {}
             if state.get("Paused"):
                 return "somebody has paused it"
-            return self._reported(ended=not state.get("Running"))
+            # The engine lets go of a container only after its keeper has ended.
+            if self.hung_up() and self._process and _local_process(self._process, self._id):
+                return _LOST
+            ended = self._transport.hung_up()  # pipes know it before the engine does
+            return self._reported(ended=ended or not state.get("Running"))
         except (DockerException, RequestException, OSError, ValueError) as error:
             said = plain(error)
             return said if said.startswith(NO_ANSWER) else f"{NO_ANSWER}: {said}"
@@ -218,7 +252,7 @@ class Container(AttachedSandbox):
             return f"the Docker engine was asked to {event['Action']} it"
         status = event["Actor"]["Attributes"].get("exitCode")
         if status == str(INPUT_ENDED):
-            return "the connection to it was lost"
+            return _LOST
         return who_killed(self._pid, self._since) if self._pid and status == _KILLED else ""
 
     def hung_up(self) -> bool:
@@ -239,7 +273,12 @@ class Container(AttachedSandbox):
         """End the container and everything in it."""
         for relay in self._relays:
             relay.close()
+        first, self._ended = not self._ended, True
+        if isinstance(self._transport, PipeStreams):
+            self._transport.close(_HALT)
         super().close()
+        if first:  # what a scratch folder holds in memory is not to wait
+            (AttachedStreams.close if self.spec.scratch else self.let_go)(self._streams)
 
     def open_sockets(self, plan: Plan) -> list[int]:
         """Open sockets in its network; see ``egress.namespace``.

@@ -1,7 +1,9 @@
 """What is attached to a container's process, as a transport for the command channel.
 
 Docker frames what a container without a terminal writes: one byte for the stream (1 stdout, 2
-stderr), three of padding, four for the length (big-endian), then the bytes.
+stderr), three of padding, four for the length (big-endian), then the bytes. It travels through
+three processes. Who may open the descriptors of the container's first process has pipes to it
+instead (:func:`own_pipes`); what is attached then only keeps the container alive.
 """
 
 from __future__ import annotations
@@ -11,17 +13,29 @@ import os
 import select
 import socket
 import ssl
+import stat
 import threading
+import time
 from typing import Any
 
 from pytest_intercode.core.forks import close_in_children
+from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.channel import ChannelClosed, Chunk
+from pytest_intercode.sandboxes.pipes import PipeStreams
 
-__all__ = ["AttachedStreams"]
+__all__ = ["AttachedStreams", "own_pipes"]
 
 _STDOUT, _STDERR = 1, 2
 # With TLS, a socket that poll calls ready may have no whole record yet.
 _NOT_NOW = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+# The keeper's bash makes two pipes, and keeps the ends that we open until we have. No process that
+# it starts later has them, and no other one may look into it.
+_MAKE_PIPES = (
+    b"exec 210< <(:) 211< <(:) 3>&2 1>/proc/self/fd/210 2>/proc/self/fd/211; echo made >&3\n"
+)
+_LEAVE_PIPES = b"exec 3>&- 210<&- 211<&-\n"
+_MAKING = 30.0  # seconds, on a busy machine
 
 
 class AttachedStreams:
@@ -79,6 +93,10 @@ class AttachedStreams:
             raise ChannelClosed("the sandbox has ended")
         self._incoming += data
         return self._frames()
+
+    def send_to_shell(self, data: bytes, new: bool) -> bool:
+        """Return False: the engine carries everything."""
+        return False
 
     def written(self) -> None:
         """Return None: the engine carries what the container writes."""
@@ -157,3 +175,55 @@ class AttachedStreams:
         if response is not None:
             with contextlib.suppress(OSError, ValueError):
                 response.close()
+
+
+def own_pipes(attached: AttachedStreams, process: int) -> PipeStreams | None:
+    """Return pipes to a bash that has just started as a container's first process.
+
+    Args:
+        attached: what is attached to it. As soon as that ends, so do the pipes.
+        process: a descriptor of its folder in ``/proc``.
+
+    Returns:
+        The pipes; None where we may not have them, and nothing was said to it then.
+
+    Raises:
+        SandboxError: it makes none, or has ended.
+    """
+    ends: list[int] = []
+    try:
+        if not _open_pipe(0, os.O_WRONLY, process, ends):
+            return None
+        attached.send(_MAKE_PIPES)
+        said, until = b"", time.monotonic() + _MAKING
+        while not said.endswith(b"\n") and (left := until - time.monotonic()) > 0:
+            said += b"".join(chunk.data for chunk in attached.receive(left))
+        made = (_open_pipe(number, os.O_RDONLY, process, ends) for number in (210, 211))
+        if said != b"made\n" or not all(made):
+            raise SandboxError(f"the keeper makes no pipes: {said!r:.200}")
+    except BaseException as error:
+        for descriptor in ends:
+            os.close(descriptor)
+        if isinstance(error, PermissionError) and not ends:
+            return None
+        if isinstance(error, OSError):
+            raise ChannelClosed(f"the sandbox has ended ({error.strerror})") from None
+        raise
+    streams = PipeStreams((ends[0], ends[1], ends[2]), lifeline=attached.fileno())
+    streams.send(_LEAVE_PIPES)
+    return streams
+
+
+def _open_pipe(number: int, mode: int, process: int, ends: list[int]) -> bool:
+    """Open an end of a pipe that a process has; False if its descriptor is of anything else.
+
+    An image may bring its own bash, and a device: that is not opened to find out what it is.
+    """
+    place = os.open(f"fd/{number}", os.O_PATH | os.O_CLOEXEC, dir_fd=process)
+    try:
+        if not stat.S_ISFIFO(os.fstat(place).st_mode):
+            return False
+        ends.append(os.open(f"/proc/self/fd/{place}", mode | os.O_NONBLOCK | os.O_CLOEXEC))
+        return True
+    finally:
+        os.close(place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pytest_intercode.sandboxes.attached import AttachedSandbox, who_killed
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
 from pytest_intercode.sandboxes.docker.container import Container
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
+from pytest_intercode.sandboxes.pipes import PipeStreams
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from tests.integration.conftest import Launch
 
@@ -66,7 +68,7 @@ def test_forged_status_is_a_failed_action(sandbox: AttachedSandbox, status: str)
 
 @pytest.mark.parametrize("noise", ["yes ''", "cat /dev/zero"])
 def test_noise_among_the_answers_is_a_flood(sandbox: AttachedSandbox, noise: str) -> None:
-    flood = sandbox.run(f"for n in {{10..19}}; do {noise} 2>/dev/null >&$n & done; wait", 60)
+    flood = sandbox.run(f"for n in {{10..19}} 201; do {noise} 2>/dev/null >&$n & done; wait", 60)
     assert (flood.ended, flood.restarted) == ("flood", True)
     assert flood.seconds < 20
     assert sandbox.run("echo alive", SOON).output == b"alive\n"
@@ -163,6 +165,28 @@ def test_a_paused_container_is_somebody_elses_doing(
     finally:
         docker_engine.api.unpause(sandbox.name)
         sandbox.close()
+
+
+def test_a_connection_that_is_lost_is_no_agents_doing(
+    docker_engine: DockerEngine, bash_image: str
+) -> None:
+    sandbox = docker_engine.launch(SandboxSpec(bash_image))
+    sandbox.run("true", SOON)
+    sandbox._streams._socket.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(SandboxError, match="the connection to it was lost"):
+        sandbox.run("sleep 10", SOON)
+    sandbox.close()
+
+
+def test_root_has_pipes_to_a_container_of_this_machine(
+    docker_engine: DockerEngine, bash_image: str
+) -> None:
+    sandbox = docker_engine.launch(SandboxSpec(bash_image))
+    ours = docker_engine.is_local and os.geteuid() == 0
+    assert isinstance(sandbox._channel._transport, PipeStreams) == ours
+    # The three streams and the folder: nothing of how they came about.
+    assert sandbox.run("ls /proc/self/fd", SOON).output == b"0\n1\n2\n3\n"
+    sandbox.close()
 
 
 KEPT_LOG = pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK), reason="nobody knows who kills")

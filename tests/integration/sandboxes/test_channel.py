@@ -121,6 +121,44 @@ def test_late_output_comes_with_the_next_action(sandbox: AttachedSandbox) -> Non
     assert output in ("late\nmine\n", "mine\nlate\n")
 
 
+def test_programs_have_no_descriptor_of_ours(shared: AttachedSandbox) -> None:
+    assert said(shared, "ls /proc/self/fd") == "0\n1\n2\n3\n"
+    assert said(shared, "(exec ls /proc/self/fd) & wait") == "0\n1\n2\n3\n"
+
+
+def test_a_new_shell_has_what_was_before_actions_that_change_nothing(
+    sandbox: AttachedSandbox,
+) -> None:
+    said(sandbox, "x=kept; cd /tmp")
+    assert sandbox.run("ls /nowhere", SOON).status == 2
+    assert said(sandbox, "echo $?") == "2\n"
+    assert said(sandbox, "ls / | head -1; echo 'two words' >there") == "bin\n"
+    assert sandbox.run("exit", SOON).cwd == "/tmp"
+    assert said(sandbox, "echo $x; cat there") == "kept\ntwo words\n"
+
+
+def test_a_program_of_the_same_name_as_a_function(sandbox: AttachedSandbox) -> None:
+    said(sandbox, "ls() { x=changed; }")
+    said(sandbox, "ls")
+    sandbox.run("exit", SOON)
+    assert said(sandbox, "echo $x") == "changed\n"
+
+
+def test_a_function_of_a_file_that_every_shell_reads(launch: Launch) -> None:
+    sandbox = launch(variables=(("BASH_ENV", "/defined"),))
+    said(sandbox, "echo 'ls() { x=changed; }' >/defined")
+    sandbox.run("exit", SOON)
+    said(sandbox, "ls")
+    sandbox.run("exit", SOON)
+    assert said(sandbox, "echo $x") == "changed\n"
+
+
+def test_a_shell_without_its_descriptor_is_replaced(sandbox: AttachedSandbox) -> None:
+    said(sandbox, "x=kept")
+    assert sandbox.run("exec 201>&-", SOON).restarted
+    assert said(sandbox, "echo $x") == "kept\n"
+
+
 # -- output
 
 
@@ -299,6 +337,18 @@ def test_state_is_kept_when_it_is_older_than_noclobber(sandbox: AttachedSandbox)
     said(sandbox, "x=newer; cd /tmp")
     sandbox.run("exit", SOON)
     assert said(sandbox, "echo $x; pwd") == "newer\n/tmp\n"
+
+
+def test_a_new_shell_has_the_options(sandbox: AttachedSandbox) -> None:
+    options = "set -uo pipefail +o hashall -o noglob; shopt -s extglob dotglob; shopt -u sourcepath"
+    said(sandbox, options)
+    said(sandbox, "f() { case $1 in +([0-9])) echo number;; esac; }; IFS=o")
+    shown = "set +o; shopt -p; f 12"
+    before = said(sandbox, shown)
+    assert sandbox.run("exit", SOON).restarted
+    assert said(sandbox, shown) == before
+    assert "set +o hashall\n" in before
+    assert before.endswith("number\n")
 
 
 def test_kill_everything(sandbox: AttachedSandbox) -> None:

@@ -47,7 +47,7 @@ def test_a_quoted_word_is_one_line(word: bytes) -> None:
 
 
 def test_a_long_word() -> None:
-    word = bytes(range(1, 256)) * 200
+    word = bytes(range(1, 256)) * 100
     assert _unquoted([word]) == [word]
 
 
@@ -135,6 +135,8 @@ def answered(*arrived: bytes) -> list[tuple[str, list[str]] | None]:
         ("P N dead 137", ("P", ["dead", "137"])),
         ("P N dead 1370", ("", [])),
         ("P N undead 1", ("", [])),
+        ("E N 7", ("E", ["7"])),
+        ("E N 256", ("", [])),
         ("N N 3", ("N", ["3"])),
         ("N N 99999999", ("", [])),
         ("K N", ("K", [])),

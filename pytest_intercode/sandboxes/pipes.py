@@ -1,0 +1,197 @@
+"""Pipes to a keeper as a transport for the command channel; nothing lies in between."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import termios
+import threading
+from array import array
+from collections.abc import Callable, Iterable
+
+from pytest_intercode.core.forks import close_in_children
+from pytest_intercode.sandboxes.channel import ChannelClosed, Chunk
+
+__all__ = ["PipeStreams"]
+
+_BLOCK = 262144
+_AT_ONCE = select.PIPE_BUF  # bytes that are written to a pipe at once or not at all
+_SHELL = 202  # the keeper's descriptor of the shell's input; see keeper.sh
+
+
+class PipeStreams:
+    """Our ends of pipes to and from the keeper.
+
+    Args:
+        ends: those of its input, its output and its answers; they are closed with this.
+        inside: the other ends, which the sandbox gets.
+        lifeline: a socket that hangs up when the sandbox is lost, whatever the pipes still carry;
+            its owner closes it after this.
+
+    Attributes:
+        inside: these, until :meth:`close_inside`.
+        hopeless: tells whether nothing will come any more; asked when nothing came in time.
+        past_keeper: the keeper's number, and a descriptor of how many processes there are in its
+            control group, which is closed with this; None where its own cannot be opened.
+    """
+
+    def __init__(
+        self,
+        ends: tuple[int, int, int],
+        inside: Iterable[int] = (),
+        lifeline: int | None = None,
+    ) -> None:
+        self.hopeless: Callable[[], bool] | None = None
+        self.past_keeper: tuple[int, int] | None = None
+        self._shell = -1  # the shell's input
+        self.inside = list(inside)
+        self._input, self._output, self._answers = ends
+        for descriptor in ends:
+            os.set_blocking(descriptor, False)
+        self._outgoing = bytearray()
+        self._open = {self._output: "output", self._answers: "answers"}
+        self._poll = select.poll()
+        for descriptor in self._open:
+            self._poll.register(descriptor, select.POLLIN)
+        self._lifeline = lifeline
+        if lifeline is not None:
+            self._poll.register(lifeline, select.POLLRDHUP)
+        self._writing = False
+        self._closed = False
+        self._using = threading.RLock()  # held while reading or writing; a close waits for it
+        self._waker = os.eventfd(0)  # and ends the wait
+        self._poll.register(self._waker, select.POLLIN)
+        close_in_children(self)
+
+    @classmethod
+    def fresh(cls) -> PipeStreams:
+        """Return streams with pipes that nobody has yet."""
+        (keeper, to), (output, printed), (answers, answered) = (os.pipe() for _ in range(3))
+        return cls((to, output, answers), (keeper, printed, answered))
+
+    def close_inside(self) -> None:
+        """Close our copies of what the sandbox has now."""
+        for descriptor in self.inside:
+            os.close(descriptor)
+        self.inside = []
+
+    def send(self, data: bytes) -> None:
+        """Queue bytes and write as many as the pipe takes now."""
+        with self._using:
+            self._outgoing += data
+            self._flush()
+
+    def send_to_shell(self, data: bytes, new: bool) -> bool:
+        """Write straight to the shell's input, if nothing but keeper and shell runs."""
+        with self._using:
+            if self.past_keeper is None or self._closed:
+                return False
+            keeper, count = self.past_keeper
+            try:
+                if new:
+                    self._close_shell()
+                    place = f"/proc/{keeper}/fd/{_SHELL}"
+                    self._shell = os.open(place, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                if self._outgoing or len(data) > _AT_ONCE or os.pread(count, 8, 0) != b"2\n":
+                    return False
+                return os.write(self._shell, data) > 0
+            except OSError:
+                return False
+
+    def _close_shell(self) -> None:
+        shell, self._shell = self._shell, -1
+        if shell >= 0:
+            os.close(shell)
+
+    def receive(self, timeout: float) -> list[Chunk]:
+        """Wait for bytes; write what is queued meanwhile."""
+        with self._using:
+            if self.hung_up():
+                raise ChannelClosed("the sandbox has ended")
+            if self._writing != bool(self._outgoing):
+                self._writing = not self._writing
+                if self._writing:
+                    self._poll.register(self._input, select.POLLOUT)
+                else:
+                    self._poll.unregister(self._input)
+            chunks: list[Chunk] = []
+            for descriptor, _ in self._poll.poll(max(0, int(timeout * 1000 + 0.999))):
+                if descriptor == self._input:
+                    self._flush()
+                elif descriptor in self._open:
+                    chunks += self._read(descriptor)
+                elif descriptor == self._lifeline:
+                    self._open.clear()
+            if self.hung_up() or (not chunks and self.hopeless and self.hopeless()):
+                raise ChannelClosed("the sandbox has ended")
+            return chunks
+
+    def hung_up(self) -> bool:
+        """Whether the other ends are closed, as far as was seen by now."""
+        return self._closed or not self._open
+
+    def written(self) -> bytes:
+        """Return what is in the pipe of the keeper's output; nothing lies in between."""
+        with self._using:
+            if self._closed or self._output not in self._open:
+                raise ChannelClosed("the sandbox has ended")
+            # No more than is there now: a background job may print for ever.
+            count = array("i", [0])
+            fcntl.ioctl(self._output, termios.FIONREAD, count)
+            return os.read(self._output, count[0]) if count[0] else b""
+
+    def _read(self, descriptor: int) -> list[Chunk]:
+        try:
+            data = os.read(descriptor, _BLOCK)
+        except (BlockingIOError, InterruptedError):
+            return []
+        except OSError:
+            data = b""
+        if data:
+            return [Chunk("answers" if self._open[descriptor] == "answers" else "output", data)]
+        self._poll.unregister(descriptor)
+        del self._open[descriptor]
+        return []
+
+    def _flush(self) -> None:
+        try:
+            while self._outgoing and not self._closed:
+                sent = os.write(self._input, self._outgoing[:_BLOCK])
+                del self._outgoing[:sent]
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError:
+            # What the sandbox has still sent, perhaps why it ended, is read first.
+            self._outgoing.clear()
+
+    def close(self, last: bytes = b"") -> None:
+        """Close the pipes; the keeper's input ends, and with it the sandbox.
+
+        Args:
+            last: a line that is written to the keeper before, if its pipe has room.
+        """
+        if not self._closed:
+            self._closed = True
+            os.eventfd_write(self._waker, 1)
+            with self._using:
+                if last and not self._outgoing:
+                    with contextlib.suppress(OSError):
+                        os.write(self._input, last)
+                self._close_all()
+
+    def close_copies(self) -> None:
+        """Close a forked child's copies; the sandbox stays its parent's."""
+        if not self._closed:
+            self._closed = True
+            self._close_all()
+
+    def _close_all(self) -> None:
+        mine = [self._input, self._output, self._answers, self._waker]
+        mine += [self.past_keeper[1]] if self.past_keeper else []
+        self._close_shell()
+        for descriptor in (*mine, *self.inside):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        self.inside = []
