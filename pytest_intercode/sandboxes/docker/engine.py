@@ -11,6 +11,8 @@ import sys
 import tarfile
 import tempfile
 import threading
+import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -143,6 +145,48 @@ def _is_dead(owner: str) -> bool:
     return _owner_name(int(words[2])).split(" ")[3] != words[3]
 
 
+class _Endings:
+    """Lets containers end when none is started: an end takes half as much of the engine as a start.
+
+    Nobody waits for it. What waits is empty, and holds no more than an idle sandbox.
+    """
+
+    _MOST, _LONGEST = 32, 3.0  # containers that wait at a time, and seconds
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._starting = 0
+        self._waiting: deque[tuple[float, AttachedStreams]] = deque()
+
+    @contextlib.contextmanager
+    def after_start(self) -> Iterator[None]:
+        """Let containers wait while one is started."""
+        with self._lock:
+            self._starting += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._starting -= 1
+            self.end_due()
+
+    def end(self, streams: AttachedStreams) -> None:
+        """Close what is attached to a container, with which it ends, now or soon."""
+        with self._lock:
+            self._waiting.append((time.monotonic() + self._LONGEST, streams))
+        self.end_due()
+
+    def end_due(self, *, every: bool = False) -> None:
+        """End those that need not wait any more, or all."""
+        while True:
+            with self._lock:
+                many = every or not self._starting or len(self._waiting) > self._MOST
+                if not self._waiting or not (many or self._waiting[0][0] <= time.monotonic()):
+                    return
+                _, streams = self._waiting.popleft()
+            streams.close()
+
+
 class DockerEngine:
     """Starts sandboxes in containers; one for each pytest process.
 
@@ -186,6 +230,7 @@ class DockerEngine:
         self._reaper = Reaper(RUN_LABEL, self.run, address)
         self._process = MakingProcess()
         self._egress = Proxy()
+        self._endings = _Endings()
 
     def _checked(self) -> Podman | None:
         """See that the engine can do what sandboxes need; return what is Podman's, if it is one."""
@@ -212,6 +257,12 @@ class DockerEngine:
             EngineUnavailable: vcrpy stands between us and the engine.
         """
         _refuse_recorder()
+        with self._endings.after_start():
+            box = self._launched(spec)
+        box.let_go = self._endings.end
+        return box
+
+    def _launched(self, spec: SandboxSpec) -> Container:
         container_id = None
         with _engine_errors(f"a container of {spec.image}"):
             config = self.api.create_container_config(
@@ -344,6 +395,7 @@ class DockerEngine:
         """
         if not self._process.is_this:
             return  # a forked child must not end its parent's sandboxes
+        self._endings.end_due(every=True)
         gone = False
         with contextlib.suppress(Exception):
             if not answers:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pytest_intercode.errors import SandboxError
@@ -364,3 +365,20 @@ def test_provider_closes_what_is_in_use(backend: Backend) -> None:
     with pytest.raises(SandboxError):
         sandbox.run("true", SOON)
     sandbox.close()
+
+
+def test_an_end_waits_for_a_start(docker_engine: DockerEngine, bash_image: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("it needs pipes of our own")
+    backend = DockerBackend(docker_engine)
+    sandbox = docker_engine.launch(SandboxSpec(bash_image))
+    sandbox.run("sleep 1000 & setsid sleep 1000 &", SOON)
+    keeper = psutil.Process(sandbox._process)
+    with docker_engine._endings.after_start():
+        sandbox.close()
+        await_true(lambda: not keeper.children(recursive=True))  # nothing of the agent goes on
+        with pytest.raises(SandboxError):
+            sandbox.run("true", SOON)
+        sandbox.close()
+        assert keeper.is_running()
+    await_true(lambda: not backend.exists(sandbox.name))
