@@ -360,7 +360,8 @@ class ConcurrentExecution:
 
     def preparing(self, handle: Handle, environment: Environment) -> None:
         """Have the sandboxes started of what will be begun next; an image may be built for them."""
-        if self._run.provides(environment) and self._expecting.acquire(blocking=False):
+        ours = self._run.provides(environment) and self._run.provider.lacks
+        if ours and self._expecting.acquire(blocking=False):
             try:
                 self._run.provider.background(self._expect)
             except BaseException:

@@ -58,16 +58,23 @@ class Pool:
         already must not. Of calls at the same time, the one that began last counts.
 
         Args:
-            specs: no more is taken from it than may be idle.
+            specs: no more is taken from it than may be idle until the next call.
         """
         with self._changed:
             number = next(self._numbers)
-        expected = list(islice(specs, self._size))  # without the lock, as images may be built
+            most = self._stock.useful(time.monotonic())
+        expected = list(islice(specs, most))  # without the lock, as images may be built
         with self._changed:
             if number > self._latest and not self._closed.is_set():
                 self._latest = number
                 self._stock.expect(expected, time.monotonic())
                 self._wake()
+
+    @property
+    def lacks(self) -> bool:
+        """Whether it is time to say what will be asked for."""
+        with self._changed:
+            return self._stock.lacks(time.monotonic())
 
     def order(self, spec: SandboxSpec, *, urgent: bool = True) -> Order:
         """Ask for a fresh sandbox without waiting for it.
@@ -103,6 +110,8 @@ class Pool:
 
     def cancel(self, order: Order) -> None:
         """Take an order back, and its sandbox if that was not taken yet."""
+        if order.is_over:
+            return
         with self._changed:
             self._stock.remove(order)
             order.fail(SandboxError("the sandbox is no longer needed"))
@@ -143,7 +152,7 @@ class Pool:
 
     def _wake(self) -> None:
         """Start and wake as many starters as there is work for; with the lock held."""
-        if not self._closed.is_set():
+        if not self._closed.is_set() and len(self._threads) < self._launcher.starters:
             free = len(self._threads) - self._stock.starting
             lacking = len(self._stock.wanted(time.monotonic())) - free
             for _ in range(min(lacking, self._launcher.starters - len(self._threads))):
@@ -153,7 +162,7 @@ class Pool:
                 thread = threading.Thread(target=self._work, name=name, daemon=True)
                 thread.start()
                 self._threads.append(thread)
-        self._changed.notify_all()
+        self._changed.notify()  # who finds something to do wakes the next one
 
     def _work(self) -> None:
         while True:
@@ -170,6 +179,7 @@ class Pool:
                         self._changed.wait(None if until is None else max(0.0, until - now))
                         continue
                     self._waiting += 1
+                self._changed.notify()
             if surplus is None:
                 self._start()
             else:
@@ -190,7 +200,7 @@ class Pool:
             wanted = [] if self._closed.is_set() else self._stock.wanted(time.monotonic())
             if wanted:
                 self._stock.begin(wanted[0])
-            self._changed.notify_all()
+            self._changed.notify()
         try:
             if wanted:
                 self._launch(wanted[0], problem)

@@ -288,6 +288,11 @@ class SandboxProvider:
             self._start()
             self._pool.expect(itertools.chain(first, coming))
 
+    @property
+    def lacks(self) -> bool:
+        """Whether it is time to say what will be asked for; see :meth:`expect`."""
+        return not self._started or self._pool.lacks
+
     def order(self, spec: SandboxSpec, *, urgent: bool = True) -> Order:
         """Ask for a fresh sandbox without waiting for it; see :meth:`Pool.order`."""
         self._start()

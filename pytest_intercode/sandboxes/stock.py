@@ -28,6 +28,7 @@ SMALLEST = 4
 not observed."""
 
 _MARGIN = 1.25
+_TAKEN = 8  # sandboxes between two calls that say what is expected
 _RECENT = 30.0  # seconds
 _WEIGHT = 0.2  # of the latest start in the average
 
@@ -127,6 +128,11 @@ class Order:
         """Give up: a waiting thread gets a ``SandboxError``. Does nothing once it was taken."""
         self._pool.cancel(self)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether its sandbox was taken, or it failed: nothing more becomes of it."""
+        return self._done.is_set() and not self._filled
+
     # -- for the pool
 
     def fill(self, sandbox: Sandbox) -> None:
@@ -155,6 +161,7 @@ class Stock:
     """
 
     def __init__(self, most: int) -> None:
+        self._most = most
         self._demand = Demand(most)
         self._orders: list[Order] = []  # not filled yet
         self._idle: dict[SandboxSpec, deque[Sandbox]] = {}
@@ -167,6 +174,14 @@ class Stock:
     def starting(self) -> int:
         """How many are being started."""
         return self._starting.total()
+
+    def useful(self, now: float) -> int:
+        """Return how many need be expected: what is to be idle, and what is taken meanwhile."""
+        return min(self._most, self._demand.stock(now) + _TAKEN)
+
+    def lacks(self, now: float) -> bool:
+        """Whether too few are expected for what is to be idle."""
+        return len(self._expected) < self._demand.stock(now)
 
     # -- what is asked for
 
@@ -244,6 +259,8 @@ class Stock:
     def take_surplus(self, now: float) -> Sandbox | None:
         """Return a sandbox that is expected no more, if there is one."""
         self._recent = [each for each in self._recent if each[0] > now]
+        if not self._idle:
+            return None
         kept = Counter([*self._expected, *(spec for _, spec in self._recent)])
         surplus = (spec for spec, idle in self._idle.items() if len(idle) > kept[spec])
         spec = next(surplus, None)

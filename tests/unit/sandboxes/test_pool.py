@@ -258,6 +258,20 @@ def test_no_more_is_idle_than_may_be_and_no_more_is_looked_at() -> None:
     assert machine.left == []
 
 
+def test_no_more_is_looked_at_than_the_demand_asks_for_and_it_says_when_that_is_used() -> None:
+    pool = Pool(Machine())
+    upcoming = iter([A] * 32)
+    assert pool.lacks
+    pool.expect(upcoming)
+    looked_at = 32 - len(list(upcoming))
+    assert stock_module.SMALLEST <= looked_at < 32
+    assert not pool.lacks
+    for _ in range(looked_at):
+        pool.acquire(A)
+    assert pool.lacks
+    pool.close()
+
+
 def test_what_is_no_longer_expected_is_given_back_in_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
