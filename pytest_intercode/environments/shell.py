@@ -45,7 +45,14 @@ _REFUSED_SHOWN = 10  # lines
 _VARIABLES = (("LC_ALL", "C.UTF-8"), ("PAGER", "cat"), ("TERM", "dumb"))
 
 
-def set_up(sandbox: Sandbox, task: Task, now: float) -> None:
+@cache
+def _own_image(name: str, dockerfile: Path | None) -> ImageSource:
+    """Return what the sandboxes of an environment are made of, where a task names no image."""
+    ours = name if name in ENVIRONMENTS else "bash"
+    return ImageSource(dockerfile or bundled_folder("dockerfiles") / f"{ours}.Dockerfile")
+
+
+def set_up(sandbox: Sandbox, task: Task, now: float, archive: bytes | None = None) -> None:
     """Bring a fresh sandbox into the task's first state.
 
     Args:
@@ -53,12 +60,13 @@ def set_up(sandbox: Sandbox, task: Task, now: float) -> None:
         task: the task.
         now: the time (seconds since the epoch) that the task's files get; two sandboxes that are
             given the same list the same times.
+        archive: the task's files with these times, where they are packed already.
 
     Raises:
         TaskError: a setup command of the task failed.
         SandboxError: the sandbox broke.
     """
-    archive = build_archive(task, now)
+    archive = build_archive(task, now) if archive is None else archive
     if archive:
         sandbox.unpack(archive)
     for command in task.setup:

@@ -12,11 +12,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_intercode.errors import CommandFailed, SandboxBroken, SandboxError
+from pytest_intercode.errors import (
+    CommandFailed,
+    SandboxBroken,
+    SandboxError,
+    UngradableState,
+)
 from pytest_intercode.sandboxes.channel import MOST_SAID, Channel, ChannelClosed, Transport
 from pytest_intercode.sandboxes.listing import ListingProbe
 from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
-from pytest_intercode.sandboxes.protocol import OUTSIDE, Changes, Entry, Execution, SandboxSpec
+from pytest_intercode.sandboxes.protocol import (
+    OUTSIDE,
+    Changes,
+    Entry,
+    Execution,
+    SandboxSpec,
+    Stamps,
+)
 from pytest_intercode.sandboxes.python_channel import PythonChannel
 from pytest_intercode.sandboxes.reading import SETUP_LIMITS, GradingLimits, Reading
 
@@ -213,6 +225,16 @@ class AttachedSandbox:
         if self.probe is None:
             raise SandboxError(f"sandbox {self.name} was never marked")
         return self.probe.changes(self._reading(self.grading))
+
+    @_explained
+    def stamps(self) -> Stamps | None:
+        """Return what tells this state of its disk from any other, if the layers can be read."""
+        probe = self._made_probe()
+        if not isinstance(probe, OverlayProbe) or self.spec.readonly or self.spec.scratch:
+            return None
+        with contextlib.suppress(UngradableState):
+            return probe.stamps(self._reading(self.grading))
+        return None
 
     @_explained
     def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]:

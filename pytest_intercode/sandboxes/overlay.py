@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from pytest_intercode.sandboxes.protocol import OUTSIDE, Changes, Entry
+from pytest_intercode.sandboxes.protocol import OUTSIDE, Changes, Entry, Stamps
 from pytest_intercode.sandboxes.reading import SETUP_LIMITS, Reading, digest_of
 
 __all__ = ["OverlayProbe", "Unreadable"]
@@ -133,6 +133,28 @@ class OverlayProbe:
             before[path] = old_entry
         return Changes(entries, before)
 
+    def stamps(self, reading: Reading) -> Stamps:
+        """Return what tells this state of the upper folder from any other; no content is read."""
+        tick = time.clock_gettime_ns(_TICKS)
+        skipped = self._outside | self._mounted.keys()
+        found: Stamps = {}
+        with _Way(self._upper) as way:
+            ahead = [_stamped(way.here(), "", skipped, tick, found, reading)]
+            while ahead:
+                if not ahead[-1]:
+                    ahead.pop()
+                    way.leave()
+                    continue
+                path, name = ahead[-1].pop()
+                try:
+                    folder = way.enter(name)
+                except OSError as error:
+                    if error.errno not in _REPLACED:
+                        raise
+                    continue
+                ahead.append(_stamped(folder, path, skipped, tick, found, reading))
+        return found
+
     def entries(
         self, paths: Iterable[str], reading: Reading | None = None
     ) -> dict[str, Entry | None]:
@@ -226,6 +248,31 @@ def _stamp(status: os.stat_result) -> tuple[int, ...]:
     owner = status.st_uid, status.st_gid
     times = status.st_mtime_ns, status.st_ctime_ns
     return status.st_ino, status.st_mode, *owner, status.st_size, *times
+
+
+def _stamped(
+    folder: int, path: str, skipped: Set[str], tick: int, found: Stamps, reading: Reading
+) -> list[tuple[str, str]]:
+    """Add the stamps of what is in a folder to those found; return paths and names of folders."""
+    inner = []
+    names = count = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            child = f"{path}/{entry.name}"
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:  # a process in the container changes it now
+                continue
+            if child in skipped:
+                continue
+            stamp = _stamp(status)
+            found[child] = stamp if status.st_ctime_ns < tick else (*stamp, tick)
+            names += len(child)
+            count += 1
+            if stat.S_ISDIR(status.st_mode):
+                inner.append((child, entry.name))
+    reading.entry(names, count)
+    return inner
 
 
 def _is_folder(entry: Entry | None) -> bool:

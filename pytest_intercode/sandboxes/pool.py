@@ -20,12 +20,26 @@ from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.slots import Slots
 from pytest_intercode.sandboxes.stock import Order, Stock
 
-__all__ = ["RUN_IS_OVER", "Pool"]
+__all__ = ["RUN_IS_OVER", "Pool", "fill"]
 
 _PATIENCE = 10.0
 """Seconds that starts have to end when the pool closes; the engine ends what is left."""
 
+_FILLING = 60.0  # seconds
+
 RUN_IS_OVER = "the run is over, and no sandbox is started any more"
+
+
+def fill(sandbox: Sandbox, archive: bytes, command: str) -> None:
+    """Unpack an archive in a sandbox, and run a command of ours.
+
+    Raises:
+        SandboxError: it does not take it.
+    """
+    sandbox.unpack(archive)
+    failed, said = sandbox.admin(command, _FILLING)
+    if failed:
+        raise SandboxError(f"sandbox {sandbox.name} cannot be made ready: {said[-300:]!r}")
 
 
 class Pool:
@@ -215,6 +229,8 @@ class Pool:
         try:
             if problem is None:
                 sandbox = self._launcher.launch(spec)
+                if spec.content is not None:
+                    fill(sandbox, *spec.content)
         except BaseException as error:
             problem = error
         with self._changed:

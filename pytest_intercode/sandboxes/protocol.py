@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from pytest_intercode.core.task import Limits
 
@@ -12,12 +12,14 @@ __all__ = [
     "HOST",
     "OUTSIDE",
     "SCRATCH_SIZE",
+    "STAMP",
     "Changes",
     "Entry",
     "Execution",
     "Launcher",
     "Sandbox",
     "SandboxSpec",
+    "Stamps",
 ]
 
 OUTSIDE = frozenset({"/proc", "/sys", "/dev"})
@@ -50,6 +52,8 @@ class SandboxSpec:
         worker: what runs the actions, and remembers: a shell, or a Python interpreter.
         user: who runs the actions, by name or number; empty for root. What a task prepares is
             root's all the same.
+        content: a tar archive that is unpacked at ``/`` as soon as the sandbox has started, be it
+            needed only later, and a command of ours that is run then.
     """
 
     image: str
@@ -63,6 +67,10 @@ class SandboxSpec:
     scratch: tuple[str, ...] = ()
     worker: Literal["bash", "python"] = "bash"
     user: str = ""
+    content: tuple[bytes, str] | None = None
+
+    def __hash__(self) -> int:  # the pool's books ask for it all the time; most specs differ here
+        return hash((self.image, self.workdir, self.worker, self.user))
 
 
 @dataclass(frozen=True)
@@ -132,6 +140,14 @@ class Changes:
     before: Mapping[str, Entry | None] = field(default_factory=dict)
 
 
+STAMP = 7
+"""The numbers of a stamp."""
+
+Stamps: TypeAlias = dict[str, tuple[int, ...]]
+"""By its path, what each entry that was written has besides its content, with the times. Where it
+has changed so lately that a further change need not show, the time of reading it is added."""
+
+
 class Sandbox(Protocol):
     """An isolated machine with one shell that keeps its state between actions.
 
@@ -141,6 +157,10 @@ class Sandbox(Protocol):
     @property
     def name(self) -> str:
         """A short name for messages."""
+
+    @property
+    def spec(self) -> SandboxSpec:
+        """What was asked for."""
 
     @property
     def place(self) -> str:
@@ -167,6 +187,12 @@ class Sandbox(Protocol):
 
     def changes(self) -> Changes:
         """Return what changed on disk since :meth:`mark`."""
+
+    def stamps(self) -> dict[str, tuple[int, ...]] | None:
+        """Return what tells this state of its disk from any other; None where that takes long.
+
+        Times tell it: a file that is written to through memory may look as before.
+        """
 
     def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]:
         """Return the entries that now stand at ``paths``, None for those that do not exist."""

@@ -12,24 +12,20 @@ from __future__ import annotations
 
 import contextlib
 import re
-import time
+from collections.abc import Callable
+from concurrent.futures import wait
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import ImageSource, Task
 from pytest_intercode.core.turn import Profile, StepResult
-from pytest_intercode.environments.bash.repository import (
-    Repositories,
-    make_repository,
-    reset,
-    status,
-)
+from pytest_intercode.environments.bash.repository import Repositories, Repository
 from pytest_intercode.environments.bash.strict import BashEnvironment
 from pytest_intercode.environments.gold import Gold, left_by_gold
 from pytest_intercode.environments.paper import PaperShell, run_words, split_words
-from pytest_intercode.environments.shell import set_up
-from pytest_intercode.errors import CommandFailed, IntercodeError, SandboxBroken, TaskError
+from pytest_intercode.errors import CommandFailed, IntercodeError, SandboxBroken
 from pytest_intercode.rewards.bash_paper import (
     PaperState,
     bash_paper_reward,
@@ -41,9 +37,10 @@ from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = ["PaperBashEnvironment", "split_action"]
 
+Read = TypeVar("Read")
+
 # InterCode's images name what made their files in the environment, too.
 _SCRIPT = re.compile(r"/(setup_nl2b_fs_(\d+)\.sh)")
-_GRADING = 60.0  # seconds for git, and again for md5sum
 _GOLD_TIMEOUT = 60.0  # InterCode's gold has no limit
 _OUTPUT = 16 * 1024**2  # bytes of an output that are compared; InterCode's has no limit
 
@@ -62,12 +59,14 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
     name = "bash"
     profile: Profile = "paper"
     in_order = True  # of InterCode's resets, those of earlier episodes too
+    _knows_golds = False  # InterCode plays gold for every grading
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._graded: tuple[PaperState, PaperState] | None = None
-        self._golds: Sandbox | None = None  # where gold is at work
-        self._repositories = self.provider.share("bash-paper-repositories", Repositories)
+        self._mine: Repository | None = None
+        self._golds: Repository | None = None  # where gold is at work
+        self._repositories = _repositories(self.provider)
 
     @classmethod
     def spec(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
@@ -78,6 +77,7 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
             SandboxSpec(strict.image, limits, workdir="/", guarded=False),
             readonly=strict.readonly,
             scratch=strict.scratch,
+            content=_repositories(provider).content(task),
         )
 
     @classmethod
@@ -105,14 +105,9 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         return "" if action.startswith("submit") else None
 
     def prepare(self, sandbox: Sandbox, task: Task) -> None:
-        """Make the root directory a git repository of files as old as InterCode's image."""
-        built = self._repositories.built
-        set_up(sandbox, task, built)
-        failure = make_repository(sandbox, built)
-        if failure:
-            raise TaskError(
-                f"the paper profile needs git in the image of task {task.id!r}: {failure[-300:]}"
-            )
+        """Make the root directory a git repository, as InterCode's agent finds it."""
+        self._repositories.prepare(sandbox, task, "agent")
+        self._mine = Repository(sandbox)
 
     def start(self, task: Task) -> None:
         """Start both sandboxes, with files as InterCode's earlier episodes would have left them."""
@@ -120,41 +115,58 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         self._observation = ""
         self._graded = None
         super().start(task)
-        self._repositories.carry_over(self.sandbox, task, "agent")
 
     def _play_gold(self, sandbox: Sandbox, task: Task) -> Gold:
         """Make gold's sandbox ready: InterCode runs gold when it grades."""
-        self.prepare(sandbox, task)
-        self._repositories.carry_over(sandbox, task, "gold")
+        self._repositories.prepare(sandbox, task, "gold")
         return Gold(sandbox)
 
     def grade(self, answer: str | None) -> Reward:
-        """Compare the status of both git repositories and the last outputs."""
-        gold = self._golds = self._gold_result().sandbox
-        if self._graded is not None:
-            # InterCode resets gold's container and runs gold again whenever it grades. What the
-            # reset brings back has a new time, and what it overlooks is still there: golds that
-            # look at either do something else from the second time on.
-            with left_by_gold(self.current_task, CommandFailed, SandboxBroken):
-                reset(gold)
+        """Compare the status of both git repositories and the last outputs.
+
+        Gold runs when the action is over, and both sides are read when gold is, as in InterCode:
+        what they find may depend on the time.
+        """
+        sandbox = self._gold_result().sandbox
+        mine, golds = self._mine, self._golds or Repository(sandbox)
+        assert mine is not None
+        self._golds = golds
         words = self._split(";".join(self.current_task.gold))
         with left_by_gold(self.current_task, CommandFailed, SandboxBroken):
-            text, _ = run_words(gold, words, "/", _GOLD_TIMEOUT, self._variables())
-            theirs = status(gold, _GRADING)
+            if self._graded is not None:
+                # InterCode resets gold's container and runs gold again whenever it grades. What the
+                # reset brings back has a new time, and what it overlooks is still there: golds that
+                # look at either do something else from the second time on.
+                golds.reset()
+            text, _ = run_words(sandbox, words, "/", _GOLD_TIMEOUT, self._variables())
+            golds.look()
         try:
-            mine = status(self.sandbox, _GRADING)
-            both = sorted(
-                path for path, code in set(mine) & set(theirs) if code in ("??", "A", "C")
-            )
-            sums = _sums(self.sandbox, both)
+            mine.look()  # one after the other: Python would take longer for both at a time
+            status = self._both(Repository.read)
+            shared = set(status[0]) & set(status[1])
+            paths = sorted(path for path, code in shared if code in ("??", "A", "C"))
+            sums = self._both(partial(Repository.sums, paths=paths)) if paths else ({}, {})
         except CommandFailed as failed:
             self._ungradable = str(failed)
             return ungradable_reward(self._ungradable)
-        with left_by_gold(self.current_task, CommandFailed, SandboxBroken):
-            gold_state = PaperState(text, theirs, _sums(gold, both))
         self._ungradable = ""
-        self._graded = PaperState(self._observation, mine, sums), gold_state
+        self._graded = (
+            PaperState(self._observation, status[0], sums[0]),
+            PaperState(text, status[1], sums[1]),
+        )
         return bash_paper_reward(*self._graded)
+
+    def _both(self, read: Callable[[Repository], Read]) -> tuple[Read, Read]:
+        """Read the agent's repository and gold's at the same time; gold's fault comes first."""
+        assert self._mine is not None
+        assert self._golds is not None
+        mine = self.provider.background(partial(read, self._mine))
+        try:
+            with left_by_gold(self.current_task, CommandFailed, SandboxBroken):
+                theirs = read(self._golds)
+        finally:
+            wait([mine])
+        return mine.result(), theirs
 
     def _submit(self, action: str, answer: str | None) -> StepResult:
         """Grade anew, be the state graded already: gold may do something else by now."""
@@ -166,18 +178,18 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         """Let gold end at once, while it is graded too."""
         super().abandon()
         if self._golds is not None:
-            self._golds.interrupt()
+            self._golds.sandbox.interrupt()
 
     def stop(self) -> None:
         """Note what InterCode's next reset would leave, and end both sandboxes."""
+        mine, self._mine = self._mine, None
         golds, self._golds = self._golds, None
         if self._sandbox and self.task and not self._cancelled:
-            mine = None if self._ungradable else self._sandbox  # git does not answer there
-            with contextlib.suppress(IntercodeError):
-                self._note(mine, golds, self.task)
+            with contextlib.suppress(IntercodeError):  # or git does not answer
+                self._note(None if self._ungradable else mine, golds, self.task)
         super().stop()
 
-    def _note(self, mine: Sandbox | None, golds: Sandbox | None, task: Task) -> None:
+    def _note(self, mine: Repository | None, golds: Repository | None, task: Task) -> None:
         """Note both sides at the same time."""
         note, graded = self._repositories.note, self._graded is not None
         other = golds and self.provider.background(lambda: note(golds, task, "gold", graded=graded))
@@ -197,6 +209,10 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         return bash_paper_state(*self._graded)
 
 
+def _repositories(provider: SandboxProvider) -> Repositories:
+    return provider.share("bash-paper-repositories", Repositories)
+
+
 def _with_paper_image(task: Task, provider: SandboxProvider) -> Task:
     """Return the task with the image of this profile, where its own has one beside it."""
     own = task.image.dockerfile if task.image else None
@@ -204,15 +220,3 @@ def _with_paper_image(task: Task, provider: SandboxProvider) -> Task:
         return task
     papers = own.with_name(f"{own.stem}-paper{own.suffix}")
     return replace(task, image=ImageSource(dockerfile=papers)) if papers.is_file() else task
-
-
-def _sums(sandbox: Sandbox, paths: list[str]) -> dict[str, str]:
-    """Sum what both sides created; a path without a dot is taken for a directory."""
-    sums = {}
-    until = time.monotonic() + _GRADING
-    for path in paths:
-        command = f"md5sum {path}" if "." in path else f"md5deep -r {path}"
-        left = max(0.1, until - time.monotonic())
-        _, output = sandbox.admin(f"cd / && {command}", left)
-        sums[path] = output.decode("utf-8", "replace")
-    return sums

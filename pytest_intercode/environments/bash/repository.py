@@ -7,19 +7,27 @@ Everything here runs git in a sandbox; nothing is read from the host.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
+import secrets
 import shlex
+import tarfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from pytest_intercode.core.task import Task
+from pytest_intercode.environments.shell import set_up
+from pytest_intercode.errors import CommandFailed, TaskError
 from pytest_intercode.rewards.bash_paper import parse_status
-from pytest_intercode.sandboxes.protocol import Sandbox
+from pytest_intercode.sandboxes.pool import fill
+from pytest_intercode.sandboxes.protocol import STAMP, Sandbox, Stamps
+from pytest_intercode.suites.files import build_archive
 
-__all__ = ["IMAGE_AGE", "Repositories", "Side", "make_repository", "reset", "status"]
+__all__ = ["IGNORED", "IMAGE_AGE", "Repositories", "Repository"]
 
 IMAGE_AGE = 2 * 3600
 """Seconds before the run at which InterCode's image was built, as files' times say.
@@ -27,23 +35,34 @@ IMAGE_AGE = 2 * 3600
 Its files are older than what a reset brings back, and not as old as what tasks call old.
 """
 
-_IGNORED = "bin boot dev etc home lib media opt proc root run sbin srv sys usr var .dockerenv"
+IGNORED = "bin boot dev etc home lib media opt proc root run sbin srv sys usr var .dockerenv"
+"""The names that InterCode's repository leaves out, wherever they are."""
+
 _RESET = "git reset -q --hard && git clean -q -f -d"
-_UNKNOWN = " -o ".join(f"-name {name}" for name in (*_IGNORED.split(), ".git"))
+_UNKNOWN = " -o ".join(f"-name {name}" for name in (*IGNORED.split(), ".git"))
 _FIND = f"find . \\( {_UNKNOWN} \\) -prune -o"
-# A file that was read has a time of access after that of its change, or reading it sets a new one.
 _MAKE = (
-    f"cd / && printf '%s\\n' {_IGNORED} >.gitignore && touch -d @{{time}} .gitignore && "
+    f"printf '%s\\n' {IGNORED} >.gitignore && touch -d @{{time}} .gitignore && "
     "printf '[user]\\n\\tname = sandbox\\n\\temail = sandbox@localhost\\n' >/root/.gitconfig && "
     "export HOME=/root && git init -q 2>/dev/null && git add -A && git commit -q -m start && "
-    f"{_FIND} -exec touch -h -a -d @{{read}} -- {{{{}}}} + && git clean -q -f -d"
+    "find .git root/.gitconfig -exec touch -d @{time} -- {{}} +"
+)
+# A file that was read has a time of access after that of its change, or reading it sets a new one.
+_CLEAN = f"{_FIND} -exec touch -h -a -d @{{read}} -- {{{{}}}} + && git clean -q -f -d"
+_MOST_KEPT = 64 * 1024**2  # bytes of an archive that is kept for further sandboxes
+_PACK = (
+    f"cd / && [ $(du -sk .git | cut -f1) -lt {_MOST_KEPT // 1024} ] && "
+    "tar -cf - .git .gitignore root/.gitconfig 2>/dev/null"
 )
 _LIST = f"{_FIND} -printf '%y%m %U:%G %T@ %p\\0'"
 _STATE = re.compile(r"([fdl])([0-7]+) (\d+:\d+) (-?\d+\.\d+) (\.[^\0]*)\0")
+_INDEX = ("/.git", "/.git/index")
 _TIMEOUT = 60.0
+_GRADING = 60.0  # for git, and again for sums
 _END_TIMEOUT = 10.0  # of an episode that is over
 
 Side: TypeAlias = Literal["agent", "gold"]
+Status: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class _State(NamedTuple):
@@ -65,30 +84,89 @@ class _State(NamedTuple):
 States: TypeAlias = dict[str, _State]
 
 
-def make_repository(sandbox: Sandbox, built: int) -> str:
-    """Make the root directory a git repository with all of its files, and clean it.
+class _Prepared(NamedTuple):
+    """A repository that was made.
+
+    Attributes:
+        content: the task's files and the repository, and the command that cleans it; None if there
+            is more to the task, or too much of it.
+        states: of all that it holds.
+    """
+
+    content: tuple[bytes, str] | None
+    states: States
+
+    def copied(self) -> States:
+        """Return the states in a copy: directories have the time of its making, whenever it is."""
+        return {
+            path: state._replace(time="") if state.kind == "d" else state
+            for path, state in self.states.items()
+        }
+
+
+class Repository:
+    """The repository of one sandbox. Git is not run where the disk is as git has left it.
+
+    Where the disk's times cannot be read at once, git is run each time.
 
     Args:
-        sandbox: a sandbox with the task's files.
-        built: when InterCode's image was built, in seconds since the epoch.
-
-    Returns:
-        What went wrong; empty if nothing did.
+        sandbox: where it is; nothing but ours has run in it yet.
     """
-    command = _MAKE.format(time=built, read=built + 1)
-    failed, output = sandbox.admin(command, _TIMEOUT)
-    return output.decode("utf-8", "replace").strip() or "git failed" if failed else ""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+        self._ready = self._clean = _surely(sandbox.stamps())
+        self._now: Stamps | None = None  # at the last look
+        self._read: Stamps | None = None  # when the status was read
+        self._status: Status = ()
+
+    def look(self) -> bool:
+        """Look at the disk, and return whether it is as it was when the status was read."""
+        self._now = self.sandbox.stamps()
+        return self._now is not None and self._now == self._read
+
+    def read(self) -> Status:
+        """Return what had changed at the last look, as InterCode reads it: paths and codes."""
+        if self._now is None or self._now != self._read:
+            _, output = self.sandbox.admin("cd / && git status --short", _GRADING)
+            self._status = parse_status(output.decode("utf-8", "replace"))
+            after = self._now and _surely(self.sandbox.stamps(), _INDEX)  # which git has written
+            same = self._now and after and _files(self._now) == _files(after)
+            self._read = after if same else None
+        return self._status
+
+    def sums(self, paths: Sequence[str]) -> dict[str, str]:
+        """Sum what is at some paths; one without a dot is taken for a directory, as InterCode's."""
+        end = secrets.token_hex(16)
+        sums = (f"md5sum {path}" if "." in path else f"md5deep -r {path}" for path in paths)
+        commands = (f"bash -c {shlex.quote(f'cd / && {each}')}; printf %s {end}; " for each in sums)
+        _, output = self.sandbox.admin("".join(commands), _GRADING)
+        return dict(zip(paths, output.decode("utf-8", "replace").split(end), strict=False))
+
+    def reset(self) -> None:
+        """Clean it as InterCode does between episodes."""
+        clean = self._clean and self._read and _files(self._clean) == _files(self._read)
+        if self._status or not clean or not self.look():
+            self.sandbox.admin(f"cd / && {_RESET}", _TIMEOUT)
+            self._clean = self._clean and self.sandbox.stamps()
+
+    def untouched(self) -> bool:
+        """Return whether all files are known to be what they were at first, times and all."""
+        now = self._ready and self.sandbox.stamps()
+        return bool(now and self._ready and _files(now) == _files(self._ready))
 
 
-def reset(sandbox: Sandbox) -> None:
-    """Clean a repository as InterCode does between episodes."""
-    sandbox.admin(f"cd / && {_RESET}", _TIMEOUT)
+def _surely(stamps: Stamps | None, paths: Iterable[str] | None = None) -> Stamps | None:
+    """Return stamps in which these paths, or all, are known to change no more at that time."""
+    if stamps is None:
+        return None
+    plain = {path: stamps[path][:STAMP] for path in paths or stamps if path in stamps}
+    return {**stamps, **plain}
 
 
-def status(sandbox: Sandbox, timeout: float) -> tuple[tuple[str, str], ...]:
-    """Return what changed as InterCode reads it: pairs of a path and a code."""
-    _, output = sandbox.admin("cd / && git status --short", timeout)
-    return parse_status(output.decode("utf-8", "replace"))
+def _files(stamps: Stamps) -> Stamps:
+    """Return the stamps of all but git's index, which git writes whenever it looks."""
+    return {path: stamp for path, stamp in stamps.items() if path not in _INDEX}
 
 
 class Repositories:
@@ -109,36 +187,76 @@ class Repositories:
     def __init__(self) -> None:
         self.built = int(time.time()) - IMAGE_AGE
         self._left: dict[tuple[Hashable, Side], States] = defaultdict(dict)
+        self._prepared: dict[Hashable, _Prepared] = {}
         self._lock = threading.Lock()
+        self._making = threading.Lock()
 
-    def carry_over(self, sandbox: Sandbox, task: Task, side: Side) -> None:
-        """Give the files of a fresh sandbox what earlier episodes left of them."""
+    def prepare(self, sandbox: Sandbox, task: Task, side: Side) -> None:
+        """Make a fresh sandbox's root a repository, as InterCode's earlier episodes have left it.
+
+        The first sandbox with these files makes the repository, and all others get a copy.
+
+        Raises:
+            TaskError: the task cannot be set up, or its image lacks git.
+        """
+        with contextlib.nullcontext() if task.setup else self._making:
+            prepared = self._prepared.get(_content(task))
+            copied = prepared is not None
+            if prepared is None:
+                prepared = self._make(sandbox, task)
+            if prepared.content:
+                self._prepared[_content(task)] = prepared
+        if copied and prepared.content and sandbox.spec.content is not prepared.content:
+            fill(sandbox, *prepared.content)
         with self._lock:
-            left = dict(self._left[_file_system(task), side])
-        if left:
-            command = _restoring(_states(sandbox, _LIST, _TIMEOUT), left)
-            if command:
-                sandbox.admin(f"cd / && {{ {command}; }}", _TIMEOUT)
+            left = self._left[_file_system(task), side].copy()
+        restoring = _restoring(prepared.copied() if copied else prepared.states, left)
+        # As a reset does; what else fails may have been left in any state.
+        _run(sandbox, task, "; ".join(["touch .git .git/index", *restoring, ":"]))
 
-    def note(self, sandbox: Sandbox, task: Task, side: Side, *, graded: bool) -> None:
-        """Reset a sandbox whose episode is over, and remember what that leaves.
+    def content(self, task: Task) -> tuple[bytes, str] | None:
+        """Return what a sandbox of a task may be given before it is needed, once that is known."""
+        prepared = self._prepared.get(_content(task))
+        return prepared and prepared.content
+
+    def _make(self, sandbox: Sandbox, task: Task) -> _Prepared:
+        """Make the repository, and clean it; pack it for other sandboxes if that is the whole."""
+        archive = build_archive(task, self.built)
+        set_up(sandbox, task, self.built, archive)
+        _run(sandbox, task, _MAKE.format(time=self.built))
+        packed = b"" if task.setup else _packed(sandbox, archive)
+        clean = _CLEAN.format(read=self.built + 1)
+        _run(sandbox, task, clean)
+        content = (packed, f"cd / && {clean}") if packed else None
+        return _Prepared(content, _states(sandbox, _LIST, _TIMEOUT))
+
+    def note(self, repository: Repository, task: Task, side: Side, *, graded: bool) -> None:
+        """Reset a repository whose episode is over, and remember what that leaves.
 
         Args:
-            sandbox: the sandbox.
+            repository: the repository.
             task: the task.
-            side: whose sandbox it is.
+            side: whose it is.
             graded: whether git has looked at the files since they were made ready. A reset writes
                 anew what it has not looked at, be it the same content.
         """
+        system = _file_system(task), side
+        if self._left.get(system) and repository.untouched():
+            return  # it leaves what the episode before has left
         look = "" if graded else "git status --short >&2; "
-        states = _states(sandbox, f"{look}{_RESET} >&2; {_LIST}", _END_TIMEOUT)
+        states = _states(repository.sandbox, f"{look}{_RESET} >&2; {_LIST}", _END_TIMEOUT)
         with self._lock:
-            self._left[_file_system(task), side].update(states)
+            self._left[system].update(states)
 
 
 def _file_system(task: Task) -> Hashable:
     """Return what tasks have in common that one container of InterCode's would run."""
     return task.dataset, task.image, task.archive, tuple(sorted(task.files)), task.setup
+
+
+def _content(task: Task) -> Hashable:
+    """Return what tasks have in common whose repositories are equal."""
+    return _file_system(task), task.workdir, tuple(sorted(task.files.items()))
 
 
 def _states(sandbox: Sandbox, command: str, timeout: float) -> States:
@@ -147,8 +265,8 @@ def _states(sandbox: Sandbox, command: str, timeout: float) -> States:
     return {path: _State(*state) for *state, path in found}
 
 
-def _restoring(present: Mapping[str, _State], left: Mapping[str, _State]) -> str:
-    """Return the command that turns what is present into what was left; empty if they are equal.
+def _restoring(present: Mapping[str, _State], left: Mapping[str, _State]) -> list[str]:
+    """Return the commands that turn what is present into what was left.
 
     Only what is present and of the same kind is touched: an episode may have left anything.
     """
@@ -163,4 +281,35 @@ def _restoring(present: Mapping[str, _State], left: Mapping[str, _State]) -> str
             changes[f"chmod {then.mode}"].append(path)
         if then.time != state.time:
             changes[f"touch -h -d @{then.time}"].append(path)
-    return "; ".join(f"{change} -- {shlex.join(paths)}" for change, paths in changes.items())
+    return [f"{change} -- {shlex.join(paths)}" for change, paths in changes.items()]
+
+
+def _run(sandbox: Sandbox, task: Task, command: str) -> None:
+    failed, output = sandbox.admin(f"cd / && {{ {command}; }}", _TIMEOUT)
+    if failed:
+        said = output.decode("utf-8", "replace").strip() or "git failed"
+        raise TaskError(
+            f"the paper profile needs git in the image of task {task.id!r}: {said[-300:]}"
+        )
+
+
+def _packed(sandbox: Sandbox, archive: bytes) -> bytes:
+    """Return an archive of a task's files with the repository added.
+
+    Empty where that cannot be, or would be too much to be kept.
+    """
+    with contextlib.suppress(CommandFailed):
+        failed, repository = sandbox.admin(_PACK, _TIMEOUT)
+        if failed or len(archive) > _MOST_KEPT:
+            return b""
+        buffer = io.BytesIO(archive)
+        with (
+            tarfile.open(fileobj=io.BytesIO(repository)) as made,
+            tarfile.open(
+                fileobj=buffer, mode="a" if archive else "w", format=tarfile.PAX_FORMAT
+            ) as out,
+        ):
+            for member in made:
+                out.addfile(member, made.extractfile(member) if member.isreg() else None)
+        return buffer.getvalue()
+    return b""

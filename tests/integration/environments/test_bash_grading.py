@@ -196,9 +196,9 @@ def test_closing_ends_a_grading(provider: SandboxProvider, slow: threading.Event
 def test_the_paper_profiles_git_is_the_agents_to_break(
     provider: SandboxProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pytest_intercode.environments.bash import paper
+    from pytest_intercode.environments.bash import repository
 
-    monkeypatch.setattr(paper, "_GRADING", 1.0)
+    monkeypatch.setattr(repository, "_GRADING", 1.0)
     profile: Profile = "paper"
     trojan = "git -C / config core.fsmonitor 'sleep 100;'"
     record = play(rollout(provider, trojan, "submit", profile=profile))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +13,7 @@ import pytest
 from pytest_intercode.core.task import FileSpec, ImageSource, Task
 from pytest_intercode.environments.bash.paper import PaperBashEnvironment
 from pytest_intercode.environments.bash.repository import IMAGE_AGE
+from pytest_intercode.sandboxes.attached import AttachedSandbox
 from pytest_intercode.sandboxes.choice import Choice
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from tests.support import puzzles
@@ -24,10 +27,16 @@ FILES = {
 }
 
 
-def play(provider: SandboxProvider, dataset: str, *actions: str, gold: str) -> PaperBashEnvironment:
+def play(
+    provider: SandboxProvider,
+    dataset: str,
+    *actions: str,
+    gold: str,
+    files: Mapping[str, FileSpec] = FILES,
+) -> PaperBashEnvironment:
     """Return an environment whose episode is over, graded after every action."""
     environment = PaperBashEnvironment(provider, feedback="reward")
-    task = Task("t", "Do it.", tuple(gold.split(" THEN ")), "bash", "s", dataset, files=FILES)
+    task = Task("t", "Do it.", tuple(gold.split(" THEN ")), "bash", "s", dataset, files=files)
     try:
         environment.reset(task=task)
         for action in actions:
@@ -83,6 +92,86 @@ def test_a_reset_brings_back_what_was_changed_and_nothing_else(
     assert said(played, "gold").strip() == "1"
     again = play(quick_provider, "reset", count, gold=gold)
     assert (said(again, "gold").strip(), said(again, "agent").strip()) == ("1", "0")
+
+
+def test_a_repository_is_made_once_and_copied(provider: SandboxProvider) -> None:
+    """One side has the one that was made, the other its copy, and nothing tells them apart."""
+    state = "-type d -printf '%m %p\\n' -o -printf '%y %m %U %T@ %A@ %l %p\\n'"
+    look = f"find /work /made.sh -name lib -prune -o {state}; git log --format=%H; "
+    look += "git status --short; git fsck 2>&1; ls -d /tmp /work/empty; "
+    look += "stat -c '%a %Y %n' /.gitignore /root/.gitconfig /.git/HEAD /work/lib/ignored.txt"
+    files = {
+        **FILES,
+        "/work/empty": FileSpec("directory"),
+        "/work/lib/ignored.txt": FileSpec("file", b"ignored\n"),
+        "/work/link": FileSpec("link", target="plain.txt"),
+    }
+    played = play(provider, "copies", look, gold=look, files=files)
+    assert said(played, "agent") == said(played, "gold")
+    assert played.final is not None
+    assert played.final.value == 1.0
+    for part in ("400 0 ", "/work/lib/ignored.txt", "plain.txt /work/link", "/tmp': No such"):
+        assert part in said(played, "agent")
+    assert "??" not in said(played, "agent")
+
+
+ODD = (
+    "true",
+    "mkdir /work/empty",
+    "touch /work/plain.txt; ls /work",
+    "true",
+    # Another content of the same size and time.
+    "cp -p /work/plain.txt /k; echo PLAIN >/work/plain.txt; touch -r /k /work/plain.txt; rm /k",
+    "echo plain >/work/plain.txt",
+    "true",
+    "git rm -q --cached /made.sh; git status --short",
+    "git reset -q --hard; rmdir /work/empty",
+    "chmod +x /work/plain.txt; mv /made.sh /moved.sh",
+    "(until [ -e /go ]; do sleep 0.02; done; echo late >/work/late.txt) >/dev/null 2>&1 &",
+    "touch /go; sleep 0.1",
+)
+GOLDS = (
+    "ls -AR /work; git status --short; mkdir -p /work/new/deep",
+    "cat /work/secret.txt; echo more >>/work/secret.txt; touch /work/plain.txt; ls -A /; "
+    "git rm -q --cached /made.sh; rm -r /work/e*; mkdir -p /work/late; echo x >/late.txt",
+)
+
+
+@pytest.mark.parametrize("gold", GOLDS)
+def test_what_git_is_not_asked_again_is_what_it_would_say(
+    quick_provider: SandboxProvider, monkeypatch: pytest.MonkeyPatch, gold: str
+) -> None:
+    """Where the disk says that nothing has changed, git is run for neither status nor reset."""
+    asked: list[str] = []
+    admin = AttachedSandbox.admin
+
+    def noted(sandbox: AttachedSandbox, command: str, timeout: float) -> tuple[int, bytes]:
+        asked.append(command)
+        done: tuple[int, bytes] = admin(sandbox, command, timeout)
+        return done
+
+    def played(dataset: str) -> tuple[list[tuple[str, str, float, object]], int]:
+        asked.clear()
+        environment = PaperBashEnvironment(quick_provider, feedback="reward", max_turns=99)
+        environment.reset(
+            task=Task("t", "Do it.", (gold,), "bash", "s", dataset + gold, files=FILES)
+        )
+        seen: list[tuple[str, str, float, object]] = []
+        for action in ODD:
+            observation, reward, *_ = environment.step(action)
+            seen.append((action, str(observation), reward, environment.end_state()))
+            if environment.over:
+                break
+        environment.close()
+        return seen, sum("git status" in command for command in asked)
+
+    monkeypatch.setattr(AttachedSandbox, "admin", noted)
+    quick, few = played("quick")
+    monkeypatch.setattr(AttachedSandbox, "stamps", lambda sandbox: None)
+    slow, all_ = played("slow")
+    assert quick == slow
+    assert all_ >= 2 * len(slow)
+    assert few < all_ or os.geteuid() != 0
 
 
 def test_times_are_whole_seconds_until_a_reset(quick_provider: SandboxProvider) -> None:

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -26,7 +27,7 @@ A, B, C = (SandboxSpec(name) for name in "abc")
 class Box:
     """Stands for a sandbox."""
 
-    place = ""
+    name, place = "box", ""
 
     def __init__(self, spec: SandboxSpec) -> None:
         self.spec = spec
@@ -34,6 +35,12 @@ class Box:
 
     def close(self) -> None:
         self.closed.set()
+
+    def unpack(self, archive: bytes) -> None:
+        self.unpacked = archive
+
+    def admin(self, command: str, timeout: float) -> tuple[int, bytes]:
+        return int(command == "false"), b"no"
 
 
 class Machine:
@@ -475,4 +482,17 @@ def test_what_is_lost_is_dropped_and_replaced() -> None:
     await_true(lambda: idle(pool) == 3)
     assert all(box.closed.is_set() for box in lost)
     assert box_of(pool.acquire(A)) not in lost
+    pool.close()
+
+
+def test_content_is_there_before_anybody_gets_the_sandbox() -> None:
+    machine = Machine()
+    pool = Pool(machine)
+    filled = replace(A, content=(b"archive", "true"))
+    pool.expect([filled])
+    machine.await_begun(filled)
+    assert cast(Box, pool.acquire(filled)).unpacked == b"archive"
+    with pytest.raises(SandboxError, match="cannot be made ready"):
+        pool.acquire(replace(A, content=(b"archive", "false")))
+    assert machine.boxes[-1].closed.wait(SOON)
     pool.close()
