@@ -1,16 +1,22 @@
 """Gold runs in its own sandbox and its own thread, at the same time as the agent.
 
-Agents' sandboxes are started before gold's, until grading waits for gold.
+Agents' sandboxes are started before gold's, until grading waits for gold. Of tries at one task, the
+first plays gold; what it left is known then, and gold is played again only for an agent that left
+something else.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import (
@@ -23,9 +29,14 @@ from pytest_intercode.errors import (
 from pytest_intercode.sandboxes.protocol import Changes, Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
-__all__ = ["Gold", "GoldRun", "golds_fault", "left_by_gold"]
+__all__ = ["GOLDS", "Gold", "GoldRun", "KnownGolds", "golds_fault", "known_golds", "left_by_gold"]
+
+GOLDS = "golds"
+"""What environments share :class:`KnownGolds` under."""
 
 _PATIENCE = 300.0
+_KNOWN = re.compile(r"([0-9a-f]{32}) ([0-9a-f]{32})\n")
+_MOST_KNOWN = 16 * 1024**2  # bytes of the file
 
 
 @contextlib.contextmanager
@@ -130,3 +141,87 @@ class GoldRun:
             return
         with contextlib.suppress(IntercodeError, TimeoutError, FutureTimeout):
             self._future.result(timeout=_PATIENCE).sandbox.close()
+
+
+def known_golds(provider: SandboxProvider) -> KnownGolds:
+    """Return what is known of golds where these sandboxes are."""
+    return provider.share(GOLDS, KnownGolds)
+
+
+class KnownGolds:
+    """What golds left, as digests, by what that depends on; from any thread.
+
+    An agent whose end state has the digest of gold's has done what gold did. Every other agent is
+    compared with a gold that is played for it. So a digest that is out of date costs time and no
+    reward; and nobody learns from it what gold did.
+
+    Args:
+        file: where they are kept from run to run, a line each; several processes may add to it.
+            None to know only those of this process.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self._missed: set[str] = set()  # those that the latest try differed from
+        self._lock = threading.Lock()
+
+    @cached_property
+    def _left(self) -> dict[str, str | GoldRun]:
+        """What golds left, or those that are under way; read when bash tasks are played."""
+        file = self._file
+        with contextlib.suppress(OSError):
+            if file is not None:
+                if file.stat().st_size > _MOST_KNOWN:
+                    file.unlink()
+                return dict(_KNOWN.findall(file.read_text("ascii", "replace")))
+        return {}
+
+    def spares(self, key: str) -> bool:
+        """Whether an episode may begin without a gold of its own.
+
+        It may where gold's end state is known or will be, unless the latest agent left another.
+        """
+        with self._lock:
+            return key in self._left and key not in self._missed
+
+    def begin(self, key: str, run: GoldRun) -> None:
+        """Note that gold is being played."""
+        with self._lock:
+            if key and not isinstance(self._left.get(key), str):
+                self._left[key] = run
+
+    def left(self, key: str) -> str | None:
+        """Return the digest of what gold left; wait for a gold that is being played."""
+        with self._lock:
+            found = self._left.get(key)
+        if isinstance(found, GoldRun):
+            with contextlib.suppress(IntercodeError):
+                found.result()
+            found = self._left.get(key)
+        return found if isinstance(found, str) else None
+
+    def note(self, key: str, digest: str | None) -> None:
+        """Note what gold left.
+
+        Args:
+            key: what it depends on, in 32 hexadecimal digits.
+            digest: of the end state, in as many; None where that is not to be known.
+        """
+        with self._lock:
+            before = self._left.pop(key, None)
+            if digest is None:
+                return
+            self._left[key] = digest
+        if self._file is not None and before != digest:
+            line = f"{key} {digest}\n".encode("ascii")
+            with contextlib.suppress(OSError):  # it only saves time
+                file = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+                try:
+                    os.write(file, line)
+                finally:
+                    os.close(file)
+
+    def tell(self, key: str, *, alike: bool) -> None:
+        """Note whether the latest agent left what gold leaves."""
+        with self._lock:
+            (self._missed.discard if alike else self._missed.add)(key)

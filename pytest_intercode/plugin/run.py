@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import harmless, one_line
 from pytest_intercode.core.turn import Feedback
 from pytest_intercode.environments.base import Environment
+from pytest_intercode.environments.gold import GOLDS, KnownGolds
 from pytest_intercode.errors import (
     AgentError,
     NoAgent,
@@ -225,7 +227,17 @@ class Run:
                 readonly=needed.readonly if needed else (),
                 scratch=needed.scratch if needed else (),
             )
+            golds = self._golds_file()
+            self._provider.share(GOLDS, lambda: KnownGolds(golds))
         return self._provider
+
+    def _golds_file(self) -> Path | None:
+        """Return where it is kept what golds left; in pytest's cache, if it can be written."""
+        cache: pytest.Cache | None = getattr(self.config, "cache", None)
+        try:
+            return None if cache is None else cache.mkdir("intercode") / "golds"
+        except OSError:
+            return None
 
     def settle_backend(self, backend: str) -> None:
         """Take the backend that the nodes of a cluster have, where the user leaves it open."""

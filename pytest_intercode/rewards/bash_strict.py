@@ -17,6 +17,8 @@ wherever gold prints or changes something.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import posixpath
 import re
 from collections import Counter
@@ -33,6 +35,7 @@ from pytest_intercode.sandboxes.protocol import Entry
 
 __all__ = [
     "BashState",
+    "bash_strict_digest",
     "bash_strict_reward",
     "bash_strict_reward_again",
     "bash_strict_state",
@@ -314,6 +317,13 @@ def _format(agent: BashState, gold: BashState, options: RewardOptions) -> str:
         if mine != theirs:
             return _equal_as(mine, theirs, options)
     return ""
+
+
+def bash_strict_digest(state: BashState) -> str:
+    """Return 32 hexadecimal digits that only equal end states have in common."""
+    parts = [state.output, state.digest, _entries(state)]
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:32]
 
 
 def bash_strict_states(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -41,6 +42,8 @@ class _Images(Protocol):
     def resolve(self, source: ImageSource) -> str: ...
 
     def pinned(self, name: str) -> str: ...
+
+    def identity(self, name: str) -> str: ...
 
 
 class SandboxProvider:
@@ -109,6 +112,7 @@ class SandboxProvider:
         self._shared: dict[str, Any] = {}
         self._shared_locks: dict[str, threading.RLock] = {}  # each is held while its value is made
         self._sharing = threading.Lock()
+        self._token = secrets.token_hex(8)
         self._background: ThreadPoolExecutor | None = None
 
     def _start(self) -> None:
@@ -276,6 +280,16 @@ class SandboxProvider:
             name: what :meth:`image` returned.
         """
         return self._images.pinned(name) if self._started else ""
+
+    def identity(self, image: str) -> str:
+        """Return what stands for the content of an image, as far as that can be told.
+
+        It is as good in another run; where it cannot be told, it is good for this provider alone.
+
+        Args:
+            image: what :meth:`image` returned.
+        """
+        return self._images.identity(image) or f"{image} of {self._token}"
 
     def expect(self, specs: Iterable[SandboxSpec]) -> None:
         """Have sandboxes started before they are asked for; see :meth:`Pool.expect`.

@@ -210,6 +210,8 @@ def _compare(expected: Expected, record: EpisodeRecord, seconds: float, verdict:
 def _task(area: Area, case: Case | None = None) -> Task:
     """Return the task of an area, with what a case has differently."""
     fields = {"id": "attacked" if case else "good", **area.task, **(case.task if case else {})}
+    if case:  # another query is another task: gold is played for each case
+        fields["query"] = f"{fields['query']} ({case.id})"
     folder = Path(tempfile.gettempdir())
     fields["files"] = {name: _made(file, folder) for name, file in fields.get("files", {}).items()}
     path = folder / f"{fields['id']}.yaml"

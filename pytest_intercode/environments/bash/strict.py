@@ -1,7 +1,8 @@
 """The bash environment, strict profile: actions run as written, effects are compared with gold's.
 
 Gold runs in a sandbox of its own at the same time as the agent, and so does each of its
-alternatives; nothing of them is ever in the agent's.
+alternatives; nothing of them is ever in the agent's. Where an earlier try has shown what gold
+leaves, it runs only for an agent that left something else, once that is seen.
 """
 
 from __future__ import annotations
@@ -10,13 +11,20 @@ import hashlib
 import re
 import tarfile
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Profile
-from pytest_intercode.environments.gold import Gold, GoldRun, golds_fault, left_by_gold
+from pytest_intercode.environments.gold import (
+    Gold,
+    GoldRun,
+    golds_fault,
+    known_golds,
+    left_by_gold,
+)
 from pytest_intercode.environments.shell import ShellEnvironment, text_of
 from pytest_intercode.errors import (
     GoldError,
@@ -27,6 +35,7 @@ from pytest_intercode.errors import (
 )
 from pytest_intercode.rewards.bash_strict import (
     BashState,
+    bash_strict_digest,
     bash_strict_reward,
     bash_strict_state,
     bash_strict_states,
@@ -38,6 +47,7 @@ from pytest_intercode.rewards.bash_strict import (
 from pytest_intercode.rewards.text_diffs import text_diff
 from pytest_intercode.sandboxes.protocol import HOST, Changes, Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.digest import digest
 from pytest_intercode.suites.files import unpacked_files
 
 __all__ = ["BashEnvironment"]
@@ -46,6 +56,11 @@ _MISSING = re.compile(
     rb"^(?:bash|sh|environment): (?:line )?\d+: (\S+): (?:command )?not found$", re.M
 )
 _NOT_FOUND = 127
+# What commands say that look at the time or at the machine, or that draw lots.
+_MOMENTARY = re.compile(
+    r"\b(date|uptime|hostname|uname|nproc|free|df|ps|pgrep|top|stat|shuf|mktemp|S?RANDOM|EPOCH\w+|"
+    r"newer\w*|[acm](time|min))\b|/(proc|sys|dev/u?random)\b"
+)
 _MOST_DIFFS = 8  # files
 _MOST_READ = 128 * 1024  # bytes of a side
 _READING = 5.0  # seconds
@@ -57,9 +72,12 @@ class BashEnvironment(ShellEnvironment):
 
     name = "bash"
     profile: Profile = "strict"
+    _knows_golds = True  # what gold left for one try is gold's for the next
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._known = known_golds(self.provider)
+        self._key = ""  # of what gold leaves; empty where that is not to be known
         self._states: list[tuple[BashState, BashState]] = []  # the agent's and gold's, by gold
         self._rewards: list[Reward] = []  # of these
         self._played: list[Sandbox] = []  # where these golds were
@@ -83,15 +101,41 @@ class BashEnvironment(ShellEnvironment):
         self._states, self._ungradable = [], ""
         super().start(task)
 
-    def _start_gold(self, task: Task) -> GoldRun:
+    def _key_of(self, task: Task) -> str:
+        """Return what gold's end state depends on, in 32 hexadecimal digits; empty for none."""
+        if not self._knows_golds or any(map(_MOMENTARY.search, (*task.gold, *task.setup))):
+            return ""
+        spec, provider = self.spec(task, self.provider), self.provider
+        parts = digest(task), provider.choice.backend, provider.identity(spec.image), spec
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+    def _start_gold(self, task: Task) -> GoldRun | None:
+        self._key = self._key_of(task)
+        return None if self._known.spares(self._key) else self._start_golds(task)
+
+    def _start_golds(self, task: Task) -> GoldRun:
         _, *others = self.golds(task)
         for commands in others:
             self._others.append(self._run_of(replace(task, gold=commands)))
-        return self._run_of(task)
+        run = self._run_of(task, self._key)
+        self._known.begin(self._key, run)
+        return run
 
-    def _run_of(self, task: Task) -> GoldRun:
-        spec = self.spec(task, self.provider)
-        return GoldRun(self.provider, spec, lambda sandbox: self._play_gold(sandbox, task))
+    def _run_of(self, task: Task, key: str = "") -> GoldRun:
+        """Play gold in the background, and note under a key what it left."""
+
+        def play(sandbox: Sandbox) -> Gold:
+            left = None
+            try:
+                gold = self._play_gold(sandbox, task)
+                if key and _did_its_work(gold, task):
+                    state = _state(gold.execution, gold.late, gold.changes, {})
+                    left = bash_strict_digest(state)
+                return gold
+            finally:
+                self._known.note(key, left)
+
+        return GoldRun(self.provider, self.spec(task, self.provider), play)
 
     def prepare(self, sandbox: Sandbox, task: Task) -> None:
         """Bring a sandbox into the task's first state, from which changes are counted."""
@@ -135,22 +179,21 @@ class BashEnvironment(ShellEnvironment):
 
         Each comparison is of the whole; the best counts.
         """
-        gold, task = self._gold_result(), self.current_task
+        task = self.current_task
+        if self._gold is not None:
+            self._gold_result()  # a fault of gold's comes first
         late = self.sandbox.settle(_SETTLE)
         states: list[tuple[BashState, BashState]] = []
         rewards: list[Reward] = []
         played: list[Sandbox] = []
-        runs = iter(self._others)
         try:
             mine = self.sandbox.changes()
-            while True:
-                states.append(self._compared(gold, mine, late, answer))
-                played.append(gold.sandbox)
-                rewards.append(bash_strict_reward(*states[-1], task.reward, task.workdir))
-                run = next(runs, None)
-                if rewards[-1].value >= 1.0 or run is None:
+            for agent, gold, sandbox in self._pairs(_state(self._last, late, mine, {}), answer):
+                states.append((agent, gold))
+                played.append(sandbox)
+                rewards.append(bash_strict_reward(agent, gold, task.reward, task.workdir))
+                if rewards[-1].value >= 1.0:
                     break
-                gold = run.result()
         except UngradableState as error:
             self._states, self._ungradable = [], str(error)
             return ungradable_reward(self._ungradable)
@@ -158,20 +201,33 @@ class BashEnvironment(ShellEnvironment):
         self._rewards, self._played = rewards, played
         return best_of(rewards) if len(self.golds(task)) > 1 else rewards[0]
 
-    def _compared(
-        self, gold: Gold, mine: Changes, late: bytes, answer: str | None
-    ) -> tuple[BashState, BashState]:
-        """Return the agent's end state and gold's, with the entries of all paths of either."""
-        theirs = gold.changes
-        only_mine = mine.entries.keys() - theirs.entries.keys()
-        only_theirs = theirs.entries.keys() - mine.entries.keys()
-        agent_state = _state(self._last, late, mine, self.sandbox.entries(only_theirs))
-        # The agent chose these paths, so what they cost is its own doing.
-        with golds_fault():
-            others = gold.sandbox.entries(only_mine)
+    def _pairs(
+        self, agent: BashState, answer: str | None
+    ) -> Iterator[tuple[BashState, BashState, Sandbox]]:
+        """Yield the agent's end state beside gold's and then its alternatives', and where that is.
+
+        A state that is known to be gold's stands for both.
+        """
         if answer is not None:
-            agent_state = replace(agent_state, output=answer, digest="")
-        return agent_state, _state(gold.execution, gold.late, theirs, others)
+            agent = replace(agent, output=answer, digest="")
+        left = bash_strict_digest(agent)
+        if self._gold is None and self._known.left(self._key) == left:
+            yield agent, agent, self.sandbox
+            return
+        task = self.current_task
+        first = self._gold = self._gold or self._start_golds(task)
+        first.result()
+        self._known.tell(self._key, alike=self._known.left(self._key) == left)
+        for run in (first, *self._others[: len(self.golds(task)) - 1]):
+            gold = run.result()
+            only_mine = agent.touched - gold.changes.entries.keys()
+            only_theirs = gold.changes.entries.keys() - agent.touched
+            here = self.sandbox.entries(only_theirs)
+            # The agent chose these paths, so what they cost is its own doing.
+            with golds_fault():
+                there = gold.sandbox.entries(only_mine)
+            theirs = _state(gold.execution, gold.late, gold.changes, there)
+            yield replace(agent, entries={**agent.entries, **here}), theirs, gold.sandbox
 
     def end_state(self) -> dict[str, Any]:
         """Return the end states as builtins."""
@@ -207,9 +263,11 @@ class BashEnvironment(ShellEnvironment):
 
         A ``grep`` that is to find nothing is declared: ``audit: {gold-runs: why}``, or ``xfail``.
         """
-        task, executed = self.current_task, self._gold_result().execution
-        if executed is None or not executed.status or "gold-runs" in task.audit or task.xfail:
-            return
+        task = self.current_task
+        gold = self._gold_result() if self._gold is not None else None
+        if gold is None or gold.execution is None or _did_its_work(gold, task):
+            return  # what is known did its work
+        executed = gold.execution
         said = " ".join(text_of(executed).split())
         if said:  # on which of the two streams, another run without the second one tells
             last = f"{{ {task.gold[-1]}\n}} 2>/dev/null"
@@ -236,6 +294,12 @@ class BashEnvironment(ShellEnvironment):
         super().stop()
         for run in others:
             run.stop()
+
+
+def _did_its_work(gold: Gold, task: Task) -> bool:
+    """Whether gold ended with the status 0, or need not."""
+    done = gold.execution is None or not gold.execution.status
+    return done or "gold-runs" in task.audit or bool(task.xfail)
 
 
 def _state(

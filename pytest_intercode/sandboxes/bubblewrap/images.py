@@ -7,6 +7,7 @@ run uses it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
@@ -44,6 +45,7 @@ _PLAIN = re.compile(
     r"ARG BASE=debian(?::\S+)?|FROM (?:debian(?::\S+)?|\$BASE|\$\{BASE\})"
     r"|RUN (?:(?:[A-Z_]+=\S+ )?(?:apt-get (?:update|install|clean)|rm) [^&|;$`]*(?:&& *|$))+",
 )
+_TELLING = ("usr", "usr/bin", "usr/sbin", "usr/local/bin", "etc", "var/lib/dpkg/status")
 _STATUS = Path("/var/lib/dpkg/status")
 _INSTALLED = re.compile(
     r"^Package: (\S+)\n(?:Essential: yes\n)?Status: install ok installed$", re.MULTILINE
@@ -75,6 +77,16 @@ class Images:
         self._progress = progress or (lambda line: None)
         self._known: dict[ImageSource, str] = {}
         self._lock = threading.Lock()
+
+    def identity(self, name: str) -> str:
+        """Return what changes with the programs and settings of a system, as folders' times say."""
+        root = "/" if name.startswith(HOST) else name.partition("+")[0]
+        said = [name]
+        for path in _TELLING:
+            with contextlib.suppress(OSError):
+                seen = os.stat(os.path.join(root, path))  # noqa: PTH116 - for each episode
+                said.append(f"{path} {seen.st_dev} {seen.st_ino} {seen.st_mtime_ns}")
+        return " ".join(said)
 
     def pinned(self, name: str) -> str:
         """Return nothing: what takes the place of an image comes from no registry."""

@@ -613,6 +613,10 @@ class DockerHosts:
         """Return what names an image in its registry for ever, or nothing."""
         return self._pinned.get(name, "")
 
+    def identity(self, name: str) -> str:
+        """Return nothing: each host may have made an image of its own."""
+        return ""
+
     def _first(self, failed: Iterable[_Host]) -> _Host | None:
         """Return the first host that answers and has not failed; None if all that answer have.
 

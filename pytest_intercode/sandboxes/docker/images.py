@@ -84,6 +84,7 @@ class Images:
         self._progress = progress or (lambda line: None)
         self.registry = Registry(api, registry, self._progress) if registry else None
         self._pinned: dict[str, str] = {}
+        self._identities: dict[str, str] = {}
         self._known: dict[ImageSource, str | ImageError] = {}
         self._lock = threading.Lock()
 
@@ -114,6 +115,12 @@ class Images:
             self._pinned[name] = self._named_by_digest(name)
         return self._pinned[name]
 
+    def identity(self, name: str) -> str:
+        """Return the engine's own digest of an image; nothing where there is none."""
+        if name not in self._identities:
+            self._identities[name] = str(self._inspected(name).get("Id") or "")
+        return self._identities[name]
+
     def take(self, name: str, pinned: str) -> None:
         """Pull the image that another engine has from the registry.
 
@@ -126,18 +133,22 @@ class Images:
 
     def _named_by_digest(self, name: str) -> str:
         """Return the digest that an image was pulled by, with the name that it has there."""
+        if name.startswith(f"{_REPOSITORY}/"):  # ours, and in no registry of this run
+            return ""
+        repository = f"{_repository_and_tag(name)[0]}@"
+        named = [str(each) for each in self._inspected(name).get("RepoDigests") or ()]
+        return next((each for each in named if each.startswith(repository)), "")
+
+    def _inspected(self, name: str) -> Mapping[str, Any]:
+        """Return what the engine says of an image; nothing if it does not."""
         from docker.errors import DockerException
         from requests.exceptions import RequestException
 
-        if name.startswith(f"{_REPOSITORY}/"):  # ours, and in no registry of this run
-            return ""
         try:
-            found = self._api.inspect_image(name)  # type: ignore[no-untyped-call]
+            found: Mapping[str, Any] = self._api.inspect_image(name)  # type: ignore[no-untyped-call]
         except (DockerException, RequestException):
-            return ""
-        repository = f"{_repository_and_tag(name)[0]}@"
-        named = [str(each) for each in found.get("RepoDigests") or ()]
-        return next((each for each in named if each.startswith(repository)), "")
+            return {}
+        return found
 
     def _find_or_build(self, source: ImageSource) -> str:
         if source.layers:

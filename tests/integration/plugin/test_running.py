@@ -30,6 +30,22 @@ def properties_of(case: ElementTree.Element) -> dict[str, str]:
 # -- with real sandboxes
 
 
+@pytest.mark.usefixtures("bubblewrap")
+def test_pytests_cache_knows_golds(pytester: pytest.Pytester, small_suite: Path) -> None:
+    arguments = ("suite.yaml", "--intercode-agent=oracle", "--intercode-sandbox=bubblewrap")
+    golds = pytester.path / ".pytest_cache" / "d" / "intercode" / "golds"
+    lines = []
+    for _ in range(2):
+        pytester.runpytest(*arguments).assert_outcomes(passed=3)
+        lines.append(golds.read_text().splitlines())
+    assert len(set(lines[0])) == 3
+    assert lines[0] == lines[1]
+    for without in ("-ocache_dir=/proc/none", "-pno:cacheprovider"):
+        result = pytester.runpytest(*arguments, without, "-Wignore::pytest.PytestCacheWarning")
+        result.assert_outcomes(passed=3)
+    assert golds.read_text().splitlines() == lines[0]
+
+
 @pytest.mark.usefixtures("needs_docker")
 def test_the_oracle_solves(pytester: pytest.Pytester, small_suite: Path) -> None:
     result = pytester.runpytest(
