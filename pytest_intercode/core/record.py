@@ -7,6 +7,7 @@ else knows the shape of that line.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, get_args
@@ -55,7 +56,7 @@ def lost_on(node: str, reason: str) -> str:
     return f"lost on node {node}: {reason}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TaskRecord:
     """What a record says of its task: what names it and what groups it, never its gold.
 
@@ -133,7 +134,7 @@ class FirstScore:
     file: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class EpisodeRecord:
     """The record of one episode.
 
@@ -242,11 +243,58 @@ class EpisodeRecord:
 
     def without_trajectory(self) -> EpisodeRecord:
         """Return the record without texts and end states, which are most of its size."""
-        turns = tuple(Turn("", "", turn.executed) for turn in self.turns)
+        turns = tuple(_BARE_TURNS[turn.executed] for turn in self.turns)
         return replace(self, turns=turns, state={}, extra={}, log="", detail="", left_behind=())
+
+    def for_statistics(self) -> EpisodeRecord:
+        """Return what tables, rates and comparisons need of it, as small as it can be.
+
+        A run keeps one of each episode in memory. Names that many tasks share are kept once, also
+        where they were read from JSON.
+        """
+        task, alone = self.task, self.parts.get("gold_alone")
+        return replace(
+            self,
+            task=replace(
+                task,
+                env=_shared(task.env),
+                suite=_shared(task.suite),
+                dataset=_shared(task.dataset),
+                hardness=_shared(task.hardness),
+                tags=tuple(map(_shared, task.tags)),
+            ),
+            turns=tuple(_BARE_TURNS[turn.executed] for turn in self.turns),
+            seconds=round(self.seconds, 3),  # as it is written
+            profile=_shared(self.profile),
+            agent=_shared(self.agent),
+            agent_arguments=_NOTHING,
+            parts=_NOTHING if alone is None else {"gold_alone": alone},
+            reason="",
+            attempts=(),
+            detail="",
+            log="",
+            left_behind=(),
+            state=_NOTHING,
+            usage=self.usage or UNSPENT,
+            refused_hosts=(),
+            sandbox="",
+            image="",
+            image_digest="",
+            host="",
+            phases=_NOTHING,
+            extra=_NOTHING,
+        )
 
     def __repr__(self) -> str:  # a debugger's prompt shows it; the fields would fill the screen
         return f"<EpisodeRecord of {self.task.id}: {self.headline}>"
+
+
+_BARE_TURNS = {executed: Turn("", "", executed) for executed in (True, False, None)}
+_NOTHING: Mapping[str, Any] = {}
+
+
+def _shared(name: str) -> str:
+    return sys.intern(str(name))  # also of a subclass, which an agent or a hook may give
 
 
 Episode = EpisodeRecord

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 __all__ = ["UNSPENT", "Budget", "RunLimits", "Usage", "reached"]
@@ -65,7 +65,7 @@ class Usage:
 
         So rows of agents without a cache are as they were before caches were counted.
         """
-        return {name: value for name, value in asdict(self).items() if value or name in _ALWAYS}
+        return {name: value for name, value in vars(self).items() if value or name in _ALWAYS}
 
     def __bool__(self) -> bool:
         return self != UNSPENT

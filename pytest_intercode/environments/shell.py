@@ -9,6 +9,7 @@ import posixpath
 import shlex
 import time
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -104,11 +105,9 @@ class ShellEnvironment(Environment):
     @classmethod
     def spec(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
         """Return the sandbox that this task needs."""
-        ours = cls.name if cls.name in ENVIRONMENTS else "bash"
-        own = cls.dockerfile or bundled_folder("dockerfiles") / f"{ours}.Dockerfile"
-        default = ImageSource(dockerfile=own)
+        image = task.image or _own_image(cls.name, cls.dockerfile)
         return SandboxSpec(
-            image=provider.image(task.image or default),
+            image=provider.image(image),
             limits=task.limits,
             workdir=task.workdir,
             hostname="sandbox",
@@ -271,6 +270,8 @@ class ShellEnvironment(Environment):
 
     def _notice(self, execution: Execution) -> str:
         """Return what an observation says of an action that was stopped, or of a new program."""
+        if execution.ended == "itself" and not execution.restarted:
+            return ""
         left = self._what_is_left(execution)
         if execution.ended == "timeout":
             return f"timed out after {self.action_timeout:g} s{self._stopped}; {left}"
@@ -280,9 +281,7 @@ class ShellEnvironment(Environment):
             return "stopped: the episode is over"
         if execution.restarted and execution.status is None:
             return f"the {self._reader} gave no answer that can be read; {left}"
-        if execution.restarted:
-            return f"the {self._reader} ended with status {execution.status}; {left}"
-        return ""
+        return f"the {self._reader} ended with status {execution.status}; {left}"
 
     def _what_is_left(self, execution: Execution) -> str:
         """Return what is left of the state after such an action."""

@@ -28,7 +28,7 @@ class TaskOrder:
         self._env = env
         self._tasks: list[Task] | None = None
         self._left: list[int] = []
-        self._random = random.Random()
+        self._random: random.Random | None = None  # most environments are given each task
 
     @property
     def tasks(self) -> list[Task]:
@@ -80,6 +80,7 @@ class TaskOrder:
         """Return the next task; each is taken once before any is taken again."""
         tasks = self.tasks
         if not self._left:
+            self._random = self._random or random.Random()
             self._left = self._random.sample(range(len(tasks)), len(tasks))
         return tasks[self._left.pop()]
 

@@ -115,8 +115,9 @@ class _Listener:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
 
+    @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Hand an episode's report on."""
+        """Hand an episode's report on, once others have seen it: its line is taken off."""
         if hasattr(report, "intercode"):
             from pytest_intercode.core.text import harmless
             from pytest_intercode.errors import ConfigurationError

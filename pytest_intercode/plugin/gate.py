@@ -19,8 +19,8 @@ import pytest
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import counted, one_line
 from pytest_intercode.plugin.options import FailUnder
+from pytest_intercode.plugin.reports import reported_episode
 from pytest_intercode.results.comparison import Baseline
-from pytest_intercode.results.format import from_line
 from pytest_intercode.results.summary import summarise
 from pytest_intercode.results.tries import key_of
 
@@ -121,10 +121,9 @@ class Gate:
 
 def _is_judged_together(report: pytest.TestReport) -> bool:
     """Whether a failed report is of a task that was not solved, or that has an error itself."""
-    line = vars(report).get("intercode")
-    if line is None:
+    record = reported_episode(report)
+    if record is None:
         return False
-    record = from_line(line)
     return record.outcome == "task-error" or (
         report.when == "call" and record.graded and not record.solved
     )

@@ -17,6 +17,7 @@ from pytest_intercode.core.files import write_file
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import counted, markdown_text, one_line
 from pytest_intercode.errors import ConfigurationError, IntercodeError, TornResultsWarning
+from pytest_intercode.plugin.reports import take_off
 from pytest_intercode.plugin.run import task_of
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.results.files import ResultsFile
@@ -82,8 +83,7 @@ class Reporter:
 
     def take(self, report: pytest.TestReport) -> None:
         """Write a reported episode down; of one that is rerun the last try is counted."""
-        line: str = vars(report)["intercode"]
-        record = from_line(line)
+        record, line = take_off(report)
         if str(report.outcome) == "rerun":
             record = replace(record, superseded=True)
             line = to_line(record)
@@ -92,7 +92,7 @@ class Reporter:
             self._predict(record)
         else:
             self._write(record, line)
-        self._episodes[report.nodeid] = record.without_trajectory()
+        self._episodes[report.nodeid] = record.for_statistics()
 
     def write_early(self, record: EpisodeRecord) -> None:
         """Write a concurrent episode down as soon as it is over; any thread may do so.
@@ -214,7 +214,6 @@ class Reporter:
     def _warn_of_limits_without_effect(
         self, terminalreporter: pytest.TerminalReporter, tries: list[EpisodeRecord]
     ) -> None:
-        spent = summarise(tries)
         budget, limits = self._settings.budget, self._settings.run_limits
         for limited, what, option in (
             (budget.tokens, "tokens", "max-tokens"),
@@ -222,7 +221,7 @@ class Reporter:
             (budget.cost, "cost", "max-cost"),
             (limits.cost, "cost", "run-max-cost"),
         ):
-            if limited and not getattr(spent, what):
+            if limited and not any(getattr(each.usage, what) for each in tries):
                 terminalreporter.write_line(
                     f"--intercode-{option} had no effect: the agent reported no {what} "
                     "(pytest_intercode.spend does it)",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -17,12 +18,15 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import clipped, harmless, indented, one_line
 from pytest_intercode.errors import EngineUnavailable, InfrastructureError, TaskError
 from pytest_intercode.plugin.run import run_of, task_of
-from pytest_intercode.results.format import to_line
+from pytest_intercode.results.format import from_line, to_line
 from pytest_intercode.rollouts.rollout import failure_record
 
-__all__ = ["complete", "keep_episode"]
+__all__ = ["complete", "keep_episode", "reported_episode", "take_off"]
 
 _EPISODE = pytest.StashKey[EpisodeRecord]()
+_REPORTED: WeakKeyDictionary[pytest.TestReport, EpisodeRecord] = WeakKeyDictionary()
+"""The episodes of reports that were made in this process, which need not be parsed again."""
+
 _PROPERTIES = frozenset(
     f"intercode_{name}"
     for name in (
@@ -41,6 +45,23 @@ def keep_episode(item: pytest.Item, episode: EpisodeRecord) -> None:
     """Remember an item's episode for its report, and set its JUnit properties."""
     item.stash[_EPISODE] = episode
     _set_properties(item, episode)
+
+
+def reported_episode(report: pytest.TestReport) -> EpisodeRecord | None:
+    """Return the episode of a report; None for a report without one."""
+    line = vars(report).get("intercode")
+    return None if line is None else _REPORTED.get(report) or from_line(line)
+
+
+def take_off(report: pytest.TestReport) -> tuple[EpisodeRecord, str]:
+    """Take an episode off its report, which pytest keeps to the end; return it and its line."""
+    line: str = vars(report).pop("intercode")
+    return _REPORTED.pop(report, None) or from_line(line), line
+
+
+def _put(report: pytest.TestReport, episode: EpisodeRecord) -> None:
+    vars(report)["intercode"] = to_line(episode)
+    _REPORTED[report] = episode
 
 
 def complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
@@ -83,7 +104,7 @@ def _complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInf
     if episode is None:
         return
     del item.stash[_EPISODE]  # a rerun must not find the last run's
-    vars(report)["intercode"] = to_line(episode)
+    _put(report, episode)
     if report.failed or hasattr(report, "wasxfail"):
         results = run_of(item.config).settings.results
         report.sections.append((_OURS, trajectory_tail(episode, results)))
@@ -114,7 +135,7 @@ def _complete_broken(
         return
     episode = failure_record(run_of(item.config).spec(task, item.nodeid), error)
     _set_properties(item, episode)
-    vars(report)["intercode"] = to_line(episode)
+    _put(report, episode)
     report.longrepr = episode.headline
     if hasattr(report, "wasxfail"):
         if isinstance(error, TaskError):

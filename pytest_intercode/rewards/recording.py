@@ -12,9 +12,14 @@ from pytest_intercode.core.task import Normaliser, RewardOptions
 __all__ = ["options_again", "options_state", "sha256"]
 
 
+_USUAL = RewardOptions()
+
+
 def options_state(options: RewardOptions) -> dict[str, Any]:
     """Return the options as builtins, without those that have their default."""
-    usual = asdict(RewardOptions())
+    if options == _USUAL:
+        return {}
+    usual = asdict(_USUAL)
     given = {name: value for name, value in asdict(options).items() if value != usual[name]}
     return {name: list(v) if isinstance(v, tuple) else v for name, v in given.items()}
 

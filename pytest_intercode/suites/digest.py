@@ -43,8 +43,17 @@ image that the task does not name is the environment's; records name it by thems
 _LATER: dict[str, Any] = {"repository": None, "verification": None, "user": "", "overall": "mean"}
 _LATER |= {"variables": (), "steps": (), "alternatives": ()}
 _LATER_OF_PARTS = {"hosts", "lenient"}
+_READ = (
+    *("archive", "image", "database", "repository", "verification", "steps"),
+    *("files", "tests"),
+)
+"""Parts that name files, or could be changed: the digest of a task without them stays."""
+
+_MOST_LATEST = 256
+_latest: dict[int, tuple[Task, str]] = {}  # tasks that are being played: each asks a few times
 _LENGTH = 16
 _BLOCK = 2**20
+_JSON = json.JSONEncoder(sort_keys=True, default=lambda value: f"{type(value)} {value}")
 _ONE_AT_A_TIME = threading.Lock()  # what several threads ask for at once is read once
 
 _State: TypeAlias = "tuple[tuple[str, int, int, int], ...]"
@@ -56,14 +65,21 @@ def digest(task: Task) -> str:
     A file that is not there counts as missing and is no error. The content of each file is read
     once in a process, and again when its size or its time changed.
     """
+    found = _latest.get(id(task))
+    if found is not None:
+        return found[1]
     values = {name: getattr(task, name) for name in PARTS}
     content = {
         name: _canonical(value)
         for name, value in values.items()
         if name not in _LATER or value != _LATER[name]
     }
-    text = json.dumps(content, sort_keys=True, default=lambda value: f"{type(value)} {value}")
-    return hashlib.sha256(text.encode("ascii")).hexdigest()[:_LENGTH]
+    made = hashlib.sha256(_JSON.encode(content).encode("ascii")).hexdigest()[:_LENGTH]
+    if not any(map(values.get, _READ)):
+        if len(_latest) >= _MOST_LATEST:
+            _latest.clear()
+        _latest[id(task)] = task, made  # keeps the task, and so its number
+    return made
 
 
 def _canonical(value: Any) -> Any:

@@ -1,0 +1,44 @@
+"""The episode of a report: taken off once, whether the report was made here or in a worker."""
+
+from __future__ import annotations
+
+import gc
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pytest_intercode.core.record import EpisodeRecord
+from pytest_intercode.plugin.reports import complete, keep_episode, reported_episode, take_off
+from pytest_intercode.results.format import from_row, to_line
+
+
+def _episode() -> EpisodeRecord:
+    turns = {"actions": ["ls", "submit"], "valid_action": [True, None]}
+    return from_row({"environment": "ic_bash", "task_id": "a", "turn_history": turns})
+
+
+def _report() -> pytest.TestReport:
+    return pytest.TestReport("x::test[a]", ("x", 0, "test[a]"), {}, "passed", None, "call")
+
+
+def test_what_is_reported_here_is_taken_off_and_not_kept() -> None:
+    item = cast(Any, SimpleNamespace(stash=pytest.Stash(), user_properties=[]))
+    episode, report = _episode(), _report()
+    keep_episode(item, episode)
+    complete(report, item, cast(Any, SimpleNamespace(excinfo=None)))
+    assert reported_episode(report) is episode
+    taken, line = take_off(report)
+    assert taken is episode
+    assert line == to_line(episode)
+    assert reported_episode(report) is None
+    del taken
+    holders = [each for each in gc.get_referrers(episode) if isinstance(each, dict)]
+    assert not holders, "pytest keeps reports, so that nothing may hold their episodes"
+
+
+def test_what_a_worker_reports_is_read() -> None:
+    report = _report()
+    vars(report)["intercode"] = to_line(_episode())
+    assert take_off(report)[0].task.id == "a"
+    assert not hasattr(report, "intercode")
