@@ -29,11 +29,13 @@ PARTS = {
     "startup": "what the plugin costs others",
     "sql": "statements against raw drivers",
     "gateway": "requests to a model through the gateway, against the direct connection",
+    "paper": "GPT-4's NL2Bash replay against InterCode's own chain; only when it is named",
     "datasets": "MBPP and Spider; only when it is named",
     "runtimes": "Docker's runtimes against each other; only when it is named",
+    "growth": "speed by concurrency and by tasks, with the limit; only when it is named",
     "gate": "how often comparing two runs errs; only when it is named",
 }
-BY_NAME = ("datasets", "gate", "runtimes")
+BY_NAME = ("datasets", "gate", "growth", "paper", "runtimes")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

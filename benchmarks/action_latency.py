@@ -1,7 +1,9 @@
-"""One trivial action: through the channel, against an exec of the SDK and of the command line.
+"""One trivial action: through the channel, against a bare bash behind pipes, and against an exec.
 
-All of them run nothing: the shell's ``:`` and ``/bin/true``. A step includes what the environment
-does around an action; the SDK's is ``exec_run``, which asks for the exit status too.
+The actions are the shell's ``:`` and the program ``ls``; on docker the bare bash is behind an open
+``docker exec -i``. What is executed anew each time, by the SDK and by the command line, is
+``true``. A step includes what the environment does around an action; the SDK's is ``exec_run``,
+which asks for the exit status too.
 """
 
 from __future__ import annotations
@@ -11,16 +13,20 @@ import shutil
 import statistics
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest_intercode
-from benchmarks.bare import bare_containers
+from benchmarks.bare import bare_containers, bare_shell
 from benchmarks.machine import backends, needs
 from benchmarks.measuring import Scale, in_turn, seconds
 from benchmarks.table import Bound, Part, against
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
 TASK = pytest_intercode.Task("t", "nothing", ("true",), "bash", "benchmark", "benchmark")
+ACTIONS = (":", "ls")
 BOUNDS = {"docker": Bound("at most", 1 / 40), "bubblewrap": Bound("at most", 1 / 100)}
+OPEN_BOUND = Bound("at most", 1.5)
+BARE_BOUNDS = {":": Bound("at most", 2), "ls": Bound("at most", 1.2)}
 
 
 @contextlib.contextmanager
@@ -57,22 +63,31 @@ def measure(scale: Scale) -> Part:
             works["command line"] = several(
                 lambda: subprocess.run(command, check=True), scale.pick(3, 1)
             )
+        runs: dict[str, Callable[[str], object]] = {"bare": stack.enter_context(bare_shell())}
+        if client is not None:
+            command = [client, "exec", "-i", container, "bash"]
+            runs["open"] = stack.enter_context(bare_shell(command))
         for backend in backends():
-            step = stack.enter_context(episode(backend))
-            for action in (":", "/bin/true"):
-                step(action)
-                works[f"{backend} {action}"] = several(
-                    lambda step=step, action=action: step(action),  # type: ignore[misc]
-                    scale.pick(30, 3),
-                )
+            runs[backend] = stack.enter_context(episode(backend))
+        for name, run in runs.items():
+            run("cd /")
+            for action in ACTIONS:
+                works[f"{name} {action}"] = several(partial(run, action), scale.pick(30, 3))
         times = in_turn(works, scale.pick(10, 2))
     for backend in backends():
-        for action in (":", "/bin/true"):
-            ours = times[f"{backend} {action}"]
-            bound = BOUNDS[backend] if action == ":" else None
-            name = f"`{action}` on {backend}"
-            part.rows.append(against(name, ours, "SDK `exec_run`", times["sdk"], bound))
-            if client is not None and action == ":":
-                theirs = times["command line"]
-                part.rows.append(against(name, ours, "command line `docker exec`", theirs))
+        name = f"`:` on {backend}"
+        ours = times[f"{backend} :"]
+        part.rows.append(against(name, ours, "SDK `exec_run`", times["sdk"], BOUNDS[backend]))
+        if client is not None:
+            theirs = times["command line"]
+            part.rows.append(against(name, ours, "command line `docker exec`", theirs))
+    if "open" in runs:
+        ours, theirs = times["docker :"], times["open :"]
+        what = "an open `docker exec -i bash`"
+        part.rows.append(against("`:` on docker", ours, what, theirs, OPEN_BOUND))
+    if "bubblewrap" in runs:
+        for action in ACTIONS:
+            ours, theirs = times[f"bubblewrap {action}"], times[f"bare {action}"]
+            name, bound = f"`{action}` on bubblewrap", BARE_BOUNDS[action]
+            part.rows.append(against(name, ours, "a bare bash behind pipes", theirs, bound))
     return part

@@ -1,4 +1,4 @@
-"""Bare containers: what the engine takes for itself, with nothing of ours.
+"""Bare containers and bare shells: what the engine, and bash, take for themselves.
 
 A cycle creates, starts, kills and removes a container, and nothing else: of the same image and with
 the same limits as our sandboxes, with networking disabled, as ours are started. That is the faster
@@ -12,19 +12,27 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+import secrets
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.machine import needs
 from benchmarks.measuring import seconds
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.sandboxes.docker.container import host_config
-from pytest_intercode.sandboxes.docker.engine import OWNER_LABEL, RUN_LABEL, DockerEngine
+from pytest_intercode.sandboxes.docker.engine import (
+    OWNER_LABEL,
+    RUN_LABEL,
+    STARTERS,
+    DockerEngine,
+)
 from pytest_intercode.sandboxes.docker.images import Images
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.suites.loader import bundled_folder
 
-__all__ = ["BareContainers", "bare_containers"]
+__all__ = ["BareContainers", "bare_containers", "bare_shell"]
 
 
 class BareContainers:
@@ -84,11 +92,45 @@ class BareContainers:
 
         return seconds(all_of_them)
 
+    def run(self, name: str, command: list[str], folder: str = "/") -> tuple[int, bytes]:
+        """Run a command in a container, as the SDK's ``Container.exec_run`` does.
+
+        Returns:
+            Its status and its output.
+        """
+        made = self._api.exec_create(name, command, workdir=folder)
+        output = self._api.exec_start(made["Id"])
+        return int(self._api.exec_inspect(made["Id"])["ExitCode"]), output
+
+    def schedule(self, episodes: int, *, concurrency: int, thinking: float) -> float:
+        """Return the seconds of episodes that have two containers each, and only think.
+
+        The first container is waited for before the thinking, and the second one after it. As many
+        start at a time as do in a run of ours. Ends count as far as they hold up what is started.
+
+        Args:
+            episodes: how many.
+            concurrency: how many at a time.
+            thinking: seconds that each thinks.
+        """
+        with (
+            ThreadPoolExecutor(STARTERS) as starters,
+            ThreadPoolExecutor(concurrency) as threads,
+            ThreadPoolExecutor(concurrency) as enders,
+        ):
+
+            def episode(_: int) -> None:
+                first = starters.submit(self.start).result()
+                second = starters.submit(self.start)
+                time.sleep(thinking)
+                for name in (first, second.result()):
+                    enders.submit(self.end, name)
+
+            return seconds(lambda: list(threads.map(episode, range(episodes))))
+
     def exec_run(self, name: str, command: list[str]) -> None:
-        """Run a command in a container, as the SDK's ``Container.exec_run`` does."""
-        made = self._api.exec_create(name, command)
-        self._api.exec_start(made["Id"])
-        status = self._api.exec_inspect(made["Id"])["ExitCode"]
+        """Run a command that succeeds."""
+        status, _ = self.run(name, command)
         assert status == 0, status
 
     def timed(self, name: str, script: str, variables: Mapping[str, str]) -> float:
@@ -124,3 +166,37 @@ def bare_containers() -> Iterator[BareContainers]:
     needs("docker")
     with contextlib.closing(DockerEngine()) as engine:
         yield BareContainers(engine)
+
+
+@contextlib.contextmanager
+def bare_shell(command: Sequence[str] = ("bash",)) -> Iterator[Callable[[str], bytes]]:
+    """Lend a bash behind pipes that stays open: it runs a line, and says what the line printed.
+
+    It is read up to a marker, with the status. There is no clock, and the line may not end the
+    shell, read its input or forget to end what it prints with a line's end.
+
+    Args:
+        command: what starts the bash, here or at the other end of a pipe.
+    """
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, cwd="/"
+    ) as shell:
+        given, said = shell.stdin, shell.stdout
+        assert given is not None
+        assert said is not None
+
+        def run(line: str) -> bytes:
+            marker = secrets.token_hex(8)
+            given.write(f"{line}\necho {marker} $?\n".encode())
+            given.flush()
+            printed = b""
+            while not (read := said.readline()).startswith(marker.encode()):
+                assert read, "the shell has ended"
+                printed += read
+            return printed
+
+        try:
+            yield run
+        finally:
+            shell.kill()

@@ -1,10 +1,13 @@
 """The bundled bash suite with the oracle, on bubblewrap against Docker, as whole pytest runs.
 
 Tasks whose gold uses a program that this machine lacks cannot be run on bubblewrap; they are left
-out of both.
+out of both. Then several tries at some of the tasks, which share their golds, against as many runs
+of one try.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from benchmarks.machine import needs
 from benchmarks.measuring import Scale, in_turn
@@ -12,6 +15,8 @@ from benchmarks.runs import temporary_folder
 from benchmarks.table import Bound, Part, against, duration
 
 WHAT = ("--intercode-env=bash", "--intercode-agent=oracle")
+TRIES = 4
+SOME = 16  # tasks
 
 
 def measure(scale: Scale) -> Part:
@@ -24,6 +29,10 @@ def measure(scale: Scale) -> Part:
         first = folder.pytest(*WHAT, *limit, "--intercode-sandbox=bubblewrap", failures=True)
         left_out = [f"--deselect={name}" for name in first.failed]
 
+        def tries(backend: str, count: int) -> float:
+            some = (f"--intercode-limit={scale.pick(SOME, 2)}", f"--intercode-repeat={count}")
+            return folder.pytest(*WHAT, *some, f"--intercode-sandbox={backend}", *left_out).loop
+
         def run(backend: str) -> float:
             done = folder.pytest(*WHAT, *limit, f"--intercode-sandbox={backend}", *left_out)
             assert done.passed == first.passed, (backend, done.passed, first.passed)
@@ -34,6 +43,13 @@ def measure(scale: Scale) -> Part:
             {"docker": lambda: run("docker"), "bubblewrap": lambda: run("bubblewrap")},
             scale.pick(3, 1),
         )
+        repeated = {
+            backend: in_turn(
+                {"once": partial(tries, backend, 1), "more": partial(tries, backend, TRIES)},
+                scale.pick(3, 1),
+            )
+            for backend in wholes
+        }
     part.rows.append(
         against(
             f"{first.passed} tasks on bubblewrap, the run loop",
@@ -52,6 +68,15 @@ def measure(scale: Scale) -> Part:
             whole["docker"],
         )
     )
+    part.rows += [
+        against(
+            f"{TRIES} tries at each of {scale.pick(SOME, 2)} tasks on {backend}, the run loop",
+            taken["more"],
+            f"{TRIES} times one try",
+            TRIES * taken["once"],
+        )
+        for backend, taken in repeated.items()
+    ]
     if first.failed:
         part.notes.append(
             f"{len(first.failed)} of {first.passed + len(first.failed)} tasks are left out: this "

@@ -30,11 +30,13 @@ class Clock:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self) -> Iterator[None]:
         """Time the run loop: all items, from the first setup to the last teardown."""
+        began = time.process_time()
         self._told["loop_began"] = time.monotonic()
         try:
             return (yield)
         finally:
             self._told["loop_ended"] = time.monotonic()
+            self._told["processor"] = time.process_time() - began
             self._told["peak"] = _memory("VmHWM")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -18,11 +18,7 @@ def measure(scale: Scale) -> Part:
     tasks = scale.pick(10_000, 100)
     with temporary_folder() as folder:
         empty_tests(folder.path, tasks)
-        with (folder.path / "rows.jsonl").open("w") as rows:
-            for n in range(tasks):
-                row = {"query": f"Print {n}.", "gold": f"echo {n}", "tags": ["print"]}
-                rows.write(json.dumps(row) + "\n")
-        (folder.path / "suite.yaml").write_text("env: bash\nrows: {path: rows.jsonl}\n")
+        task_rows(folder.path, tasks)
         times = in_turn(
             {
                 "empty": lambda: pytest_process(folder.path, "--co", "test_empty.py"),
@@ -43,6 +39,15 @@ def empty_tests(folder: Path, count: int) -> None:
         f"import pytest\n@pytest.mark.parametrize('n', range({count}))\n"
         "def test_nothing(n):\n    pass\n"
     )
+
+
+def task_rows(folder: Path, count: int) -> None:
+    """Write ``suite.yaml``, with as many tasks in a file of rows."""
+    with (folder / "rows.jsonl").open("w") as rows:
+        for n in range(count):
+            row = {"query": f"Print {n}.", "gold": f"echo {n}", "tags": ["print"]}
+            rows.write(json.dumps(row) + "\n")
+    (folder / "suite.yaml").write_text("env: bash\nrows: {path: rows.jsonl}\n")
 
 
 def pytest_process(folder: Path, *arguments: str) -> float:

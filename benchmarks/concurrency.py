@@ -16,13 +16,15 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from benchmarks.bare import bare_containers
 from benchmarks.machine import backends
 from benchmarks.measuring import Scale
 from benchmarks.plot import Line, Panel
 from benchmarks.runs import TURNS, Run, temporary_folder, thinking, warm_up
-from benchmarks.table import Bound, Part, Row, duration
+from benchmarks.table import Bound, Part, Row, against, duration
 
 BOUNDS = {"docker": Bound("at most", 1.25), "bubblewrap": Bound("at most", 1.1)}
+ENGINE = Bound("at most", 1.1)
 MEMORY = Bound("at most", 3e6, "3 MB")
 # Episodes of a run by the agent's milliseconds and the concurrency: enough of them, and no run of
 # more than a quarter of a minute.
@@ -72,6 +74,7 @@ Cells = Mapping[tuple[str, int, int], Cell]
 def measure(scale: Scale) -> Part:
     """Measure every cell, backends in turn."""
     plan = scale.pick(FULL, QUICK)
+    bare: list[float] = []
     runs: dict[tuple[str, int, int], list[Run]] = {}
     with temporary_folder() as folder:
         for backend in scale.pick(backends(), []):
@@ -90,11 +93,18 @@ def measure(scale: Scale) -> Part:
                             f"{episodes} episodes in {duration(run.loop)}"
                         )
                         runs.setdefault((backend, ms, concurrency), []).append(run)
+                        if (backend, ms, concurrency) == ("docker", *JUDGED):
+                            bare.append(engine_alone(episodes))
     cells = {
         key: Cell(*key, episodes=plan[key[1]][key[2]], runs=tuple(taken))
         for key, taken in runs.items()
     }
     rows = [_row(cells, cell) for cell in sorted(cells.values(), key=_order)]
+    if bare:
+        ms, concurrency = JUDGED
+        ours, theirs = cells["docker", ms, concurrency].loop, statistics.median(bare)
+        what = f"docker, {ms} ms a turn, concurrency {concurrency}"
+        rows.append(against(what, ours, "bare containers in the same order", theirs, ENGINE))
     slow = max(plan)
     most, least = max(plan[slow]), min(plan[0])
     rows += [
@@ -102,9 +112,17 @@ def measure(scale: Scale) -> Part:
     ]
     notes = [
         "The ideal is thinking alone: rounds of episodes x turns x thought. Whole: the process, "
-        "with pytest's start and end. Runs with a bound are made three times, the others once."
+        "with pytest's start and end. Runs with a bound are made three times, the others once.",
+        "Bare containers are two for each episode, in the order of ours; they do nothing.",
     ]
     return Part("episodes side by side", rows, _panels(cells), notes)
+
+
+def engine_alone(episodes: int) -> float:
+    """Return the seconds of the episodes that are judged, with bare containers and no actions."""
+    ms, concurrency = JUDGED
+    with bare_containers() as bare:
+        return bare.schedule(episodes, concurrency=concurrency, thinking=TURNS * ms / 1000)
 
 
 def _order(cell: Cell) -> tuple[int, int, int]:

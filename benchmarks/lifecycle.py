@@ -1,5 +1,8 @@
 """An episode's life, with both of its sandboxes, against a bare container's; and backends' ratio.
 
+A sandbox of bubblewrap alone, from its start to its first answer, is set against a bare one: the
+program ``bwrap`` with a bash in all namespaces, without an overlay, limits or a filter of calls.
+
 An episode alone is reset, one action of the oracle, grading and close, with nothing started ahead.
 Removal is the engine's own business, behind the episode's end; the next one waits for nothing, but
 has to share the processors with it. A bare cycle waits for the removal.
@@ -11,7 +14,7 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from benchmarks.bare import BareContainers, bare_containers
+from benchmarks.bare import BareContainers, bare_containers, bare_shell
 from benchmarks.machine import backends, needs
 from benchmarks.measuring import Scale, in_turn, seconds
 from benchmarks.table import Bound, Part, against
@@ -19,10 +22,13 @@ from pytest_intercode.agents.oracle import make_oracle
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.bash.strict import BashEnvironment
 from pytest_intercode.rollouts.turn_loop import run_episode
+from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
+from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
 TASK = Task("t", "Print 7", ("echo 7",), "bash", "benchmark", "benchmark")
 PATIENCE = 10.0
+BARE = ("bwrap", "--unshare-all", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "bash")
 
 
 def episodes(provider: SandboxProvider, count: int) -> float:
@@ -35,6 +41,28 @@ def episodes(provider: SandboxProvider, count: int) -> float:
             done = run_episode(make_oracle(TASK), environment, first)
             environment.close()
             assert done.solved, done.headline
+
+    return seconds(one_after_another) / count
+
+
+def sandboxes(engine: Bubblewrap, count: int) -> float:
+    """Return the seconds that a sandbox takes, of several in a row."""
+
+    def one_after_another() -> None:
+        for _ in range(count):
+            with contextlib.closing(engine.launch(SandboxSpec(HOST))) as sandbox:
+                assert sandbox.run(":", PATIENCE).status == 0
+
+    return seconds(one_after_another) / count
+
+
+def bare_sandboxes(count: int) -> float:
+    """Return the seconds that a bare one takes."""
+
+    def one_after_another() -> None:
+        for _ in range(count):
+            with bare_shell(BARE) as run:
+                assert run(":") == b""
 
     return seconds(one_after_another) / count
 
@@ -69,6 +97,10 @@ def measure(scale: Scale) -> Part:
             settled(bare, before)
             return bare.cycles(count, disabled=disabled) / count
 
+        if "bubblewrap" in works:
+            engine = stack.enter_context(contextlib.closing(Bubblewrap()))
+            works["sandbox"] = lambda: sandboxes(engine, count)
+            works["bare bwrap"] = lambda: bare_sandboxes(count)
         works["disabled"] = lambda: cycle(disabled=True)
         works["none"] = lambda: cycle(disabled=False)
         times = in_turn(works, scale.pick(7, 1))
@@ -80,4 +112,8 @@ def measure(scale: Scale) -> Part:
     if "bubblewrap" in times:
         theirs, bound = times["bubblewrap"], Bound("at most", 1 / 8)
         part.rows.append(against("an episode on bubblewrap", theirs, "on docker", ours, bound))
+        ours, theirs, bound = times["sandbox"], times["bare bwrap"], Bound("at most", 2)
+        part.rows.append(
+            against("a sandbox on bubblewrap", ours, "a bare `bwrap` with bash", theirs, bound)
+        )
     return part

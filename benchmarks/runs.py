@@ -17,7 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Folder", "Run", "numbers_suite", "temporary_folder", "thinking", "warm_up"]
+__all__ = [
+    *("Folder", "Run", "numbers_suite", "plain_pytest", "temporary_folder"),
+    *("thinking", "warm_up"),
+]
 
 ROOT = Path(__file__).parents[1]
 TURNS = 5
@@ -33,6 +36,7 @@ class Run:
         start: until the first item: the interpreter, pytest, plugins, collection.
         loop: from the first item's setup to the last one's teardown.
         closing: from then until everything is given back.
+        processor: processor's time of the pytest process in the loop, without its children.
         peak: the highest resident memory of the pytest process, without its children.
         passed: items that passed.
         failed: node ids of those that did not.
@@ -43,6 +47,7 @@ class Run:
     start: float
     loop: float
     closing: float
+    processor: float
     peak: int
     passed: int
     failed: tuple[str, ...]
@@ -71,8 +76,8 @@ class Folder:
         known = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
         paths = [str(ROOT), *filter(None, [known.get("PYTHONPATH")])]
         known |= {"BENCHMARK_CLOCK": str(clock), "PYTHONPATH": os.pathsep.join(paths)}
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        command += ["-p", "benchmarks.clock", *arguments]
+        known["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+        command = [*plain_pytest(), "-p", "benchmarks.clock", *arguments]
         began = time.monotonic()
         done = subprocess.run(command, cwd=self.path, env=known, capture_output=True, text=True)
         ended = time.monotonic()
@@ -85,11 +90,18 @@ class Folder:
             start=told["loop_began"] - began,
             loop=told["loop_ended"] - told["loop_began"],
             closing=told["closed"] - told["loop_ended"],
+            processor=told["processor"],
             peak=told["peak"],
             passed=told["passed"],
             failed=tuple(told["failed"]),
             samples=tuple((at, memory, open_) for at, memory, open_ in told["samples"]),
         )
+
+
+def plain_pytest() -> list[str]:
+    """Return how pytest is started with our plugin, and with no other of the environment's."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    return [*command, "-p", "pytest_intercode.plugin"]
 
 
 @contextlib.contextmanager
@@ -115,15 +127,18 @@ def warm_up(folder: Folder, backend: str) -> None:
     thinking(folder, backend, episodes=1, concurrency=1, ms=0)
 
 
-def thinking(folder: Folder, backend: str, *, episodes: int, concurrency: int, ms: int) -> Run:
+def thinking(
+    folder: Folder, backend: str, *more: str, episodes: int, ms: int, concurrency: int = 1
+) -> Run:
     """Run episodes of ``TURNS`` turns with an agent that thinks before each.
 
     Args:
         folder: where.
         backend: the sandboxes.
+        more: what is added to the command line.
         episodes: how many.
-        concurrency: how many at a time.
         ms: milliseconds of thought for each turn.
+        concurrency: how many at a time.
     """
     run = folder.pytest(
         numbers_suite(folder, episodes),
@@ -131,6 +146,7 @@ def thinking(folder: Folder, backend: str, *, episodes: int, concurrency: int, m
         *("--intercode-agent-arg", f"ms={ms}", "--intercode-agent-arg", f"turns={TURNS}"),
         f"--intercode-sandbox={backend}",
         f"--intercode-concurrency={concurrency}",
+        *more,
     )
     if run.passed != episodes:
         raise RuntimeError(f"{run.passed} of {episodes} episodes passed")
