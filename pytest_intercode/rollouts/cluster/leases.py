@@ -278,7 +278,7 @@ class LeasedBudget(RunBudget):
         self._lease = NOTHING
         self._spent = NOTHING
         self._recalled = False
-        self._calls: dict[int, Future[str]] = {}
+        self._calls: dict[int, tuple[Amounts, Future[str]]] = {}  # what it is to have
         self._count = 0
         self._closed = ""
 
@@ -317,13 +317,16 @@ class LeasedBudget(RunBudget):
 
     def granted(self, message: Message) -> None:
         """Take an answer of the driver's, and the lease that is in it."""
-        lease = amounts_of(message["lease"])
+        lease, spent = amounts_of(message["lease"]), str(message["spent"])
         with self._state:
             self._lease = self._lease.plus(lease)
             self._recalled = self._recalled and not any(lease)
-            waiting = self._calls.pop(int(message["call"]), None)
+            wanted, waiting = self._calls.pop(int(message["call"]), (NOTHING, None))
+            if waiting is not None and not spent:
+                # Now, as it may be recalled before the thread that waits for it runs again.
+                self._lease = self._lease.minus(wanted).positive()
         if waiting is not None:
-            waiting.set_result(str(message["spent"]))
+            waiting.set_result(spent)
 
     def recall(self) -> None:
         """Give back what is not in use."""
@@ -335,7 +338,7 @@ class LeasedBudget(RunBudget):
         with self._state:
             self._closed = "the run is over"
             calls, self._calls = self._calls, {}
-        for waiting in calls.values():
+        for _, waiting in calls.values():
             waiting.set_result(self._closed)
 
     # -- inside
@@ -363,16 +366,14 @@ class LeasedBudget(RunBudget):
                         continue
                     self._count += 1
                     call, answer = self._count, Future[str]()
-                    self._calls[call] = answer
+                    self._calls[call] = wanted, answer
                     unused, self._lease = self._lease, NOTHING
                     self._recalled = True
                     self._say({"what": "ask", "call": call, "unused": unused})
                 try:
-                    spent = answer.result(_PATIENCE)
+                    return answer.result(_PATIENCE)
                 except NoAnswer:
-                    spent = "the driver, which counts what the run uses up, does not answer"
-            if spent:
-                return spent
+                    return "the driver, which counts what the run uses up, does not answer"
 
     def _take(self, wanted: Amounts) -> bool:
         with self._state:

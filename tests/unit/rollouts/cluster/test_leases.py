@@ -359,3 +359,18 @@ def test_a_turn_that_comes_to_nothing_after_a_recall_is_given_back() -> None:
     assert said == [{"what": "give_back", "unused": Amounts(turns=2)}]
     budget.end_turn(False)
     assert said[1] == {"what": "give_back", "unused": Amounts(turns=1)}
+
+
+def test_a_lease_is_not_recalled_from_under_the_thread_that_asked_for_it() -> None:
+    said: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    budget = LeasedBudget(("turns",), RunLimits(), said.put)
+    begun: queue.SimpleQueue[str] = queue.SimpleQueue()
+    thread = threading.Thread(target=lambda: begun.put(budget.begin_turn()))
+    thread.start()
+    call = said.get(timeout=10)["call"]
+    budget.granted({"call": call, "lease": [3, 0, 0.0], "spent": ""})
+    budget.recall()  # at once, before the thread can have run again
+    assert said.get(timeout=10) == {"what": "give_back", "unused": Amounts(turns=2)}
+    assert begun.get(timeout=10) == ""
+    thread.join()
+    assert said.empty()
