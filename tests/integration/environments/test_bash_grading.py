@@ -166,7 +166,7 @@ def test_a_grading_is_cancelled(provider: SandboxProvider, slow: threading.Event
         played.run(played.make_agent(), environment)
     played.close()
     thread.join()
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 30
 
 
 def test_closing_ends_a_grading(provider: SandboxProvider, slow: threading.Event) -> None:
@@ -188,7 +188,7 @@ def test_closing_ends_a_grading(provider: SandboxProvider, slow: threading.Event
     assert slow.wait(20)
     began = time.monotonic()
     played.close()
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 20
     thread.join(5)
     assert len(ended) == 1
 

@@ -178,7 +178,7 @@ def test_what_runs_at_the_end_of_a_session_is_cancelled_and_metered(gateways: Ga
         assert server.stalled.wait(5)
         began = time.monotonic()
         session.close()
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 5
         [exchange] = session.exchanges
         assert exchange.usage == TokenUsage(input=exchange.usage.input, estimated=True)
         assert ledger.usage.input_tokens == exchange.usage.input > 10

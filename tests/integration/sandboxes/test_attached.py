@@ -137,7 +137,7 @@ def test_a_shell_that_cannot_start_is_no_excuse(sandbox: AttachedSandbox, action
     ):
         with pytest.raises(SandboxBroken, match="starts no shell"):
             call()
-    assert time.monotonic() - again < 1
+    assert time.monotonic() - again < PROMPTLY
 
 
 def test_a_fault_before_the_first_action_is_no_agents(sandbox: AttachedSandbox) -> None:

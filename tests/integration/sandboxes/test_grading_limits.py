@@ -79,7 +79,7 @@ def test_a_find_of_the_agents(sandbox: AttachedSandbox) -> None:
         began = time.monotonic()
         with pytest.raises(UngradableState, match=said):
             sandbox.changes()
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < 20
         assert sandbox.run("echo on", SOON).output == b"on\n"
 
 

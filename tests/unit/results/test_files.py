@@ -172,9 +172,9 @@ def test_a_truncated_row_is_cut_off(tmp_path: Path, torn: str) -> None:
 def test_a_row_costs_little(tmp_path: Path) -> None:
     file = ResultsFile(tmp_path / "r.jsonl")
     line = _line()
-    began = time.perf_counter()
+    began = time.process_time()
     for _ in range(1000):
         file.write(line)
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 1.0
     assert file.path.stat().st_size == 1000 * (len(line) + 1)
     file.close()

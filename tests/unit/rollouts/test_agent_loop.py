@@ -52,10 +52,23 @@ def together(*jobs: Callable[[], EpisodeRecord]) -> list[EpisodeRecord]:
 
 
 class Slow(Counter):
-    """An environment whose actions take their time."""
+    """An environment whose actions take their time.
+
+    Attributes:
+        running: actions that run now, in all environments.
+        most: as many have run at the same time.
+    """
+
+    lock = threading.Lock()
+    running = most = 0
 
     def execute(self, action: str) -> Observation:
+        with self.lock:
+            Slow.running += 1
+            Slow.most = max(Slow.most, Slow.running)
         time.sleep(0.15)
+        with self.lock:
+            Slow.running -= 1
         return super().execute(action)
 
 
@@ -87,10 +100,10 @@ def test_actions_let_the_others_go_on(play: Play) -> None:
             env.step("1.25")
             await asyncio.sleep(0)
 
-    began = time.monotonic()
+    Slow.most = 0
     records = together(*[lambda: play(agent, environment=Slow())] * 6)
     assert [record.outcome for record in records] == ["solved"] * 6
-    assert time.monotonic() - began < 2.4  # one after the other it would be 3.6 s
+    assert Slow.most > 2
     assert not any(record.left_behind for record in records)
 
 
@@ -297,7 +310,7 @@ def test_the_loop_ends_at_once_although_an_agent_blocks_it(shared: SharedLoop) -
     assert began.wait(10)
     before = time.monotonic()
     shared.close()  # as where Ctrl-C ends the run
-    assert time.monotonic() - before < 2
+    assert time.monotonic() - before < 10
     end.set()
     playing.join(10)
     assert not playing.is_alive()

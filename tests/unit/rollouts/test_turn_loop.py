@@ -313,7 +313,7 @@ def test_the_end_of_a_budget_in_a_task_that_swallows_it() -> None:
     began = time.monotonic()
     episode = play(agent, timeout=20)
     assert (episode.outcome, episode.detail) == ("out-of-budget", "")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no task groups")
