@@ -11,8 +11,9 @@ either side, and for the sum of each path that both have made, on either side. I
 started, and their repositories made, before the clock is; InterCode waits for six seconds more, and
 imports what it needs.
 
-What the actions and gold take by themselves no profile makes faster. The note has it: their execs
-in the chain, less as many that run nothing.
+The notes have the limits of this machine. What the actions and gold take by themselves no profile
+makes faster: their execs in the chain, less as many that run nothing. And the run's containers, as
+bare ones, take what they take.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from pytest_intercode.suites.files import build_archive
 
 DATASET = "nl2bash-fs1"
 BOUNDS = {"docker": 1 / 10, "bubblewrap": 1 / 20}
+AT_A_TIME = 1, 4  # episodes; InterCode plays one
 RESET = "git reset --hard; git clean -fd;"
 STATUS = "git status --short;"
 
@@ -97,7 +99,9 @@ class Chain:
         return self._bare.run(container, words)[1].decode()
 
 
-def replay(folder: Folder, backend: str, recording: Path, data: Path, count: int) -> float:
+def replay(
+    folder: Folder, recording: Path, data: Path, count: int, backend: str, at_a_time: int
+) -> float:
     """Play the recording; return the seconds from the first item to the last one's end."""
     results = folder.path / "results.jsonl"
     results.unlink(missing_ok=True)
@@ -108,9 +112,15 @@ def replay(folder: Folder, backend: str, recording: Path, data: Path, count: int
         "--intercode-profile=paper",
         f"--intercode-sandbox={backend}",
         f"--intercode-limit={count}",
+        f"--intercode-concurrency={at_a_time}",
         f"--intercode-results={results}",
         failures=True,
     ).loop
+
+
+def named(backend: str, at_a_time: int) -> str:
+    """Return how rows name a replay."""
+    return f"on {backend}, {at_a_time} at a time"
 
 
 def actions_of(folder: Folder) -> Mapping[str, list[str]]:
@@ -154,10 +164,11 @@ def measure(scale: Scale) -> Part:
             made_ready(bare, side, tasks[0])
         chain = Chain(bare, agent, gold)
         works: dict[str, Callable[[], float]] = {
-            backend: partial(replay, folder, backend, recording, data, count)
+            named(backend, many): partial(replay, folder, recording, data, count, backend, many)
             for backend in backends()
+            for many in AT_A_TIME
         }
-        works["docker"]()  # the actions that are taken
+        works[named("docker", 1)]()  # the actions that are taken
         actions = actions_of(folder)
 
         def in_chain() -> float:
@@ -166,15 +177,21 @@ def measure(scale: Scale) -> Part:
 
         works["chain"] = in_chain
         works["own"] = lambda: chain.own - chain.execs * empty(bare, agent)
+        works["containers"] = lambda: bare.cycles(2 * count, threads=4)
         times = in_turn(works, scale.pick(3, 1))
     part = Part("GPT-4's replay of NL2Bash under the paper profile, against InterCode's chain")
     steps = sum(map(len, actions.values()))
     for backend in backends():
-        what = f"{count} episodes, {steps} actions, on {backend}"
-        bound = Bound("at most", BOUNDS[backend])
-        part.rows.append(against(what, times[backend], "InterCode's execs", times["chain"], bound))
-    own = duration(max(0.0, times["own"]))
-    part.notes.append(f"Of the chain, the actions and gold take {own} by themselves.")
+        for many in AT_A_TIME:
+            name, bound = named(backend, many), Bound("at most", BOUNDS[backend])
+            what = f"{count} episodes, {steps} actions, {name}"
+            row = against(what, times[name], "InterCode's execs", times["chain"], bound)
+            part.rows.append(row)
+    part.notes.append(
+        "The limits of this machine: of the chain, the actions and gold take "
+        f"{duration(max(0.0, times['own']))} by themselves; as many bare containers as ours take "
+        f"{duration(times['containers'])}, four at a time."
+    )
     return part
 
 
