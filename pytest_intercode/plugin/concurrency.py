@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
@@ -36,14 +36,12 @@ from pytest_intercode.plugin.workarounds import (
 from pytest_intercode.plugin.xdist import is_worker
 from pytest_intercode.results.format import to_line
 from pytest_intercode.rollouts.executors.concurrent import ConcurrentExecutor
-from pytest_intercode.rollouts.executors.handle import (
-    BackgroundExecutor,
-    BackgroundHandle,
-    Handle,
-    PhaseName,
-)
+from pytest_intercode.rollouts.executors.handle import BackgroundHandle, Handle, PhaseName
 from pytest_intercode.rollouts.isolation import SharedProcess, followed, isolated, owner, owning
 from pytest_intercode.rollouts.rollout import Services
+
+if TYPE_CHECKING:
+    from pytest_intercode.rollouts.cluster.executor import ClusterExecutor
 
 __all__ = ["ConcurrentExecution"]
 
@@ -105,7 +103,7 @@ class ConcurrentExecution:
         self._executor = self._make_executor()
         self._inline = InlineExecution(run, self._inline_services(), lambda: self._pending)
 
-    def _make_executor(self) -> BackgroundExecutor:
+    def _make_executor(self) -> ConcurrentExecutor | ClusterExecutor:
         """Return what runs rollouts, which may ask at once for what is to run."""
         return ConcurrentExecutor(
             replace(self._run.services, isolate=lambda: self._process.episode(owner())),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
@@ -15,15 +12,7 @@ from pytest_intercode.environments.base import Environment
 from pytest_intercode.errors import RolloutCancelled
 from pytest_intercode.rollouts.spec import RolloutSpec
 
-__all__ = [
-    "BackgroundExecutor",
-    "BackgroundHandle",
-    "Executor",
-    "Handle",
-    "Observer",
-    "Phase",
-    "PhaseName",
-]
+__all__ = ["BackgroundHandle", "Handle", "Observer", "Phase", "PhaseName"]
 
 PhaseName: TypeAlias = Literal["prepare", "run", "close"]
 
@@ -47,11 +36,12 @@ class Handle(Protocol):
     Each method waits for its phase and returns what it came to, or raises what it raised; see
     :class:`~pytest_intercode.rollouts.rollout.Rollout`. A phase runs once, however often it is
     asked for.
+
+    Attributes:
+        spec: what the rollout is to do.
     """
 
-    @property
-    def spec(self) -> RolloutSpec:
-        """What the rollout is to do."""
+    spec: RolloutSpec
 
     def agent(self) -> Agent:
         """Return the rollout's own agent."""
@@ -90,18 +80,10 @@ class Observer(Protocol):
         """There is no record."""
 
 
-class Executor(Protocol):
-    """Runs rollouts, by its own rule of when and where."""
-
-    def submit(self, spec: RolloutSpec) -> Handle:
-        """Take a rollout."""
-
-
-class BackgroundHandle(ABC):
+class BackgroundHandle(Handle):
     """A handle of a rollout that runs without being asked; what it comes to is waited for.
 
     Attributes:
-        spec: what it is to do.
         phases: times, by phase; those that are known.
         asked: whether its record was asked for.
     """
@@ -135,55 +117,3 @@ class BackgroundHandle(ABC):
     def cancelled(self) -> bool:
         """Whether it has no record because it was cancelled, or has none yet."""
         return not self._record.done() or isinstance(self._record.exception(), RolloutCancelled)
-
-    @abstractmethod
-    def agent(self) -> Agent:
-        """Wait for the agent."""
-
-    @abstractmethod
-    def environment(self) -> Environment:
-        """Wait for the environment, until its reset."""
-
-    @abstractmethod
-    def record(self, agent: Agent, environment: Environment) -> EpisodeRecord:
-        """Wait for the record; agent and environment are the rollout's own."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Wait until the sandboxes are ended."""
-
-    @abstractmethod
-    def cancel(self, reason: str) -> None:
-        """End it, ungraded; does nothing to one that is over."""
-
-
-class BackgroundExecutor(Protocol):
-    """Runs rollouts when it can, and asks its owner for more when it could run more.
-
-    Attributes:
-        lock: guards what the owner looks at when it is asked.
-    """
-
-    lock: threading.RLock
-
-    def wake(self) -> None:
-        """Say that there may be something to begin."""
-
-    def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait, with :attr:`lock` held, until something is so or all is over."""
-
-    def stop(self) -> None:
-        """Begin nothing more; what runs goes on."""
-
-    def join(self, patience: float) -> bool:
-        """Wait for what runs, after :meth:`stop`.
-
-        Args:
-            patience: seconds to wait, for all of them together.
-
-        Returns:
-            Whether all of it has ended.
-        """
-
-    def submit(self, spec: RolloutSpec) -> BackgroundHandle:
-        """Take a rollout."""
