@@ -114,69 +114,6 @@ class ConcurrentHandle(BackgroundHandle):
             phase.seconds = time.monotonic() - began
 
 
-class ConcurrentExecutor:
-    """Runs rollouts on a few threads.
-
-    Args:
-        services: what rollouts work with.
-        observer: what is notified of them.
-        concurrency: how many run at a time.
-        refill: called, with :attr:`lock` held, when a thread is free and nothing is submitted; it
-            may submit something.
-        patience: seconds after which a free thread asks again by itself; None for never.
-
-    Attributes:
-        lock: guards what ``refill`` looks at.
-    """
-
-    def __init__(
-        self,
-        services: Services,
-        observer: ConcurrentObserver,
-        concurrency: int,
-        refill: Callable[[], object],
-        *,
-        patience: float | None = None,
-    ) -> None:
-        self._services = services
-        self._observer = observer
-        self._refill = refill
-        self._submitted: deque[ConcurrentHandle] = deque()
-        self._scheduler = Scheduler(
-            concurrency, self._next, name=f"{OUR_THREADS}rollout", patience=patience
-        )
-        self.lock = self._scheduler.lock
-
-    def wake(self) -> None:
-        """Say that there may be something to begin."""
-        self._scheduler.wake()
-
-    def wait_for(self, condition: Callable[[], bool]) -> None:
-        """Wait, with :attr:`lock` held, until something is so or all is over."""
-        self._scheduler.wait_for(condition)
-
-    def stop(self) -> None:
-        """Begin nothing more; what runs goes on."""
-        self._scheduler.stop()
-
-    def join(self, patience: float) -> bool:
-        """Wait for what runs; see :meth:`Scheduler.join`."""
-        return self._scheduler.join(patience)
-
-    def submit(self, spec: RolloutSpec) -> ConcurrentHandle:
-        """Take a rollout; it begins when a thread is free."""
-        handle = ConcurrentHandle(Rollout(spec, self._services), self._observer)
-        with self.lock:
-            self._submitted.append(handle)
-            self.wake()
-        return handle
-
-    def _next(self) -> Callable[[], None] | None:
-        if not self._submitted:
-            self._refill()
-        return self._submitted.popleft() if self._submitted else None
-
-
 class Scheduler:
     """A few threads that ask for jobs.
 
@@ -276,3 +213,47 @@ class Scheduler:
             self._changed.wait(self._patience)
             self._idle -= 1
         return None
+
+
+class ConcurrentExecutor(Scheduler):
+    """Runs rollouts on a few threads.
+
+    Args:
+        services: what rollouts work with.
+        observer: what is notified of them.
+        concurrency: how many run at a time.
+        refill: called, with :attr:`lock` held, when a thread is free and nothing is submitted; it
+            may submit something.
+        patience: seconds after which a free thread asks again by itself; None for never.
+
+    Attributes:
+        lock: guards what ``refill`` looks at.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        observer: ConcurrentObserver,
+        concurrency: int,
+        refill: Callable[[], object],
+        *,
+        patience: float | None = None,
+    ) -> None:
+        self._services = services
+        self._observer = observer
+        self._refill = refill
+        self._submitted: deque[ConcurrentHandle] = deque()
+        super().__init__(concurrency, self._next, name=f"{OUR_THREADS}rollout", patience=patience)
+
+    def submit(self, spec: RolloutSpec) -> ConcurrentHandle:
+        """Take a rollout; it begins when a thread is free."""
+        handle = ConcurrentHandle(Rollout(spec, self._services), self._observer)
+        with self.lock:
+            self._submitted.append(handle)
+            self.wake()
+        return handle
+
+    def _next(self) -> Callable[[], None] | None:
+        if not self._submitted:
+            self._refill()
+        return self._submitted.popleft() if self._submitted else None
