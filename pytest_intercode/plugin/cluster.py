@@ -24,7 +24,6 @@ from pytest_intercode.rollouts.cluster.files import Shelf
 from pytest_intercode.rollouts.cluster.leases import limited_kinds
 from pytest_intercode.rollouts.cluster.output import log_record
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
-from pytest_intercode.rollouts.executors.handle import Handle
 from pytest_intercode.rollouts.rollout import Services, default_environment
 from pytest_intercode.rollouts.spec import SandboxSettings
 
@@ -126,9 +125,6 @@ class ClusterExecution(ConcurrentExecution):
     def said(self, line: str) -> None:
         """Show a line for the user when the main thread next looks."""
         self._run.lines.append(line)
-
-    def preparing(self, handle: Handle, environment: Any) -> None:
-        """Nothing is prepared here."""
 
     # -- what pytest calls
 

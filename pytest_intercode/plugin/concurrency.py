@@ -35,7 +35,7 @@ from pytest_intercode.plugin.workarounds import (
 )
 from pytest_intercode.plugin.xdist import is_worker
 from pytest_intercode.results.format import to_line
-from pytest_intercode.rollouts.executors.concurrent import ConcurrentExecutor
+from pytest_intercode.rollouts.executors.concurrent import ConcurrentExecutor, ConcurrentObserver
 from pytest_intercode.rollouts.executors.handle import BackgroundHandle, Handle, PhaseName
 from pytest_intercode.rollouts.isolation import SharedProcess, followed, isolated, owner, owning
 from pytest_intercode.rollouts.rollout import Services
@@ -70,7 +70,7 @@ class _Running:
     waited: dict[str, float] = field(default_factory=dict)
 
 
-class ConcurrentExecution:
+class ConcurrentExecution(ConcurrentObserver):
     """Runs the rollouts of this process concurrently; also a pytest plugin.
 
     Args:
@@ -365,9 +365,6 @@ class ConcurrentExecution:
             except BaseException:
                 self._expecting.release()
                 raise
-
-    def prepared(self, handle: Handle, environment: Environment) -> None:
-        """Go on."""
 
     def _expect(self) -> None:
         try:

@@ -14,11 +14,10 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from pytest_intercode.agents.loader import factory_of, load_agent
 from pytest_intercode.agents.protocol import AgentFactory
@@ -54,8 +53,8 @@ from pytest_intercode.rollouts.cluster.connection import (
     shared_cluster,
 )
 from pytest_intercode.rollouts.cluster.output import give_out
-from pytest_intercode.rollouts.executors.concurrent import ConcurrentExecutor, ConcurrentHandle
-from pytest_intercode.rollouts.executors.handle import Handle, PhaseName
+from pytest_intercode.rollouts.executors.concurrent import ConcurrentExecutor, ConcurrentObserver
+from pytest_intercode.rollouts.executors.handle import Handle
 from pytest_intercode.rollouts.executors.inline import InlineExecutor
 from pytest_intercode.rollouts.isolation import OUR_THREADS
 from pytest_intercode.rollouts.parameters import ParameterSource
@@ -73,8 +72,6 @@ if TYPE_CHECKING:
     import asyncio
 
 __all__ = ["RolloutStream", "run_rollouts"]
-
-Result = TypeVar("Result")
 
 _PATIENCE = 10.0  # seconds for cancelled rollouts to close their sandboxes
 _FAREWELL = 1.0  # seconds for the iterable of tasks to return
@@ -405,7 +402,7 @@ class _Specs(Iterator[RolloutSpec]):
             )
 
 
-class _Work:
+class _Work(ConcurrentObserver):
     """The episodes behind a stream, which end up as records that wait to be taken.
 
     With a concurrency of 1 an episode runs in the thread that asks for a record. Otherwise, on a
@@ -678,9 +675,6 @@ class _Work:
         finally:
             self._expecting.release()
 
-    def prepared(self, handle: Handle, environment: Environment) -> None:
-        """Go on."""
-
     def ended(self, handle: Handle, record: EpisodeRecord) -> None:
         """Let a record wait to be taken."""
         with self._changed:
@@ -711,17 +705,6 @@ class _Work:
                 self._waiting[number] = replace(record, item=number)
             self._notify()
         self.parameters.give_back(handle.spec.parameters)
-
-    def surrounding(self, handle: ConcurrentHandle) -> contextlib.AbstractContextManager[Any]:
-        """Run in the process as it is."""
-        return contextlib.nullcontext()
-
-    def entering(self, handle: ConcurrentHandle, phase: PhaseName) -> None:
-        """Go on."""
-
-    def wait(self, handle: ConcurrentHandle, future: Future[Result]) -> Result:
-        """Return what a rollout came to; a stream asks none, as it is notified."""
-        return future.result()
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -8,11 +8,10 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.record import EpisodeRecord
@@ -20,7 +19,11 @@ from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
 from pytest_intercode.rollouts.budgets import RunBudget
 from pytest_intercode.rollouts.cluster.agents import agent_files, why_not_on_nodes
-from pytest_intercode.rollouts.cluster.executor import ClusterExecutor, ClusterHandle
+from pytest_intercode.rollouts.cluster.executor import (
+    ClusterExecutor,
+    ClusterHandle,
+    ClusterObserver,
+)
 from pytest_intercode.rollouts.cluster.files import Shelf
 from pytest_intercode.rollouts.cluster.schedule import NodeCounts
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
@@ -38,8 +41,6 @@ __all__ = [
     "check_agent",
     "shared_cluster",
 ]
-
-Result = TypeVar("Result")
 
 # What messages of the cluster say to users of pytest, and what it is called in Python.
 _IN_PYTHON = (
@@ -232,7 +233,7 @@ def shared_cluster(address: str) -> Cluster:
         return found
 
 
-class _Connection:
+class _Connection(ClusterObserver):
     """The executor, and the sessions that it works for; the executor's observer."""
 
     def __init__(self, cluster: Cluster, agent: NodeAgent) -> None:
@@ -327,10 +328,6 @@ class _Connection:
         """Pass it on."""
         with contextlib.suppress(Exception):  # it is the user's own
             self._progress(line)
-
-    def wait(self, handle: ClusterHandle, future: Future[Result]) -> Result:
-        """Return what a rollout came to."""
-        return future.result()
 
 
 class ClusterSession:

@@ -96,6 +96,7 @@ class ClusterObserver(Protocol):
 
     def wait(self, handle: ClusterHandle, future: Future[Result]) -> Result:
         """Return a future's result to the thread that asked the handle for it."""
+        return future.result()
 
 
 class ClusterHandle(BackgroundHandle):

@@ -14,12 +14,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Collection, Iterator
-from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TypeVar
 
 from pytest_intercode.agents.loader import load_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory
@@ -36,7 +34,11 @@ from pytest_intercode.rollouts.cluster.leases import LeasedBudget
 from pytest_intercode.rollouts.cluster.messages import Message, decode, encode, error_of
 from pytest_intercode.rollouts.cluster.output import KeptOutput
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
-from pytest_intercode.rollouts.executors.concurrent import ConcurrentExecutor, ConcurrentHandle
+from pytest_intercode.rollouts.executors.concurrent import (
+    ConcurrentExecutor,
+    ConcurrentHandle,
+    ConcurrentObserver,
+)
 from pytest_intercode.rollouts.executors.handle import Handle, PhaseName
 from pytest_intercode.rollouts.isolation import SharedProcess, owner, owning
 from pytest_intercode.rollouts.rollout import (
@@ -49,8 +51,6 @@ from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
 __all__ = ["LARGEST_RECORD", "Player", "differences", "greeting"]
-
-Result = TypeVar("Result")
 
 LARGEST_RECORD = 32 * 1024 * 1024
 """Bytes of a record's line; one that is larger is its agent's fault."""
@@ -120,7 +120,7 @@ class _Played:
         self.over = False
 
 
-class Player:
+class Player(ConcurrentObserver):
     """Plays rollouts.
 
     Args:
@@ -411,9 +411,6 @@ class Player:
         """Note the phase that what is printed belongs to."""
         self._of[handle].output.phase = _WHEN[phase]
 
-    def preparing(self, handle: Handle, environment: Environment) -> None:
-        """Nothing is to be done: the next rollout's sandboxes are like this one's."""
-
     def prepared(self, handle: Handle, environment: Environment) -> None:
         """Tell the driver, and have sandboxes started for a rollout like this one."""
         played = self._of[handle]
@@ -449,10 +446,6 @@ class Player:
         if isinstance(handle, ConcurrentHandle) and not handle.has_agent:
             stage = "agent"
         self._fail(played, error, stage, handle)
-
-    def wait(self, handle: ConcurrentHandle, future: Future[Result]) -> Result:
-        """Return a future's result; nobody asks on a node."""
-        return future.result()
 
     def _fail(
         self, played: _Played, error: BaseException, stage: str, handle: Handle | None = None

@@ -32,12 +32,15 @@ class ConcurrentObserver(Observer, Protocol):
 
     def surrounding(self, handle: ConcurrentHandle) -> contextlib.AbstractContextManager[Any]:
         """Return a context that the rollout's thread is in while it works."""
+        return contextlib.nullcontext()
 
     def entering(self, handle: ConcurrentHandle, phase: PhaseName) -> None:
         """A phase begins."""
+        return
 
     def wait(self, handle: ConcurrentHandle, future: Future[Result]) -> Result:
         """Return a future's result to the thread that asked the handle for it."""
+        return future.result()
 
 
 class ConcurrentHandle(BackgroundHandle):

@@ -69,9 +69,11 @@ class Observer(Protocol):
 
     def preparing(self, handle: Handle, environment: Environment) -> None:
         """An environment was made, and is about to be reset."""
+        return
 
     def prepared(self, handle: Handle, environment: Environment) -> None:
         """It was reset: its sandboxes are there."""
+        return
 
     def ended(self, handle: Handle, record: EpisodeRecord) -> None:
         """There is a record; it is not returned to anybody yet."""
