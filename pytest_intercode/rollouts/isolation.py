@@ -18,10 +18,10 @@ import threading
 import time
 import warnings
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Protocol
 
 __all__ = ["OUR_THREADS", "SharedProcess", "followed", "isolated", "owner", "owning", "threads_of"]
 
@@ -111,19 +111,6 @@ class SharedProcess:
             keeper.close()
 
 
-class _Keeper(Protocol):
-    """Remembers one thing of the process as it is when this is made."""
-
-    def changed(self) -> str:
-        """Say what is different now, or nothing."""
-
-    def set_back(self) -> None:
-        """Make it as it was."""
-
-    def close(self) -> None:
-        """Let go of what it holds."""
-
-
 def _still_running(threads: set[threading.Thread]) -> list[str]:
     theirs = [each for each in threads if not each.name.startswith(OUR_THREADS)]
     busy = [each for each in theirs if not _is_idle(each)]
@@ -151,7 +138,22 @@ def _names(names: list[str]) -> str:
     return ", ".join(sorted(names)[:_MOST_NAMES]) + more
 
 
-class _Directory:
+class _Keeper(ABC):
+    """Remembers one thing of the process as it is when this is made."""
+
+    @abstractmethod
+    def changed(self) -> str:
+        """Say what is different now, or nothing."""
+
+    @abstractmethod
+    def set_back(self) -> None:
+        """Make it as it was."""
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Let go of what it holds."""
+
+
+class _Directory(_Keeper):
     def __init__(self) -> None:
         self._name = Path.cwd()
         self._folder = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -170,7 +172,7 @@ class _Directory:
         os.close(self._folder)
 
 
-class _Variables:
+class _Variables(_Keeper):
     def __init__(self) -> None:
         self._before = _variables()
 
@@ -191,9 +193,6 @@ class _Variables:
             else:
                 os.environ.pop(name, None)
 
-    def close(self) -> None:
-        pass
-
 
 def _variables() -> dict[bytes, bytes]:
     """Copy the environment; in contrast to ``dict(os.environ)`` while others change it."""
@@ -203,7 +202,7 @@ def _variables() -> dict[bytes, bytes]:
     return {os.fsencode(name): os.fsencode(value) for name, value in os.environ.copy().items()}
 
 
-class _ImportPath:
+class _ImportPath(_Keeper):
     def __init__(self) -> None:
         self._path, self._words = list(sys.path), list(sys.argv)
 
@@ -214,11 +213,8 @@ class _ImportPath:
     def set_back(self) -> None:
         sys.path[:], sys.argv[:] = self._path, self._words
 
-    def close(self) -> None:
-        pass
 
-
-class _Streams:
+class _Streams(_Keeper):
     def __init__(self) -> None:
         self._before = {name: getattr(sys, name) for name in ("stdin", "stdout", "stderr")}
 
@@ -230,11 +226,8 @@ class _Streams:
         for name, stream in self._before.items():
             setattr(sys, name, stream)
 
-    def close(self) -> None:
-        pass
 
-
-class _Umask:
+class _Umask(_Keeper):
     def __init__(self) -> None:
         self._before = _present_umask()
 
@@ -246,9 +239,6 @@ class _Umask:
     def set_back(self) -> None:
         if self._before is not None:
             os.umask(self._before)
-
-    def close(self) -> None:
-        pass
 
 
 def _present_umask() -> int | None:
@@ -263,7 +253,7 @@ def _present_umask() -> int | None:
     return None
 
 
-class _Logging:
+class _Logging(_Keeper):
     """The root logger of a process with one episode."""
 
     def __init__(self) -> None:
@@ -283,9 +273,6 @@ class _Logging:
         self._root.setLevel(self._level)
         logging.disable(self._disabled)
         self._root.handlers[:] = self._handlers
-
-    def close(self) -> None:
-        pass
 
 
 class _Handlers(_Logging):
