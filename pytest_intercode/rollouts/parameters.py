@@ -85,7 +85,7 @@ class ParameterSource:
             if self._closed:
                 raise self._wrong("the stream is closed")
             self._present = Parameters(version, values, files)
-        self._let_go(before)
+        self.give_back(before)
         return version
 
     def take(self) -> Parameters | None:
@@ -96,22 +96,7 @@ class ParameterSource:
             return self._present
 
     def give_back(self, parameters: Parameters | None) -> None:
-        """Take note that an episode is over."""
-        self._let_go(parameters)
-
-    def close(self) -> None:
-        """Remove all files; nothing uses them any more."""
-        with self._lock:
-            self._closed = True
-            used, self._uses = list(self._uses), Counter()
-            folder, self._folder = self._folder, None
-        for path in used:
-            if self.user is not None:
-                self.user.forget(path)
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-
-    def _let_go(self, parameters: Parameters | None) -> None:
+        """Take note that an episode is over; remove files that nothing uses any more."""
         unused = []
         with self._lock:
             for _, path in parameters.files if parameters is not None else ():
@@ -124,6 +109,18 @@ class ParameterSource:
             if self.user is not None:
                 self.user.forget(path)
             shutil.rmtree(path.parent, ignore_errors=True)
+
+    def close(self) -> None:
+        """Remove all files; nothing uses them any more."""
+        with self._lock:
+            self._closed = True
+            used, self._uses = list(self._uses), Counter()
+            folder, self._folder = self._folder, None
+        for path in used:
+            if self.user is not None:
+                self.user.forget(path)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _values(self, values: Mapping[str, object]) -> dict[str, object]:
         """Return a copy of JSON values, as they arrive on a node."""
