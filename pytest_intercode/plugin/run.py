@@ -37,7 +37,7 @@ from pytest_intercode.plugin.xdist import SharedBudget, Workers
 from pytest_intercode.results.comparison import Baseline
 from pytest_intercode.rollouts.agent_thread import SharedLoop
 from pytest_intercode.rollouts.rollout import Services, default_environment, expect_sandboxes
-from pytest_intercode.rollouts.spec import RolloutSpec, SandboxSettings
+from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.selection import Selection
 
@@ -113,13 +113,6 @@ class Run:
             action_timeout=settings.action_timeout,
             timeout=self.timeout(task),
             budget=settings.budget,
-            sandbox=SandboxSettings(
-                settings.sandbox,
-                settings.rootfs,
-                settings.base_images,
-                settings.runtime,
-                settings.registry,
-            ),
             node_id=node_id,
         )
 

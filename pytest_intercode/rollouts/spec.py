@@ -74,7 +74,6 @@ class RolloutSpec:
         action_timeout: seconds for an action; None for the task's own number.
         timeout: seconds for the episode; None for no limit.
         budget: tokens and money for the episode.
-        sandbox: where its sandboxes come from.
         node_id: the node id of the pytest item that it belongs to; empty outside of pytest.
     """
 
@@ -89,7 +88,6 @@ class RolloutSpec:
     action_timeout: float | None = None
     timeout: float | None = None
     budget: Budget = field(default_factory=Budget)
-    sandbox: SandboxSettings = field(default_factory=SandboxSettings)
     node_id: str = ""
 
     @property
@@ -104,7 +102,6 @@ class RolloutSpec:
             "task": json.loads(task_to_json(self.task)),
             "parameters": None if self.parameters is None else vars(self.parameters),
             "budget": asdict(self.budget),
-            "sandbox": asdict(self.sandbox),
         }
         return json.dumps(fields, default=os.fspath).encode("ascii")
 
@@ -112,15 +109,14 @@ class RolloutSpec:
     def from_json(cls, data: bytes) -> RolloutSpec:
         """Return what :meth:`to_json` wrote."""
         fields = json.loads(data)
-        sandbox = fields["sandbox"]
+        folder = fields["agent_folder"]
         return cls(
             **{
                 **fields,
                 "task": task_from_json(json.dumps(fields["task"])),
                 "parameters": _parameters(fields["parameters"]),
-                "agent_folder": _path(fields["agent_folder"]),
+                "agent_folder": None if folder is None else Path(folder),
                 "budget": Budget(**fields["budget"]),
-                "sandbox": SandboxSettings(**{**sandbox, "rootfs": _path(sandbox["rootfs"])}),
             }
         )
 
@@ -130,7 +126,3 @@ def _parameters(fields: Mapping[str, Any] | None) -> Parameters | None:
         return None
     files = tuple((name, Path(path)) for name, path in fields["files"])
     return Parameters(fields["version"], fields["values"], files)
-
-
-def _path(text: str | None) -> Path | None:
-    return None if text is None else Path(text)

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_intercode.core.task import Archive, CodeTest, FileSpec, Limits, Task
 from pytest_intercode.core.usage import Budget
-from pytest_intercode.rollouts.spec import Parameters, RolloutSpec, SandboxSettings
+from pytest_intercode.rollouts.spec import Parameters, RolloutSpec
 from pytest_intercode.suites.loader import bundled_folder, load_suite
 
 FULL = RolloutSpec(
@@ -32,7 +32,6 @@ FULL = RolloutSpec(
     action_timeout=0.5,
     timeout=60.0,
     budget=Budget(tokens=10, cost=0.25),
-    sandbox=SandboxSettings("bubblewrap", Path("/rootfs"), {"debian": "mirror/debian"}, "runsc"),
     node_id="suite.yaml::test_solves[t]",
 )
 
