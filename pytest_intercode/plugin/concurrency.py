@@ -349,7 +349,7 @@ class ConcurrentExecution(ConcurrentObserver):
         """Keep what a rollout prints and logs for its item's turn."""
         with self._executor.lock:  # it may begin before _begin_next has noted it
             output = self._of[handle].output
-        with output.receiving():
+        with owning(output):
             yield
 
     def entering(self, handle: BackgroundHandle, phase: PhaseName) -> None:

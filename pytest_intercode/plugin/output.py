@@ -51,12 +51,6 @@ class Output:
         self.phase = "setup"
         self.over = False
 
-    @contextlib.contextmanager
-    def receiving(self) -> Iterator[None]:
-        """Receive what is printed in here, and by threads that are started in here."""
-        with owning(self):
-            yield
-
     def write(self, stream: Literal["stdout", "stderr"], text: str) -> int:
         """Keep a text; return its length, as streams do."""
         with self._lock:

@@ -13,16 +13,13 @@ import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import pytest
 
 from pytest_intercode.core.text import harmless
 from pytest_intercode.errors import AgentLoadError
 from pytest_intercode.plugin.xdist import is_worker
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["check_terminal", "lent_terminal"]
 

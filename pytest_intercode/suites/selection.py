@@ -77,12 +77,6 @@ class Selection:
         self._pasted: dict[str, set[str] | None] = {}
         self._suites: dict[str, list[Task]] | None = None
 
-    @property
-    def any(self) -> bool:
-        """Whether bundled suites or datasets are asked for at all."""
-        named = self.settings.environments or self.settings.datasets
-        return bool(self._pasted or (self.whole_suites and named))
-
     def paste(self, env: str, task_id: str | None) -> None:
         """Ask for one task by its id, or for the whole suite of an environment."""
         if task_id is None:
@@ -101,10 +95,11 @@ class Selection:
         return self._suites
 
     def _select(self) -> dict[str, list[Task]]:
-        if not self.any:
+        settings = self.settings
+        whole = self.whole_suites and (settings.environments or settings.datasets)
+        if not (self._pasted or whole):
             return {}
         chosen: dict[str, list[Task]] = {}
-        settings = self.settings
         asked = f"--intercode-dataset={','.join(settings.datasets)}"
         seen: dict[tuple[str, str, int], Task] = {}
         for dataset in settings.datasets:
