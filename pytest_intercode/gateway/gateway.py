@@ -27,30 +27,23 @@ _PATIENCE = 10.0  # seconds for what runs to end
 _MOST_REFUSALS = 100
 
 
-def _never() -> str:
-    return ""
-
-
 class Gateway:
     """Serves the sessions of one process; it listens from the first :meth:`open` to :meth:`close`.
 
     Args:
         settings: where requests go, and what is allowed.
-        socket: the path of a Unix socket to listen on, too, for all sessions; every account may
-            connect to it, as sandboxes have accounts of their own.
 
     Raises:
         ConfigurationError: the extra ``gateway`` is not installed, or a setting is wrong.
     """
 
-    def __init__(self, settings: GatewaySettings, socket: Path | None = None) -> None:
+    def __init__(self, settings: GatewaySettings) -> None:
         if importlib.util.find_spec("aiohttp") is None:
             raise ConfigurationError(
                 "the gateway needs aiohttp: pip install 'pytest-intercode[gateway]'"
             )
         settings.check()
         self.settings = settings
-        self._socket = socket
         self._process = MakingProcess("this gateway belongs")
         self._lock = threading.Lock()
         self._thread: LoopThread | None = None
@@ -64,7 +57,7 @@ class Gateway:
         key: str,
         *,
         spend: Callable[..., None],
-        refused: Callable[[], str] = _never,
+        refused: Callable[[], str] = lambda: "",
         socket: Path | None = None,
     ) -> Session:
         """Begin a session, for one episode.
@@ -148,7 +141,7 @@ class Gateway:
         thread = self._thread = LoopThread(_THREAD)
         server = Server(self.settings, self._note)
         try:
-            self._port = thread.begin(server.start(self._socket)).result()
+            self._port = thread.begin(server.start()).result()
         except OSError as error:
             self._thread = None
             thread.stop(_PATIENCE)

@@ -96,17 +96,13 @@ class Server:
         self._states: dict[bytes, _State] = {}
         self._ended: set[bytes] = set()  # tokens of sessions that are over
         self._connections: dict[Any, _Connection] = {}
-        self._listeners: list[asyncio.AbstractServer] = []
-        self._socket: Path | None = None
+        self._listener: asyncio.AbstractServer | None = None
         self._http: web.Server | None = None
         self._upstream = Upstream(settings)
         self._pool = ThreadPoolExecutor(4, thread_name_prefix=_THREADS)
 
-    async def start(self, path: Path | None) -> int:
+    async def start(self) -> int:
         """Listen; return the port on 127.0.0.1.
-
-        Args:
-            path: of a Unix socket to listen on, too.
 
         Raises:
             OSError: it cannot listen there.
@@ -118,25 +114,18 @@ class Server:
         # With the protocol named, asyncio sends at once; else answers may take 40 ms longer.
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.bind(("127.0.0.1", 0))
-        self._listeners.append(
-            await loop.create_server(self._factory(None), sock=listener, backlog=256)
-        )
-        if path is not None:
-            self._listeners.append(await self._listen(path, None))
-            self._socket = path
+        self._listener = await loop.create_server(self._factory(None), sock=listener, backlog=256)
         return int(listener.getsockname()[1])
 
     async def stop(self) -> None:
         """Cancel what runs, and close everything."""
-        for listener in self._listeners:
-            listener.close()
+        if self._listener is not None:
+            self._listener.close()
         for state in list(self._states.values()):
             await self.remove(state.session)
         if self._http is not None:
             await self._http.shutdown(1.0)
         await self._upstream.stop()
-        if self._socket is not None:
-            self._socket.unlink(missing_ok=True)
         self._pool.shutdown(wait=True)
 
     async def add(self, session: Session, path: Path | None) -> None:
@@ -176,7 +165,7 @@ class Server:
 
     # -- connections
 
-    async def _listen(self, path: Path, owner: _State | None) -> asyncio.AbstractServer:
+    async def _listen(self, path: Path, owner: _State) -> asyncio.AbstractServer:
         path.unlink(missing_ok=True)
         loop = asyncio.get_running_loop()
         listener = await loop.create_unix_server(self._factory(owner), path=path, backlog=256)
