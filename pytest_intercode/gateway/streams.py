@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from pytest_intercode.gateway.apis import objects
 from pytest_intercode.gateway.exchange import Api
@@ -81,7 +82,7 @@ class Splitter:
         return bytes(self._rest)
 
 
-class Assembler(Protocol):
+class Assembler(ABC):
     """Puts the answer of a stream together.
 
     Attributes:
@@ -89,14 +90,26 @@ class Assembler(Protocol):
         ended: the event that ends the answer was there.
     """
 
-    usage: Mapping[str, Any] | None
-    ended: bool
+    def __init__(self) -> None:
+        self.usage: Mapping[str, Any] | None = None
+        self.ended = False
+        self._room = _MOST
 
+    @abstractmethod
     def feed(self, event: Event) -> None:
         """Take the next event."""
 
+    @abstractmethod
     def answer(self) -> dict[str, Any]:
         """Return the answer as far as it came, in the form of one that is not streamed."""
+
+    def _take(self, text: Any) -> str:
+        """Return what of a text is still put together; a hostile server sends without end."""
+        if not isinstance(text, str):
+            return ""
+        taken = text[: max(0, self._room)]
+        self._room -= len(taken)
+        return taken
 
 
 def assembler(api: Api) -> Assembler:
@@ -106,29 +119,13 @@ def assembler(api: Api) -> Assembler:
     return _Responses() if api == "responses" else _Messages()
 
 
-class _Room:
-    """How much of an answer is still put together; a hostile server sends without end."""
-
-    def __init__(self) -> None:
-        self._left = _MOST
-
-    def take(self, text: Any) -> str:
-        if not isinstance(text, str):
-            return ""
-        taken = text[: max(0, self._left)]
-        self._left -= len(taken)
-        return taken
-
-
-class _Chat:
+class _Chat(Assembler):
     _TEXTS = ("content", "refusal", "reasoning_content", "reasoning")
 
     def __init__(self) -> None:
-        self.usage: Mapping[str, Any] | None = None
-        self.ended = False
+        super().__init__()
         self._head: dict[str, Any] = {}
         self._choices: dict[int, dict[str, Any]] = {}
-        self._room = _Room()
 
     def feed(self, event: Event) -> None:
         self.ended = self.ended or event.done
@@ -157,7 +154,7 @@ class _Chat:
             return
         for key in self._TEXTS:
             if isinstance(delta.get(key), str):
-                kept["texts"].setdefault(key, []).append(self._room.take(delta[key]))
+                kept["texts"].setdefault(key, []).append(self._take(delta[key]))
         for call in objects(delta.get("tool_calls")):
             # Some servers leave the index out, and send a call in one piece.
             at = call.get("index")
@@ -166,11 +163,11 @@ class _Chat:
             if number not in calls and len(calls) >= _PARTS:
                 continue
             whole = calls.setdefault(number, {"id": "", "name": [], "arguments": []})
-            whole["id"] = whole["id"] or self._room.take(call.get("id"))
+            whole["id"] = whole["id"] or self._take(call.get("id"))
             function = call.get("function")
             if isinstance(function, dict):
                 for key in ("name", "arguments"):
-                    whole[key].append(self._room.take(function.get(key)))
+                    whole[key].append(self._take(function.get(key)))
 
     def answer(self) -> dict[str, Any]:
         choices = []
@@ -189,16 +186,14 @@ def _call(pieces: Mapping[str, Any]) -> dict[str, Any]:
     return {"id": pieces["id"], "type": "function", "function": function}
 
 
-class _Responses:
+class _Responses(Assembler):
     _LAST = ("response.completed", "response.incomplete", "response.failed")
 
     def __init__(self) -> None:
-        self.usage: Mapping[str, Any] | None = None
-        self.ended = False
+        super().__init__()
         self._response: dict[str, Any] = {"object": "response", "status": "incomplete"}
         self._items: dict[int, dict[str, Any]] = {}
         self._texts: dict[int, list[str]] = {}
-        self._room = _Room()
 
     def feed(self, event: Event) -> None:
         data = event.data
@@ -218,7 +213,7 @@ class _Responses:
             if len(self._items) < _PARTS:
                 self._items[index] = data["item"]
         elif kind == "response.output_text.delta" and len(self._texts) < _PARTS:
-            self._texts.setdefault(index, []).append(self._room.take(data.get("delta")))
+            self._texts.setdefault(index, []).append(self._take(data.get("delta")))
 
     def answer(self) -> dict[str, Any]:
         if self._response.get("output"):
@@ -245,14 +240,12 @@ _DELTAS = {
 }
 
 
-class _Messages:
+class _Messages(Assembler):
     def __init__(self) -> None:
-        self.usage: Mapping[str, Any] | None = None
-        self.ended = False
+        super().__init__()
         self._message: dict[str, Any] = {"type": "message", "role": "assistant"}
         self._blocks: dict[int, dict[str, Any]] = {}
         self._pieces: dict[int, dict[str, list[str]]] = {}
-        self._room = _Room()
 
     def feed(self, event: Event) -> None:
         data = event.data
@@ -290,7 +283,7 @@ class _Messages:
         key = _DELTAS.get(str(delta.get("type")))
         if key is not None and index in self._blocks:
             pieces = self._pieces.setdefault(index, {}).setdefault(key, [])
-            pieces.append(self._room.take(delta.get(key)))
+            pieces.append(self._take(delta.get(key)))
 
     def answer(self) -> dict[str, Any]:
         content = [self._block(index) for index in sorted(self._blocks)]
