@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import zip_longest
 from typing import Annotated, Any
 
 from pydantic import (
@@ -35,7 +34,7 @@ from pytest_intercode.core.record import (
     TaskRecord,
 )
 from pytest_intercode.core.turn import Turn
-from pytest_intercode.core.usage import UNSPENT, Usage
+from pytest_intercode.core.usage import Usage
 from pytest_intercode.errors import ConfigurationError
 
 __all__ = [
@@ -462,50 +461,27 @@ def _turns(line: EpisodeLine, version: int) -> tuple[Turn, ...]:
     actions = history.actions
     if version == 0 and history.thoughts:
         actions = [_unwrapped(action) for action in actions]
-    columns: tuple[Sequence[Any], ...] = (
-        history.observations,
-        history.valid_action,
-        history.rewards,
-        line.turn_seconds,
-        line.turn_parts,
-        line.turn_passed,
-        history.thoughts,
-        line.turn_logs,
-        line.turn_usage,
-        line.turn_agent_seconds,
-        line.turn_answers,
-    )
-    cells = zip_longest(actions, *(column[: len(actions)] for column in columns))
-    return tuple(
-        Turn(
-            action=action,
-            observation=observation or "",
-            executed=executed,
-            reward=reward or 0.0,
-            seconds=seconds or 0.0,
-            parts=parts or {},
-            passed=bool(passed),
-            thought=thought or "",
-            log=log or "",
-            usage=_usage(usage) if usage else UNSPENT,
-            agent_seconds=agent_seconds or 0.0,
-            answer=answer,
-        )
-        for (
-            action,
-            observation,
-            executed,
-            reward,
-            seconds,
-            parts,
-            passed,
-            thought,
-            log,
-            usage,
-            agent_seconds,
-            answer,
-        ) in cells
-    )
+    columns: dict[str, Sequence[Any]] = {
+        "observation": history.observations,
+        "executed": history.valid_action,
+        "reward": history.rewards,
+        "seconds": line.turn_seconds,
+        "parts": line.turn_parts,
+        "passed": line.turn_passed,
+        "thought": history.thoughts,
+        "log": line.turn_logs,
+        "usage": [_usage(each) for each in line.turn_usage],
+        "agent_seconds": line.turn_agent_seconds,
+        "answer": line.turn_answers,
+    }
+    found: list[dict[str, Any]] = [
+        {"action": action, "observation": "", "executed": None} for action in actions
+    ]
+    for name, column in columns.items():
+        for turn, cell in zip(found, column, strict=False):
+            if cell is not None:
+                turn[name] = cell
+    return tuple(Turn(**turn) for turn in found)
 
 
 def _unwrapped(action: str) -> str:
