@@ -18,7 +18,7 @@ from pytest_intercode.core.text import counted, one_line
 from pytest_intercode.errors import AgentLoadError, ConfigurationError
 from pytest_intercode.plugin.concurrency import ConcurrentExecution
 from pytest_intercode.plugin.run import Run
-from pytest_intercode.rollouts.cluster.agents import agent_files, why_not_on_nodes
+from pytest_intercode.rollouts.cluster.agents import why_not_on_nodes, with_agent_files
 from pytest_intercode.rollouts.cluster.executor import ClusterExecutor, ClusterHandle
 from pytest_intercode.rollouts.cluster.files import Shelf
 from pytest_intercode.rollouts.cluster.leases import limited_kinds
@@ -177,16 +177,11 @@ def _node_settings(run: Run, shelf: Shelf) -> NodeSettings:
         ConfigurationError: the agent's folder cannot be sent.
     """
     settings = run.settings
-    name, folder = settings.agent or "", settings.agent_folder
-    files = agent_files(name, folder, shelf, f"--intercode-agent={name}")
     gateway = settings.gateway
-    return NodeSettings(
-        agent=name,
+    made = NodeSettings(
+        agent=settings.agent or "",
         agent_arguments=settings.agent_arguments,
-        agent_folder=folder,
-        agent_file=files.file,
-        agent_parcel=files.parcel,
-        agent_below=files.below,
+        agent_folder=settings.agent_folder,
         sandbox=SandboxSettings(
             settings.sandbox,
             settings.rootfs,
@@ -204,3 +199,4 @@ def _node_settings(run: Run, shelf: Shelf) -> NodeSettings:
         limited=limited_kinds(settings.run_limits),
         network=bool(settings.network),
     )
+    return with_agent_files(made, shelf, f"--intercode-agent={made.agent}")

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
-from pytest_intercode.rollouts.cluster.files import Parcel, Shelf
+from pytest_intercode.rollouts.cluster.files import Shelf
+from pytest_intercode.rollouts.cluster.settings import NodeSettings
 
-__all__ = ["AgentFiles", "agent_files", "why_not_on_nodes"]
+__all__ = ["why_not_on_nodes", "with_agent_files"]
 
 _INSTALLED = ("installed", "codex", "claude", "opencode", "qwen", "mini-swe-agent", "aider")
 _PROGRAMS = ("command", "mcp")
 _CHAT = ("single-turn", "try-again", "react", "plan-solve", "tools")
-
-
-class AgentFiles(NamedTuple):
-    """The fields of :class:`NodeSettings` of the same names, without ``agent_`` before them."""
-
-    file: tuple[Path, Parcel] | None = None
-    parcel: Parcel | None = None
-    below: str = ""
 
 
 def why_not_on_nodes(name: str) -> str:
@@ -33,35 +26,36 @@ def why_not_on_nodes(name: str) -> str:
     return ""
 
 
-def agent_files(name: str, folder: Path, shelf: Shelf, asked: str) -> AgentFiles:
-    """Put what nodes need of an agent on a shelf, and return where they find it.
+def with_agent_files(settings: NodeSettings, shelf: Shelf, asked: str) -> NodeSettings:
+    """Put what nodes need of an agent on a shelf, and return settings that say where it is.
 
     Args:
-        name: the agent as the user named it.
-        folder: where its relative paths and modules are looked for.
+        settings: the settings, which name the agent and its folder.
         shelf: the files that nodes may ask for.
-        asked: how the user asked for it, for messages.
+        asked: how the user asked for the agent, for messages.
 
     Raises:
         ConfigurationError: the agent's folder cannot be sent.
     """
+    name, folder = settings.agent, settings.agent_folder or Path()
     head, _, rest = name.partition(":")
     if head == "replay":
         path = (folder / Path(rest.strip()).expanduser()).resolve()
         found = shelf.parcel(path)
-        return AgentFiles(file=(path, found) if found is not None else None)
+        return replace(settings, agent_file=(path, found)) if found is not None else settings
     if head in _PROGRAMS:
         words = shlex.split(rest)
         if any((folder / word).is_file() and not Path(word).is_absolute() for word in words):
-            return AgentFiles(parcel=shelf.agent(folder, asked))
+            return replace(settings, agent_parcel=shelf.agent(folder, asked))
     elif name and head not in (*_CHAT, "oracle"):
         module = name.rpartition(":")[0]
         if module.endswith(".py"):
             place = folder / Path(module).expanduser()
-            return AgentFiles(parcel=shelf.agent(place.parent, asked), below=str(place.parent))
+            parcel = shelf.agent(place.parent, asked)
+            return replace(settings, agent_parcel=parcel, agent_below=str(place.parent))
         if _is_below(module, folder):
-            return AgentFiles(parcel=shelf.agent(folder, asked))
-    return AgentFiles()
+            return replace(settings, agent_parcel=shelf.agent(folder, asked))
+    return settings
 
 
 def _is_below(module: str, folder: Path) -> bool:

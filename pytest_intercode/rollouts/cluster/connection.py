@@ -17,7 +17,7 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.errors import ConfigurationError, EngineUnavailable
 from pytest_intercode.rollouts.budgets import RunBudget
-from pytest_intercode.rollouts.cluster.agents import agent_files, why_not_on_nodes
+from pytest_intercode.rollouts.cluster.agents import why_not_on_nodes, with_agent_files
 from pytest_intercode.rollouts.cluster.executor import (
     ClusterExecutor,
     ClusterHandle,
@@ -237,18 +237,15 @@ class _Connection(ClusterObserver):
         self.session_of: dict[Handle, ClusterSession] = {}
         self.shelf = Shelf()
         self._progress = cluster.progress
-        files = agent_files(agent.name, agent.folder, self.shelf, f"the agent {agent.name}")
         settings = NodeSettings(
             agent=agent.name,
             agent_arguments=dict(agent.arguments),
             agent_folder=agent.folder,
-            agent_file=files.file,
-            agent_parcel=files.parcel,
-            agent_below=files.below,
             sandbox=cluster.sandbox,
             variables=cluster.variables,
             network=agent.network,
         )
+        settings = with_agent_files(settings, self.shelf, f"the agent {agent.name}")
         here = SandboxProvider(sandbox=cluster.sandbox.backend)  # it starts nothing
         transport = cluster.make_transport()
         try:
