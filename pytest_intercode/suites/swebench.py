@@ -296,40 +296,34 @@ class _Reader:
     def _tests(self, fail_to_pass: Sequence[str]) -> Row:
         manifest = self._manifest
         if manifest.script is not None:
-            found = {
-                "command": with_exit_status(self._text(manifest.script)),
-                "parser": self._parser(self._text(manifest.parser)),
-                "sentinels": False,
-            }
+            found = self._read_by_row(self._text(manifest.script))
         elif manifest.beside is not None:
             return self._beside(manifest.beside)
         elif manifest.commands is not None:
-            found = {
-                "command": with_exit_status(
-                    self._script(
-                        common_script,
-                        at=manifest.at,
-                        commit=self._filled("commit"),
-                        test_patch=self._text(manifest.test_patch) if manifest.test_patch else "",
-                        changes=self._changes(manifest.test_patch) if manifest.test_patch else (),
-                        commands=self._commands(manifest.commands),
-                        build=self._commands(manifest.build) if manifest.build else (),
-                    )
-                ),
-                "parser": self._parser(self._text(manifest.parser)),
-                "sentinels": False,
-            }
+            changes = self._changes(manifest.test_patch) if manifest.test_patch else ()
+            commands = self._commands(manifest.commands)
+            build = self._commands(manifest.build) if manifest.build else ()
+            script = self._script(common_script, changes, commands=commands, build=build)
+            found = self._read_by_row(script)
         else:
             found = self._by_table(fail_to_pass)
         if self._row.get(manifest.kind) == "fail_only":
             found["absent"] = "passed"
         return found
 
-    def _script(self, make: Callable[..., str], **parts: Any) -> str:
+    def _read_by_row(self, script: str) -> Row:
+        """Return how to test by a script, whose log is read as the row says."""
+        parser = self._parser(self._text(self._manifest.parser))
+        return {"command": with_exit_status(script), "parser": parser, "sentinels": False}
+
+    def _script(self, make: Callable[..., str], changes: Sequence[Change], **parts: Any) -> str:
+        """Return a script that brings the patch of the tests, if there is one, and runs them."""
+        at, column = self._manifest.at, self._manifest.test_patch
+        commit, patch = self._filled("commit"), self._text(column) if column else ""
         try:
-            return make(**parts)
+            return make(at=at, commit=commit, test_patch=patch, changes=changes, **parts)
         except PatchError as error:
-            raise SuiteError(f"{self._place}: {self._manifest.test_patch}: {error}") from None
+            raise SuiteError(f"{self._place}: {column}: {error}") from None
 
     def _commands(self, column: str) -> list[str]:
         value = self._column(column)
@@ -356,23 +350,14 @@ class _Reader:
         elif repository.conda:
             script = self._script(
                 python_script,
-                at=manifest.at,
-                commit=self._filled("commit"),
-                test_patch=self._text(str(manifest.test_patch)),
-                changes=changes,
+                changes,
                 commands=commands,
                 install=tests.install,
                 exports=tests.exports,
             )
         else:
             script = self._script(
-                common_script,
-                at=manifest.at,
-                commit=self._filled("commit"),
-                test_patch=self._text(str(manifest.test_patch)),
-                changes=changes,
-                commands=tests.commands,
-                build=tests.build,
+                common_script, changes, commands=tests.commands, build=tests.build
             )
         found = {
             "command": with_exit_status(script),
