@@ -29,7 +29,6 @@ from pytest_intercode.suites.harbor.config import (
     AgentConfig,
     ArtifactConfig,
     EnvironmentConfig,
-    HealthcheckConfig,
     StepConfig,
     TaskConfig,
     VerifierConfig,
@@ -133,7 +132,7 @@ def _filled(blank: Task, folder: Path, config: TaskConfig) -> Task:
     agent = _user(config.agent.user, box.machine.user)
     setup = [*entrypoint_setup(box.machine.entrypoint, box.machine.workdir, box.machine.user)]
     if environment.healthcheck is not None:
-        setup.append(_healthcheck(environment.healthcheck))
+        setup.append(healthcheck_setup(environment.healthcheck))
     users = {_user(step.agent.user, agent) for step in config.steps or ()} or {agent}
     if users != {""}:  # a solution is written by whoever the agent is
         setup.append(open_folder("/solution"))
@@ -225,17 +224,6 @@ def _box(environment: EnvironmentConfig, folder: Path, what: str) -> _Box:
         limits(environment.cpus or service.cpus, memory or service.memory, storage),
         (*service.variables, *resolved(environment.env, f"{folder.parent / CONFIG}: env")),
         files,
-    )
-
-
-def _healthcheck(check: HealthcheckConfig) -> str:
-    return healthcheck_setup(
-        check.command,
-        check.interval_sec,
-        check.timeout_sec,
-        check.start_period_sec,
-        check.start_interval_sec,
-        check.retries,
     )
 
 
@@ -365,7 +353,7 @@ def _with_steps(task: Task, folder: Path, config: TaskConfig) -> Task:
         if (workdir / "setup.sh").is_file():
             setup.append(f"bash {task.workdir.rstrip('/')}/setup.sh")
         if step.healthcheck is not None:
-            setup.append(_healthcheck(step.healthcheck))
+            setup.append(healthcheck_setup(step.healthcheck))
         least = step.min_reward
         pairs = least if isinstance(least, dict) else {} if least is None else {"reward": least}
         text = read_text(place / "instruction.md", "the step's instruction")

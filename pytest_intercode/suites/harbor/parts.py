@@ -13,6 +13,7 @@ from typing import Any
 from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.errors import MissingFile, SuiteError
 from pytest_intercode.suites.files import paths_below
+from pytest_intercode.suites.harbor.config import HealthcheckConfig
 from pytest_intercode.suites.harbor.dockerfile import rebased
 
 __all__ = [
@@ -177,25 +178,19 @@ def entrypoint_setup(entrypoint: Iterable[str], workdir: str, user: str) -> tupl
     return (f"cd {shlex.quote(workdir)} && setsid -f {command} </dev/null >/dev/null 2>&1",)
 
 
-def healthcheck_setup(
-    command: str,
-    interval: float,
-    timeout: float,
-    start_period: float,
-    start_interval: float,
-    retries: int,
-) -> str:
+def healthcheck_setup(check: HealthcheckConfig) -> str:
     """Return a command that waits until a health check ends with 0, and fails when it never does.
 
-    Failures in the first ``start_period`` seconds do not count.
+    Failures in its start period do not count.
     """
-    check = f"timeout {timeout:g} bash -c {shlex.quote(command)} >/dev/null 2>&1"
-    said = shlex.quote(f"the health check failed {retries} times: {command}")
+    command = f"timeout {check.timeout_sec:g} bash -c {shlex.quote(check.command)} >/dev/null 2>&1"
+    said = shlex.quote(f"the health check failed {check.retries} times: {check.command}")
     return (
-        f"failed=0; until {check}; do "
-        f"if [ $SECONDS -lt {int(start_period + 0.999)} ]; then sleep {start_interval:g}; "
-        f"else failed=$((failed + 1)); [ $failed -lt {max(1, retries)} ] || "
-        f"{{ echo {said}; exit 1; }}; sleep {interval:g}; fi; done"
+        f"failed=0; until {command}; do "
+        f"if [ $SECONDS -lt {int(check.start_period_sec + 0.999)} ]; "
+        f"then sleep {check.start_interval_sec:g}; "
+        f"else failed=$((failed + 1)); [ $failed -lt {max(1, check.retries)} ] || "
+        f"{{ echo {said}; exit 1; }}; sleep {check.interval_sec:g}; fi; done"
     )
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_intercode.suites.harbor.bootstrap import requirements_of
+from pytest_intercode.suites.harbor.config import HealthcheckConfig
 from pytest_intercode.suites.harbor.dockerfile import bases, machine, rebased
 from pytest_intercode.suites.harbor.parts import (
     healthcheck_setup,
@@ -129,8 +130,9 @@ def test_names_of_marks_and_of_tasks() -> None:
 
 def test_a_health_check_counts_failures_after_its_start() -> None:
     def run(command: str, **times: float) -> subprocess.CompletedProcess[str]:
-        defaults = {"interval": 0.01, "timeout": 5.0, "start_period": 0.0, "start_interval": 0.01}
-        script = healthcheck_setup(command, **{**defaults, **times}, retries=3)
+        defaults = {"interval_sec": 0.01, "timeout_sec": 5.0, "start_interval_sec": 0.01}
+        check = HealthcheckConfig(command=command, **{**defaults, **times}, retries=3)
+        script = healthcheck_setup(check)
         return subprocess.run(["bash", "-c", script], capture_output=True, text=True)
 
     assert run("true").returncode == 0
@@ -139,5 +141,5 @@ def test_a_health_check_counts_failures_after_its_start() -> None:
         1,
         "the health check failed 3 times: echo x >&2; false\n",
     )
-    assert run("[ $((RANDOM % 2)) = 1 ]", start_period=5.0).returncode == 0
-    assert run("sleep 9", timeout=0.05).returncode == 1
+    assert run("[ $((RANDOM % 2)) = 1 ]", start_period_sec=5.0).returncode == 0
+    assert run("sleep 9", timeout_sec=0.05).returncode == 1
