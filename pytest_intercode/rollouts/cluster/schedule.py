@@ -13,11 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["LOSSES", "Assignment", "Loss", "NodeCounts", "NodeState", "Schedule"]
+__all__ = ["Assignment", "Loss", "NodeCounts", "NodeState", "Schedule"]
 
-LOSSES = 2
-"""How often a rollout that was lost is run again."""
-
+_LOSSES = 2  # how often a rollout that was lost is run again
 _FAULTS = 3  # in a row, after which a node gets no more work
 
 
@@ -96,19 +94,15 @@ class Schedule:
         concurrency: how many rollouts run at a time, on all nodes together; None for as many as
             the nodes' weights add up to.
         patience: seconds that a run waits without any node that takes work.
-        losses: how often a lost rollout is run again.
 
     Attributes:
         counts: what happened, by the nodes' names.
     """
 
-    def __init__(
-        self, concurrency: int | None, *, patience: float = 300.0, losses: int = LOSSES
-    ) -> None:
+    def __init__(self, concurrency: int | None, *, patience: float = 300.0) -> None:
         self.counts: dict[str, NodeCounts] = {}
         self._concurrency = concurrency
         self._patience = patience
-        self._losses = losses
         self._nodes: dict[str, NodeState] = {}
         self._jobs: dict[int, _Job] = {}
         self._waiting: deque[int] = deque()
@@ -306,7 +300,7 @@ class Schedule:
         found.node = ""
         found.avoid.add(name)
         self._counts(name).lost += 1
-        again = found.attempt <= self._losses
+        again = found.attempt <= _LOSSES
         if again:
             self._again.append(job)
         else:
