@@ -99,25 +99,24 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-class _Played:
-    """A rollout of this node's.
+class _Played(KeptOutput):
+    """A rollout of this node's, and what it printed.
 
     Attributes:
         job: the driver's number of it.
         attempt: which attempt at it this is.
-        output: what it printed.
+        handle: the executor's; None before it is there.
         turns: how many turns it has taken.
         prepared: its environment was reset.
-        over: its result was sent.
     """
 
     def __init__(self, job: int, attempt: int) -> None:
+        super().__init__()
         self.job = job
         self.attempt = attempt
-        self.output = KeptOutput()
+        self.handle: ConcurrentHandle | None = None
         self.turns = 0
         self.prepared = False
-        self.over = False
 
 
 class Player(ConcurrentObserver):
@@ -143,8 +142,6 @@ class Player(ConcurrentObserver):
         self._process = SharedProcess()
         self._played: dict[tuple[int, int], _Played] = {}
         self._of: dict[Handle, _Played] = {}
-        self._owners: dict[KeptOutput, _Played] = {}
-        self._handles: dict[tuple[int, int], ConcurrentHandle] = {}
         self._missing: dict[tuple[int, int], tuple[Message, set[str]]] = {}
         self._parcels: dict[str, Parcel] = {}
         self._budget = LeasedBudget((), RunLimits(), self._say)
@@ -206,8 +203,9 @@ class Player(ConcurrentObserver):
         executor = self._executor
         if executor is not None:
             executor.stop()
-            for handle in list(self._handles.values()):
-                handle.cancel("the run is over")
+            for played in list(self._played.values()):
+                if played.handle is not None:
+                    played.handle.cancel("the run is over")
             executor.join(_FAREWELL)
         self._budget.close()
         self._shared_loop.close()
@@ -290,12 +288,12 @@ class Player(ConcurrentObserver):
     def _on_cancel(self, message: Message) -> None:
         """End a rollout; its result is not wanted."""
         key = int(message["job"]), int(message["attempt"])
-        waiting = self._missing.pop(key, None)
-        if waiting is not None:
-            self._forget(self._played[key])
+        played = self._played.get(key)
+        if self._missing.pop(key, None) is not None:
+            del self._played[key]
             self._say({"what": "failed", **_named(*key), "stage": "prepare", "error": {}})
-        elif key in self._handles:
-            self._handles[key].cancel(str(message["reason"]))
+        elif played is not None and played.handle is not None:
+            played.handle.cancel(str(message["reason"]))
 
     def _on_granted(self, message: Message) -> None:
         """Take a part of the run's budget, or hear that none is left."""
@@ -350,10 +348,8 @@ class Player(ConcurrentObserver):
             self._fail(played, error, "prepare")
             return
         with self._executor.lock:  # it begins when we let go of it
-            handle = self._executor.submit(spec)
-            self._of[handle] = played
-            self._owners[played.output] = played
-            self._handles[played.job, played.attempt] = handle
+            played.handle = self._executor.submit(spec)
+            self._of[played.handle] = played
 
     def _make_agent(self, spec: RolloutSpec) -> Agent:
         with self._factory_lock:
@@ -384,9 +380,8 @@ class Player(ConcurrentObserver):
 
         Should this process die under it, it is run again with the turns that are left.
         """
-        who = owner()
-        played = self._owners.get(who) if isinstance(who, KeptOutput) else None
-        if played is not None:
+        played = owner()
+        if isinstance(played, _Played) and (played.job, played.attempt) in self._played:
             played.turns += turns
             self._say(
                 {"what": "turns", **_named(played.job, played.attempt), "turns": played.turns}
@@ -401,7 +396,7 @@ class Player(ConcurrentObserver):
         with self._executor.lock:
             played = self._of[handle]
         try:
-            with owning(played.output):
+            with owning(played):
                 yield
         finally:
             self._forget(played)
@@ -409,7 +404,7 @@ class Player(ConcurrentObserver):
 
     def entering(self, handle: ConcurrentHandle, phase: PhaseName) -> None:
         """Note the phase that what is printed belongs to."""
-        self._of[handle].output.phase = _WHEN[phase]
+        self._of[handle].phase = _WHEN[phase]
 
     def prepared(self, handle: Handle, environment: Environment) -> None:
         """Tell the driver, and have sandboxes started for a rollout like this one."""
@@ -425,7 +420,6 @@ class Player(ConcurrentObserver):
     def ended(self, handle: Handle, record: EpisodeRecord) -> None:
         """Send the record."""
         played = self._of[handle]
-        played.over = True
         line = to_line(record)
         if len(line) > LARGEST_RECORD:
             line = to_line(_too_large(record, len(line)))
@@ -435,7 +429,7 @@ class Player(ConcurrentObserver):
                 **_named(played.job, played.attempt),
                 "line": line,
                 "phases": _phases(handle),
-                "output": played.output.take(),
+                "output": played.take(),
             }
         )
 
@@ -450,7 +444,6 @@ class Player(ConcurrentObserver):
     def _fail(
         self, played: _Played, error: BaseException, stage: str, handle: Handle | None = None
     ) -> None:
-        played.over = True
         self._say(
             {
                 "what": "failed",
@@ -458,7 +451,7 @@ class Player(ConcurrentObserver):
                 "stage": stage,
                 "error": error_of(error),
                 "phases": _phases(handle) if handle is not None else {},
-                "output": played.output.take(),
+                "output": played.take(),
             }
         )
         if handle is None:
@@ -473,8 +466,6 @@ class Player(ConcurrentObserver):
 
     def _forget(self, played: _Played) -> None:
         self._played.pop((played.job, played.attempt), None)
-        self._handles.pop((played.job, played.attempt), None)
-        self._owners.pop(played.output, None)
 
     def _say(self, message: Message) -> None:
         data = encode(message)
