@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import anthropic
 import openai
 import pytest
 
@@ -91,6 +90,8 @@ def responses(session: Session, stream: bool, **more: Any) -> str:
 
 
 def messages(session: Session, stream: bool, **more: Any) -> str:
+    import anthropic  # a thousand modules, which one worker alone is to import
+
     client = anthropic.Anthropic(
         base_url=session.url("anthropic"), api_key=session.token, max_retries=0
     )

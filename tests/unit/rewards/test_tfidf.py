@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sklearn.feature_extraction.text import TfidfVectorizer  # type: ignore[import-untyped]
-from sklearn.metrics.pairwise import cosine_similarity  # type: ignore[import-untyped]
 
 from pytest_intercode.rewards.bash_paper import tfidf_similarity
 
@@ -20,7 +18,17 @@ _WORDS = st.sampled_from(["a", "ab", "AB", "file", "file_1", "42", "_", "__", "Ã
 _DOCUMENTS = st.one_of(st.text(_CHARACTERS, max_size=40), st.lists(_WORDS).map(" ".join))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _imported() -> None:
+    """Import scikit-learn, which takes seconds, outside of a test's time and of the collection."""
+    import sklearn.feature_extraction.text  # type: ignore[import-untyped]
+    import sklearn.metrics.pairwise  # type: ignore[import-untyped]  # noqa: F401
+
+
 def _reference(first: str, second: str) -> float | None:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.metrics.pairwise import cosine_similarity
+
     try:
         vectors = TfidfVectorizer().fit_transform([first, second])
     except ValueError as error:

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest, permutation_test  # type: ignore[import-untyped]
 
 from pytest_intercode.statistics.paired import Verdict, mcnemar_exact, paired_test, sign_flip
 
@@ -20,6 +19,12 @@ _TRIES = st.lists(st.booleans(), min_size=1, max_size=4)
 _RUNS = st.lists(st.tuples(_TRIES, _TRIES), min_size=1, max_size=30)
 
 Pair = tuple[Sequence[bool], Sequence[bool]]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _imported() -> None:
+    """Import scipy, which takes a second, outside of a test's time and of the collection."""
+    import scipy.stats  # type: ignore[import-untyped]  # noqa: F401
 
 
 def _test(pairs: Sequence[Pair], **more: float) -> Verdict:
@@ -43,6 +48,8 @@ def _once(both: int, lost: int, won: int, neither: int) -> list[Pair]:
 
 @given(st.integers(0, 200), st.integers(0, 200))
 def test_mcnemar_is_scipys(lost: int, won: int) -> None:
+    from scipy.stats import binomtest
+
     assume(lost + won)
     assert mcnemar_exact(lost, won) == pytest.approx(binomtest(lost, lost + won).pvalue, rel=1e-9)
 
@@ -93,6 +100,8 @@ def test_every_choice_of_signs_is_counted(differences: list[Fraction]) -> None:
 
 
 def test_the_permutation_test_is_scipys() -> None:
+    from scipy.stats import permutation_test
+
     random = Random(2)
     before = [random.randint(0, 4) / 4 for _ in range(12)]
     after = [random.randint(0, 3) / 4 for _ in range(12)]

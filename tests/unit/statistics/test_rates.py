@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest, bootstrap  # type: ignore[import-untyped]
 
 from pytest_intercode.statistics.rates import (
     bootstrap_mean,
@@ -23,6 +22,12 @@ from pytest_intercode.statistics.rates import (
 
 _LEVELS = st.sampled_from([0.5, 0.9, 0.95, 0.99])
 _OUTCOMES = st.lists(st.lists(st.booleans(), min_size=1, max_size=5), min_size=1, max_size=12)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _imported() -> None:
+    """Import scipy, which takes a second, outside of a test's time and of the collection."""
+    import scipy.stats  # type: ignore[import-untyped]  # noqa: F401
 
 
 @st.composite
@@ -37,6 +42,8 @@ def _task(draw: st.DrawFn) -> tuple[int, int, int]:
 
 @given(st.integers(1, 500), st.floats(0, 1), _LEVELS)
 def test_wilson_is_scipys(tries: int, share: float, level: float) -> None:
+    from scipy.stats import binomtest
+
     successes = round(share * tries)
     theirs = binomtest(successes, tries).proportion_ci(level, "wilson")
     assert wilson(successes, tries, level) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
@@ -173,6 +180,8 @@ def _values(count: int, *, seed: int = 3) -> list[float]:
 
 @pytest.mark.parametrize("count", [20, 300, 301, 2000])
 def test_the_bootstrap_is_scipys(count: int) -> None:
+    from scipy.stats import bootstrap
+
     values = _values(count)
     theirs = bootstrap(
         (np.array(values),), np.mean, n_resamples=4000, method="percentile", rng=1

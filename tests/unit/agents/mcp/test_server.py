@@ -12,19 +12,20 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
-from mcp import Client, StdioServerParameters, stdio_client
-from mcp.client.streamable_http import streamable_http_client
-from mcp.types import CallToolResult, TextContent
 
 from pytest_intercode.agents.mcp import stdio, texts
 from pytest_intercode.agents.mcp.calls import Call, Calls, Reply
 from pytest_intercode.agents.mcp.server import Endpoint, McpServer
 from pytest_intercode.core.task import TaskView
 from tests.unit.agents.mcp.tasks import view
+
+if TYPE_CHECKING:  # the SDK takes a second to import, in each worker that collects the tests
+    from mcp import Client
+    from mcp.types import CallToolResult
 
 
 class Episode:
@@ -66,6 +67,9 @@ def episode(server: McpServer, tmp_path: Path) -> Iterator[Episode]:
 
 @asynccontextmanager
 async def over_http(endpoint: Endpoint, mode: str = "auto") -> AsyncIterator[Client]:
+    from mcp import Client
+    from mcp.client.streamable_http import streamable_http_client
+
     headers = {"Authorization": f"Bearer {endpoint.token}"}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=60) as plain,
@@ -76,6 +80,8 @@ async def over_http(endpoint: Endpoint, mode: str = "auto") -> AsyncIterator[Cli
 
 @asynccontextmanager
 async def over_stdio(endpoint: Endpoint, mode: str = "auto") -> AsyncIterator[Client]:
+    from mcp import Client, StdioServerParameters, stdio_client
+
     words = ["-IS", str(stdio.__file__), str(endpoint.socket)]
     parameters = StdioServerParameters(command=sys.executable, args=words)
     async with Client(stdio_client(parameters), mode=mode) as client:
@@ -90,6 +96,8 @@ def play(work: Callable[[], Awaitable[None]]) -> None:
 
 
 def blocks(result: CallToolResult) -> list[str]:
+    from mcp.types import TextContent
+
     return [block.text for block in result.content if isinstance(block, TextContent)]
 
 
