@@ -18,9 +18,9 @@ import stat
 import tarfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 from pytest_intercode.sandboxes.protocol import OUTSIDE, Changes, Entry, Stamps
@@ -89,7 +89,7 @@ class OverlayProbe:
             raise Unreadable(f"the kernel's overlay uses {feature}")
         self._upper, self._lower, self._merged = upper, tuple(lower), merged
         self._mounted = dict(mounted or {})
-        self._outside = frozenset(outside)
+        self._skipped = {*outside, *self._mounted}
         self._timely = timely
         self._base: dict[str, _Seen] = {}
         self._names = 0  # characters of the base's paths
@@ -136,23 +136,11 @@ class OverlayProbe:
     def stamps(self, reading: Reading) -> Stamps:
         """Return what tells this state of the upper folder from any other; no content is read."""
         tick = time.clock_gettime_ns(_TICKS)
-        skipped = self._outside | self._mounted.keys()
         found: Stamps = {}
         with _Way(self._upper) as way:
-            ahead = [_stamped(way.here(), "", skipped, tick, found, reading)]
-            while ahead:
-                if not ahead[-1]:
-                    ahead.pop()
-                    way.leave()
-                    continue
-                path, name = ahead[-1].pop()
-                try:
-                    folder = way.enter(name)
-                except OSError as error:
-                    if error.errno not in _REPLACED:
-                        raise
-                    continue
-                ahead.append(_stamped(folder, path, skipped, tick, found, reading))
+            for path, _, status in way.entries(self._skipped, reading):
+                stamp = _stamp(status)
+                found[path] = stamp if status.st_ctime_ns < tick else (*stamp, tick)
         return found
 
     def entries(
@@ -167,14 +155,14 @@ class OverlayProbe:
         buffer = io.BytesIO()
         with (
             tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive,
-            _folder(self._merged) as top,
+            _Way(self._merged) as top,
         ):
             for path in paths:
                 reading.entry(len(path))
                 above, _, name = path.rpartition("/")
                 try:
-                    with _descend(top, above) as folder:
-                        _pack(archive, folder, name, path, reading)
+                    with _Way(".", top.here()) as way:
+                        _pack(archive, way.go(above), name, path, reading)
                 except OSError as error:
                     if error.errno not in _REPLACED:
                         raise
@@ -183,17 +171,49 @@ class OverlayProbe:
     def _now(self, path: str, reading: Reading) -> Entry | None:
         reading.check()
         if path in self._mounted:
-            return _beside(self._mounted[path], reading)
+            place = self._mounted[path]
+            return _entry(None, place, os.lstat(place), reading)
         return _find(self._merged, path, reading)[0]
 
     # -- the upper folder
 
     def _walk(self, known: dict[str, _Seen], reading: Reading) -> dict[str, _Seen]:
+        """Return every entry by its path, of which an earlier walk has found the known ones."""
+        # By the clock that files get their times from: a change at a later tick shows in them.
+        tick = time.clock_gettime_ns(_TICKS)
+        found: dict[str, _Seen] = {}
         with _Way(self._upper) as way:
-            walk = _Walk(way, self._outside | self._mounted.keys(), self._timely, known, reading)
-            for path, place in self._mounted.items():
-                walk.look_beside(path, place)
-            return walk.found()
+            # The path of a file that the engine keeps elsewhere is not looked up in a folder.
+            mounted = ((path, place, os.lstat(place)) for path, place in self._mounted.items())
+            for path, name, status in chain(mounted, way.entries(self._skipped, reading)):
+                stamp, old = _stamp(status), known.get(path)
+                if old is not None and old.stamp == stamp and old.sure:
+                    found[path] = old
+                    continue
+                try:
+                    found[path] = self._seen(way.here(), name, status, stamp, tick, reading)
+                except OSError as error:
+                    if error.errno not in _REPLACED:
+                        raise
+        return found
+
+    def _seen(
+        self,
+        folder: int,
+        name: str,
+        status: os.stat_result,
+        stamp: tuple[int, ...],
+        tick: int,
+        reading: Reading,
+    ) -> _Seen:
+        if stat.S_ISDIR(status.st_mode):
+            return _Seen(_plain(status), stamp, _is_opaque(folder))
+        if _is_whiteout(status):
+            return _Seen(None, stamp)
+        sure = status.st_ctime_ns < tick and (
+            self._timely or not stat.S_ISREG(status.st_mode) or status.st_size == 0
+        )
+        return _Seen(_entry(folder, name, status, reading), stamp, sure=sure)
 
     # -- the layers below
 
@@ -219,8 +239,8 @@ class OverlayProbe:
         names: set[str] = set()
         for layer in self._lower:
             try:
-                with _folder(layer) as top, _descend(top, path) as folder:
-                    names.update(os.listdir(folder))  # noqa: PTH208
+                with _Way(layer) as way:
+                    names.update(os.listdir(way.go(path)))  # noqa: PTH208
             except OSError:
                 continue
         for name in sorted(names):
@@ -250,31 +270,6 @@ def _stamp(status: os.stat_result) -> tuple[int, ...]:
     return status.st_ino, status.st_mode, *owner, status.st_size, *times
 
 
-def _stamped(
-    folder: int, path: str, skipped: Set[str], tick: int, found: Stamps, reading: Reading
-) -> list[tuple[str, str]]:
-    """Add the stamps of what is in a folder to those found; return paths and names of folders."""
-    inner = []
-    names = count = 0
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            child = f"{path}/{entry.name}"
-            try:
-                status = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:  # a process in the container changes it now
-                continue
-            if child in skipped:
-                continue
-            stamp = _stamp(status)
-            found[child] = stamp if status.st_ctime_ns < tick else (*stamp, tick)
-            names += len(child)
-            count += 1
-            if stat.S_ISDIR(status.st_mode):
-                inner.append((child, entry.name))
-    reading.entry(names, count)
-    return inner
-
-
 def _is_folder(entry: Entry | None) -> bool:
     return entry is not None and entry.type == "d"
 
@@ -290,39 +285,19 @@ def _is_opaque(folder: int) -> bool:
         return False
 
 
-@contextmanager
-def _folder(name: str, parent: int | None = None) -> Iterator[int]:
-    descriptor = os.open(name, _FOLDER, dir_fd=parent)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _descend(top: int, path: str) -> Iterator[int]:
-    """Open the folder ``path`` below ``top``, part by part and through no link."""
-    current = os.dup(top)
-    try:
-        for part in path.split("/"):
-            if part:
-                inner = os.open(part, _FOLDER, dir_fd=current)
-                os.close(current)
-                current = inner
-        yield current
-    finally:
-        os.close(current)
-
-
 class _Way:
     """The way from a folder down to one below it, step by step and through no link.
 
     A few of the folders in between stay open, and no more, however deep it goes: the others are
     opened once more, from the top.
+
+    Args:
+        top: the path of the folder that it begins at.
+        above: a descriptor of the folder that a relative path begins at.
     """
 
-    def __init__(self, top: str) -> None:
-        self._top = os.open(top, _FOLDER)
+    def __init__(self, top: str, above: int | None = None) -> None:
+        self._top = os.open(top, _FOLDER, dir_fd=above)
         self._parts: list[str] = []
         self._folders: list[int | None] = []  # None for one that was closed again
 
@@ -348,7 +323,47 @@ class _Way:
             self._folders.pop()
             self._parts.pop()
 
-    def names(self, path: str, reading: Reading) -> Iterator[str]:
+    def go(self, path: str) -> int:
+        """Go on to a folder below the present one, and return it."""
+        for part in filter(None, path.split("/")):
+            self.enter(part)
+        return self.here()
+
+    def entries(
+        self, skipped: Set[str], reading: Reading
+    ) -> Iterator[tuple[str, str, os.stat_result]]:
+        """Yield path, name and status of all below the top; a folder comes before what is in it.
+
+        Meanwhile the way leads to the folder that was yielded, or that the entry is in.
+
+        Args:
+            skipped: paths that are left out.
+            reading: what is read counts here.
+        """
+        ahead = [("", self._names("", reading))]
+        while ahead:
+            path, names = ahead[-1]
+            name = next(names, None)
+            if name is None:
+                ahead.pop()
+                self.leave()
+                continue
+            child = f"{path}/{name}"
+            if child in skipped:
+                continue
+            try:
+                status = os.stat(name, dir_fd=self.here(), follow_symlinks=False)
+                if stat.S_ISDIR(status.st_mode):
+                    self.enter(name)
+                    ahead.append((child, iter(())))
+                yield child, name, status
+                if stat.S_ISDIR(status.st_mode):
+                    ahead[-1] = child, self._names(child, reading)
+            except OSError as error:
+                if error.errno not in _REPLACED:
+                    raise  # else a process in the container changes it now
+
+    def _names(self, path: str, reading: Reading) -> Iterator[str]:
         """Return the names in the present folder, whose path is ``path``."""
         found = os.listdir(self.here())  # noqa: PTH208
         reading.entry((len(path) + 1) * len(found) + sum(map(len, found)), len(found))
@@ -379,110 +394,12 @@ class _Way:
         os.close(self._top)
 
 
-class _Walk:
-    """One walk through an upper folder.
-
-    Args:
-        way: where it is.
-        skipped: paths that are left out.
-        timely: see :class:`OverlayProbe`.
-        known: what an earlier walk found.
-        reading: what is read counts here.
-    """
-
-    def __init__(
-        self,
-        way: _Way,
-        skipped: Set[str],
-        timely: bool,
-        known: Mapping[str, _Seen],
-        reading: Reading,
-    ) -> None:
-        self._way = way
-        self._skipped = skipped
-        self._timely = timely
-        self._known = known
-        self._reading = reading
-        # By the clock that files get their times from: a change at a later tick shows in them.
-        self._tick = time.clock_gettime_ns(_TICKS)
-        self._found: dict[str, _Seen] = {}
-
-    def found(self) -> dict[str, _Seen]:
-        """Return every entry by its path; a folder comes before what is in it."""
-        frames = [("", self._way.names("", self._reading))]
-        while frames:
-            path, names = frames[-1]
-            try:
-                inner = self._look(path, names)
-                if inner:
-                    frames.append((inner, iter(())))
-                    frames[-1] = inner, self._way.names(inner, self._reading)
-                    continue
-            except OSError as error:
-                if error.errno not in _REPLACED:
-                    raise
-            frames.pop()
-            self._way.leave()
-        return self._found
-
-    def look_beside(self, path: str, place: str) -> None:
-        """Look at a file that stands at ``path``, and that the engine keeps elsewhere."""
-        status = os.lstat(place)
-        stamp = _stamp(status)
-        old = self._known.get(path)
-        if old is None or old.stamp != stamp or not old.sure:
-            sure = self._timely and status.st_ctime_ns < self._tick
-            old = _Seen(_beside(place, self._reading), stamp, sure=sure)
-        self._found[path] = old
-
-    def _look(self, path: str, names: Iterator[str]) -> str:
-        """Look at what is left of the present folder, up to the next folder, and enter that.
-
-        Returns:
-            Its path, or nothing when there is no further one.
-        """
-        folder = self._way.here()
-        for name in names:
-            child = f"{path}/{name}"
-            if child in self._skipped:
-                continue
-            try:
-                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                stamp = _stamp(status)
-                old = self._known.get(child)
-                same = old is not None and old.stamp == stamp and old.sure
-                if stat.S_ISDIR(status.st_mode):
-                    inner = self._way.enter(name)
-                    self._found[child] = (
-                        old if old and same else _Seen(_plain(status), stamp, _is_opaque(inner))
-                    )
-                    return child
-                self._found[child] = (
-                    old if old and same else self._seen(folder, name, status, stamp)
-                )
-            except OSError as error:
-                if error.errno not in _REPLACED:
-                    raise
-                continue  # a process in the container changes it now
-        return ""
-
-    def _seen(
-        self, folder: int, name: str, status: os.stat_result, stamp: tuple[int, ...]
-    ) -> _Seen:
-        if _is_whiteout(status):
-            return _Seen(None, stamp)
-        sure = status.st_ctime_ns < self._tick and (
-            self._timely or not stat.S_ISREG(status.st_mode) or status.st_size == 0
-        )
-        return _Seen(_entry(folder, name, status, self._reading), stamp, sure=sure)
-
-
 def _plain(status: os.stat_result, content: str = "") -> Entry:
     kind = stat.filemode(status.st_mode)[0].replace("-", "f")
     return Entry(kind, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid, content)
 
 
-def _entry(folder: int, name: str, status: os.stat_result, reading: Reading) -> Entry:
+def _entry(folder: int | None, name: str, status: os.stat_result, reading: Reading) -> Entry:
     content = ""
     if stat.S_ISLNK(status.st_mode):
         content = os.readlink(name, dir_fd=folder)
@@ -518,37 +435,26 @@ def _pack(archive: tarfile.TarFile, folder: int, name: str, path: str, reading: 
         archive.addfile(member, io.BytesIO(content))
 
 
-def _beside(place: str, reading: Reading) -> Entry:
-    """Read a file that the engine mounts over one of the container's."""
-    with _folder(os.path.dirname(place)) as folder:
-        return _entry(folder, Path(place).name, os.lstat(place), reading)
-
-
 def _find(layer: str, path: str, reading: Reading) -> tuple[Entry | None, bool]:
     """Look ``path`` up in one layer.
 
     Returns:
         The entry, or None, and whether the layers below this one need not be asked.
     """
-    parts = [part for part in path.split("/") if part]
+    *above, name = filter(None, path.split("/"))
     final = False
-    current = os.open(layer, _FOLDER)
-    try:
-        for part in parts[:-1]:
-            status = os.stat(part, dir_fd=current, follow_symlinks=False)
-            if not stat.S_ISDIR(status.st_mode):
+    with _Way(layer) as way:
+        try:
+            for part in above:
+                status = os.stat(part, dir_fd=way.here(), follow_symlinks=False)
+                if not stat.S_ISDIR(status.st_mode):
+                    return None, True
+                final = _is_opaque(way.enter(part)) or final
+            status = os.stat(name, dir_fd=way.here(), follow_symlinks=False)
+            if _is_whiteout(status):
                 return None, True
-            inner = os.open(part, _FOLDER, dir_fd=current)
-            os.close(current)
-            current = inner
-            final = final or _is_opaque(current)
-        status = os.stat(parts[-1], dir_fd=current, follow_symlinks=False)
-        if _is_whiteout(status):
-            return None, True
-        return _entry(current, parts[-1], status, reading), True
-    except OSError as error:
-        if error.errno not in _REPLACED:
-            raise
-        return None, final
-    finally:
-        os.close(current)
+            return _entry(way.here(), name, status, reading), True
+        except OSError as error:
+            if error.errno not in _REPLACED:
+                raise
+            return None, final
