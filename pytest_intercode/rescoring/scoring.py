@@ -7,7 +7,7 @@ nothing is guessed. Calls the reward functions, and touches nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pytest_intercode.core.record import EpisodeRecord
@@ -77,7 +77,7 @@ def score(
     try:
         if played == profile == "paper" and _skips(record) and env != "ctf":
             return Reward(0.0)
-        return score_env(record, state, played, profile, options)
+        return score_env(_Scoring(record, state, played, profile, options))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
         again = _AGAIN.format(profile=profile)
         said = f"{env}: the recorded end state is cut, or of another version"
@@ -121,21 +121,41 @@ def unsubmitted(record: EpisodeRecord) -> bool:
 # -- each environment
 
 
-def _added(env: str) -> _Scored | None:
+@dataclass(frozen=True)
+class _Scoring:
+    """A recorded episode, and how it is to be scored.
+
+    Attributes:
+        record: the episode.
+        state: the end states of both sides.
+        played: the profile that it was played under.
+        profile: the one that it is scored by.
+        options: the reward options to go by; None for those that were recorded.
+    """
+
+    record: EpisodeRecord
+    state: Mapping[str, Any]
+    played: str
+    profile: str
+    options: RewardOptions | None
+
+    def check_same(self) -> None:
+        """Refuse a profile that compares what another one does not record."""
+        if self.played != self.profile:
+            env = self.record.task.env
+            missing = _MISSING.get((env, self.profile), f"it was played as {self.played}")
+            raise NotRecorded(f"{env}: {missing}: {_AGAIN.format(profile=self.profile)}")
+
+
+def _added(env: str) -> Callable[[_Scoring], Reward] | None:
     """Return how an environment that a user added grades what it recorded."""
     cls = added_environment(env)
     if cls is None:
         return None
 
-    def score_added(
-        record: EpisodeRecord,
-        state: Mapping[str, Any],
-        played: str,
-        profile: str,
-        _: RewardOptions | None,
-    ) -> Reward:
-        _same(env, played, profile)
-        graded: Reward | None = cls.graded_again(state)
+    def score_added(of: _Scoring) -> Reward:
+        of.check_same()
+        graded: Reward | None = cls.graded_again(of.state)
         if graded is None:
             raise NotRecorded(f"{env}: {cls.__name__}.graded_again does not say how it grades")
         return graded
@@ -143,68 +163,45 @@ def _added(env: str) -> _Scored | None:
     return score_added
 
 
-def _bash(
-    record: EpisodeRecord,
-    state: Mapping[str, Any],
-    played: str,
-    profile: str,
-    options: RewardOptions | None,
-) -> Reward:
-    _same("bash", played, profile)
-    if "ungradable" in state:
-        return ungradable_reward(state["ungradable"])
-    if profile == "strict":
-        return bash_strict_reward_again(state, options)
-    if state["cut"]:
+def _bash(of: _Scoring) -> Reward:
+    of.check_same()
+    if "ungradable" in of.state:
+        return ungradable_reward(of.state["ungradable"])
+    if of.profile == "strict":
+        return bash_strict_reward_again(of.state, of.options)
+    if of.state["cut"]:
         raise KeyError("status")
-    return bash_paper_reward_again(state)
+    return bash_paper_reward_again(of.state)
 
 
-def _python(
-    record: EpisodeRecord,
-    state: Mapping[str, Any],
-    played: str,
-    profile: str,
-    options: RewardOptions | None,
-) -> Reward:
-    _same("python", played, profile)
-    if profile == "strict":
-        return python_strict_reward(state["tests"])
-    return python_paper_reward_again(state)
+def _python(of: _Scoring) -> Reward:
+    of.check_same()
+    if of.profile == "strict":
+        return python_strict_reward(of.state["tests"])
+    return python_paper_reward_again(of.state)
 
 
-def _same(env: str, played: str, profile: str) -> None:
-    if played != profile:
-        said = f"{env}: {_MISSING.get((env, profile), f'it was played as {played}')}"
-        raise NotRecorded(f"{said}: {_AGAIN.format(profile=profile)}")
-
-
-def _sql(
-    record: EpisodeRecord,
-    state: Mapping[str, Any],
-    played: str,
-    profile: str,
-    options: RewardOptions | None,
-) -> Reward:
-    if played == profile == "paper":
-        return sql_paper_reward_again(state)
-    if played == profile:
-        if "added" in state["agent"]:
-            return sql_changes_reward_again(state)
-        return _sql_rows(state, options)
+def _sql(of: _Scoring) -> Reward:
+    record, paper = of.record, of.profile == "paper"
+    if of.played == of.profile:
+        if paper:
+            return sql_paper_reward_again(of.state)
+        if "added" in of.state["agent"]:
+            return sql_changes_reward_again(of.state)
+        return _sql_rows(of.state, of.options)
     problem = ""
-    if profile == "paper":
+    if paper:
         if _skips(record):
             return Reward(0.0)
     elif not unsubmitted(record) and record.turns[-1].action.strip().rstrip("; ") != "submit":
         problem = "an answer behind submit is run by the strict profile alone"
     elif _skips(record):
         problem = "the episode ended with skip, and was not graded"
-    other = state.get(profile, {})
+    other = of.state.get(of.profile, {})
     problem = problem or other.get("problem", "")
     if problem:
-        raise NotRecorded(f"sql: {problem}: {_AGAIN.format(profile=profile)}")
-    return sql_paper_reward_again(other) if profile == "paper" else _sql_rows(other, options)
+        raise NotRecorded(f"sql: {problem}: {_AGAIN.format(profile=of.profile)}")
+    return sql_paper_reward_again(other) if paper else _sql_rows(other, of.options)
 
 
 def _sql_rows(state: Mapping[str, Any], options: RewardOptions | None) -> Reward:
@@ -219,38 +216,25 @@ def _sql_rows(state: Mapping[str, Any], options: RewardOptions | None) -> Reward
     return sql_rows_reward_again(state, then)
 
 
-def _ctf(
-    record: EpisodeRecord,
-    state: Mapping[str, Any],
-    played: str,
-    profile: str,
-    options: RewardOptions | None,
-) -> Reward:
-    gold = FlagDigest(**state["gold"])
-    if is_ours(record) and played == profile:
-        flags = list(state["agent"]["submitted"])
+def _ctf(of: _Scoring) -> Reward:
+    gold, strict = FlagDigest(**of.state["gold"]), of.profile == "strict"
+    if is_ours(of.record) and of.played == of.profile:
+        flags = list(of.state["agent"]["submitted"])
     else:
-        read = _strict_flags if profile == "strict" else _paper_flags
-        flags = read(record)
-    return (ctf_strict_reward if profile == "strict" else ctf_paper_reward)(flags, gold)
+        flags = (_strict_flags if strict else _paper_flags)(of.record)
+    return (ctf_strict_reward if strict else ctf_paper_reward)(flags, gold)
 
 
-def _swe(
-    record: EpisodeRecord,
-    state: Mapping[str, Any],
-    played: str,
-    profile: str,
-    options: RewardOptions | None,
-) -> Reward:
-    if profile != "strict":
+def _swe(of: _Scoring) -> Reward:
+    if of.profile != "strict":
         raise NotRecorded("swe: InterCode has no reward for it, so it has no profile 'paper'")
-    if not isinstance(state.get("tests"), Mapping):
+    if not isinstance(of.state.get("tests"), Mapping):
+        record = of.record
         return Reward(record.reward, dict(record.parts), record.reason)  # nothing was run
-    return swe_reward_again(state["tests"])
+    return swe_reward_again(of.state["tests"])
 
 
-_Scored = Callable[[EpisodeRecord, Mapping[str, Any], str, str, "RewardOptions | None"], Reward]
-_ENVIRONMENTS: Mapping[str, _Scored] = {
+_ENVIRONMENTS: Mapping[str, Callable[[_Scoring], Reward]] = {
     "bash": _bash,
     "sql": _sql,
     "python": _python,
