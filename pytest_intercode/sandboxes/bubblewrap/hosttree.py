@@ -78,24 +78,24 @@ def skeleton(network: bool = False) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as out:
         for name, mode in _FOLDERS.items():
-            _folder(out, name, mode)
+            _add(out, name, type=tarfile.DIRTYPE, mode=mode)
         links = dict(_LINKS)
         for name in _MERGED:
             if Path("/", name).is_symlink():
                 links[name] = str(Path("/", name).readlink())
             elif Path("/", name).is_dir():
-                _folder(out, name, 0o755)
+                _add(out, name, type=tarfile.DIRTYPE, mode=0o755)
         for name, target in links.items():
-            _link(out, name, target)
+            _add(out, name, type=tarfile.SYMTYPE, linkname=target, mode=0o777)
         for path in _readable(_ETC):
             _copy(out, path)
         for name, text, mode, group in _accounts():
-            _file(out, f"etc/{name}", text.encode(), mode, group)
-        _file(out, "etc/hostname", b"", 0o644)
-        _file(out, "etc/hosts", b"127.0.0.1\tlocalhost\n::1\tlocalhost\n", 0o644)
+            _add(out, f"etc/{name}", text.encode(), mode=mode, gid=group)
+        _add(out, "etc/hostname")
+        _add(out, "etc/hosts", b"127.0.0.1\tlocalhost\n::1\tlocalhost\n")
         resolver = Path("/etc/resolv.conf")
         servers = resolver.read_bytes() if network and resolver.is_file() else b""
-        _file(out, "etc/resolv.conf", servers, 0o644)
+        _add(out, "etc/resolv.conf", servers)
     return buffer.getvalue()
 
 
@@ -133,12 +133,13 @@ def _copy(out: tarfile.TarFile, path: Path) -> None:
     if name in out.getnames() if path.is_dir() else False:
         return
     status = path.lstat()
+    mode = stat.S_IMODE(status.st_mode)
     if stat.S_ISLNK(status.st_mode):
-        _link(out, name, str(path.readlink()))
+        _add(out, name, type=tarfile.SYMTYPE, linkname=str(path.readlink()), mode=mode)
     elif stat.S_ISDIR(status.st_mode):
-        _folder(out, name, stat.S_IMODE(status.st_mode))
+        _add(out, name, type=tarfile.DIRTYPE, mode=mode)
     elif stat.S_ISREG(status.st_mode) and status.st_mode & 0o004 and status.st_size <= _LARGEST:
-        _file(out, name, path.read_bytes(), stat.S_IMODE(status.st_mode))
+        _add(out, name, path.read_bytes(), mode=mode)
 
 
 def _accounts() -> Iterator[tuple[str, str, int, int]]:
@@ -153,20 +154,9 @@ def _accounts() -> Iterator[tuple[str, str, int, int]]:
     yield "gshadow", "".join(f"{n}:*::\n" for n in groups), 0o640, _SHADOW_GROUP
 
 
-def _folder(out: tarfile.TarFile, name: str, mode: int) -> None:
-    _add(out, name, type=tarfile.DIRTYPE, mode=mode)
-
-
-def _link(out: tarfile.TarFile, name: str, target: str) -> None:
-    _add(out, name, type=tarfile.SYMTYPE, linkname=target, mode=0o777)
-
-
-def _file(out: tarfile.TarFile, name: str, data: bytes, mode: int, group: int = 0) -> None:
-    _add(out, name, data, size=len(data), mode=mode, gid=group)
-
-
 def _add(out: tarfile.TarFile, name: str, data: bytes = b"", **fields: object) -> None:
     entry = tarfile.TarInfo(name)
+    entry.size = len(data)
     for field, value in fields.items():
         setattr(entry, field, value)
     out.addfile(entry, io.BytesIO(data))
