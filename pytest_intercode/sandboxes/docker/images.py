@@ -144,11 +144,9 @@ class Images:
         from docker.errors import DockerException
         from requests.exceptions import RequestException
 
-        try:
-            found: Mapping[str, Any] = self._api.inspect_image(name)  # type: ignore[no-untyped-call]
-        except (DockerException, RequestException):
-            return {}
-        return found
+        with contextlib.suppress(DockerException, RequestException):
+            return _facts(self._api, name)
+        return {}
 
     def _find_or_build(self, source: ImageSource) -> str:
         if source.layers:
@@ -182,7 +180,7 @@ class Images:
                 except OSError as error:
                     raise ImageError(f"{layer}: cannot be read: {error.strerror}") from None
         data = buffer.getvalue()
-        content = hashlib.sha256(str(self._image_id(base)).encode() + data).hexdigest()
+        content = hashlib.sha256(str(_facts(self._api, base).get("Id")).encode() + data).hexdigest()
         return self._had("layers", content, partial(self._build, Path("Dockerfile"), data, content))
 
     def _had(self, label: str, content: str, build: Callable[[str], None]) -> str:
@@ -197,7 +195,7 @@ class Images:
         with _one_builder(name):
             if self.registry is not None:
                 self._pinned[name] = self._shared(self.registry, name, label, content, build)
-            elif self._image_id(name) is None:
+            elif not _facts(self._api, name):
                 build(name)
         return name
 
@@ -215,7 +213,7 @@ class Images:
         earlier one pushed. Where both push, either is right, as both were made of the same.
         """
         found = registry.find(name, label, content)
-        if not found and self._content(name) != content:
+        if not found and content_of(_facts(self._api, name)) != content:
             build(name)
             found = registry.find(name, label, content)
         if found:
@@ -247,20 +245,9 @@ class Images:
         context = build_context(dockerfile, source.context, changed, modes)
         return context, base, [] if base else bases(rebased)
 
-    def _image_id(self, name: str) -> str | None:
-        from docker.errors import ImageNotFound
-
-        if not name:
-            return None
-        try:
-            found = self._api.inspect_image(name)  # type: ignore[no-untyped-call]
-            return str(found["Id"])
-        except ImageNotFound:
-            return None
-
     def _ensure(self, name: str, what: str) -> None:
         """Make sure that an image is there, pulling it if it is not."""
-        if self._image_id(name) is not None:
+        if _facts(self._api, name):
             return
         self._progress(f"pulling {name} (first use)")
         try:
@@ -271,16 +258,6 @@ class Images:
                 "Load it with 'docker load' or 'docker import', or name another with "
                 f"--intercode-base-image {name}=REPLACEMENT"
             ) from None
-
-    def _content(self, name: str) -> str:
-        """Return the hash that an image on the engine has as its label; empty for none."""
-        from docker.errors import ImageNotFound
-
-        try:
-            found = self._api.inspect_image(name)  # type: ignore[no-untyped-call]
-        except ImageNotFound:
-            return ""
-        return content_of(found)
 
     def _build(
         self,
@@ -325,7 +302,7 @@ class Images:
                 failure = failure or str(event.get("error") or "")
         except (APIError, RequestException) as error:
             failure = plain(error)
-        if failure or self._image_id(tag) is None:
+        if failure or not _facts(self._api, tag):
             lines = "".join(f"\n    {line}" for line in last)
             raise ImageError(f"{dockerfile} does not build: {failure or 'no image'}{lines}")
 
@@ -344,13 +321,18 @@ def layers_of(api: APIClient, name: str) -> tuple[str, ...]:
 
     Its id may differ, as engines store images in several ways.
     """
+    return tuple((_facts(api, name).get("RootFS") or {}).get("Layers") or ())
+
+
+def _facts(api: APIClient, name: str) -> Mapping[str, Any]:
+    """Return what an engine says of an image; nothing for no image."""
     from docker.errors import ImageNotFound
 
     try:
-        found = api.inspect_image(name)  # type: ignore[no-untyped-call]
+        found: Mapping[str, Any] = api.inspect_image(name) if name else {}  # type: ignore[no-untyped-call]
     except ImageNotFound:
-        return ()
-    return tuple((found.get("RootFS") or {}).get("Layers") or ())
+        return {}
+    return found
 
 
 def copy_image(theirs: APIClient, ours: APIClient, name: str) -> None:
