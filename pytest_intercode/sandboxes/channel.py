@@ -352,24 +352,23 @@ class Channel:
         text = _SHOWN.sub(lambda found: b"" if found[1] == ours else found[0], text)
         return as_bash_c(text, self._actions)
 
-    def _take_answers(self, data: bytes) -> None:
-        """Keep what arrived on the descriptor of answers."""
-        self._answers += data
-
     # -- stopping and restarting
 
     def _kill(self) -> None:
         """Kill what the action started, and earlier jobs too if they are a fork bomb."""
-        if not self._killed("all" if self._alone else ""):
-            raise SandboxError("the sandbox does not answer after a kill")
+        self._kill_once("all" if self._alone else "")
         # So many processes of earlier actions are a fork bomb, which would come back.
         if not self._has_room():
             self._kill_all()
 
     def _kill_all(self) -> None:
-        if not self._killed("all"):
-            raise SandboxError("the sandbox does not answer after a kill")
+        self._kill_once("all")
         self._has_room(_PATIENCE)
+
+    def _kill_once(self, scope: Literal["", "all"]) -> None:
+        # For long: the keeper takes commands in order, so nothing else would be done sooner.
+        if self._ask("K", scope, 3 * _PATIENCE) is None:
+            raise SandboxError("the sandbox does not answer after a kill")
 
     def _has_room(self, seconds: float = _ROOM) -> bool:
         """Wait until what was killed is gone, on a busy machine too; False if a bomb is there.
@@ -390,12 +389,6 @@ class Channel:
             raise
         except SandboxError:  # there may be too many for an answer
             return True
-
-    def _killed(self, scope: Literal["", "all"]) -> bool:
-        nonce = secrets.token_hex(8)
-        self._send(f"K {nonce} {scope}".encode())
-        # For long: the keeper takes commands in order, so nothing else would be done sooner.
-        return self._await("K", nonce, 3 * _PATIENCE) is not None
 
     def _start_shell(self, first: bytes = b"") -> None:
         """Start a shell with the state of the one before, or without it if that stops the shell."""
@@ -460,7 +453,7 @@ class Channel:
         while time.monotonic() < limit:
             for chunk in self._transport.receive(1.0):
                 if chunk.stream == "answers":
-                    self._take_answers(chunk.data)
+                    self._answers += chunk.data
                     continue
                 if found:  # a background job has printed it since
                     self._pending += chunk.data
@@ -549,9 +542,7 @@ class Channel:
             return bytes(self._pending)
 
     def _processes(self) -> int:
-        nonce = secrets.token_hex(8)
-        self._send(f"N {nonce}".encode())
-        answer = self._await("N", nonce, _PATIENCE)
+        answer = self._ask("N", "", _PATIENCE)
         if answer is None:
             raise SandboxError("the sandbox does not answer")
         return int(answer[0])
@@ -559,10 +550,7 @@ class Channel:
     def unpack(self, archive: bytes) -> None:
         """Stream a tar archive to the keeper."""
         with self._lock:
-            nonce = secrets.token_hex(8)
-            self._send(f"T {nonce} {len(archive)}".encode())
-            self._transport.send(archive)
-            answer = self._await("T", nonce, 60 + len(archive) / 1e6)
+            answer = self._ask("T", f"{len(archive)}", 60 + len(archive) / 1e6, archive)
             if answer is None or answer[0] != "0":
                 why = " ".join(answer[1:]) if answer else "no answer"
                 raise SandboxError(f"files could not be unpacked: {why}")
@@ -575,7 +563,7 @@ class Channel:
     def _pump(self, timeout: float, output: Output | None = None) -> None:
         for chunk in self._transport.receive(max(0.0, timeout)):
             if chunk.stream == "answers":
-                self._take_answers(chunk.data)
+                self._answers += chunk.data
             elif output is not None:
                 output.add(chunk.data)
             else:
@@ -613,7 +601,11 @@ class Channel:
         self._noise += count
         del self._answers[:count]
 
-    def _await(self, kind: str, nonce: str, timeout: float) -> list[str] | None:
+    def _ask(self, kind: str, words: str, timeout: float, more: bytes = b"") -> list[str] | None:
+        """Send the keeper a command, and what follows it; return the words of its answer."""
+        nonce = secrets.token_hex(8)
+        self._send(f"{kind} {nonce} {words}".encode())
+        self._transport.send(more)
         limit = time.monotonic() + timeout
         while (left := limit - time.monotonic()) > 0:
             answer = self._answer(nonce)
