@@ -16,8 +16,10 @@ import tarfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from pytest_intercode.core.task import FileSpec
 from pytest_intercode.errors import AgentError, CommandFailed, SandboxBroken
 from pytest_intercode.sandboxes.protocol import Sandbox
+from pytest_intercode.suites.files import pack_files
 
 __all__ = [
     *("MOST_BYTES", "MOST_ENTRIES", "apply_changes", "as_user", "changed_files", "command_line"),
@@ -250,19 +252,15 @@ def apply_changes(
     """
     staged = f"/tmp/.put-{secrets.token_hex(8)}"
     names = b"".join(b"./" + name + b"\0" for name in removed)
-    outer = io.BytesIO()
-    with tarfile.open(fileobj=outer, mode="w") as files:
-        folder = tarfile.TarInfo(staged.lstrip("/"))
-        folder.type, folder.mode = tarfile.DIRTYPE, 0o700
-        files.addfile(folder)
-        for name, content in (("changes.tar", archive), ("removed", names)):
-            member = tarfile.TarInfo(f"{folder.name}/{name}")
-            member.size = len(content)
-            files.addfile(member, io.BytesIO(content))
+    files = {
+        staged: FileSpec("directory", mode=0o700),
+        f"{staged}/changes.tar": FileSpec("file", archive),
+        f"{staged}/removed": FileSpec("file", names),
+    }
     apply = as_user(_APPLY.format(path=shlex.quote(path), staged=staged), user)
     own = f"chown -R -- {shlex.quote(user)} {staged} && " if user else ""
     with _agents_fault(f"changes in {path}"):
-        sandbox.unpack(outer.getvalue())
+        sandbox.unpack(pack_files(files, "/", 0.0))
         line = f"{own}( {apply}\n ); status=$?; rm -rf {staged}; exit $status"
         status, said = sandbox.admin(line, _TIMEOUT)
     if status != 0:

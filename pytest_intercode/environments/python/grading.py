@@ -10,22 +10,21 @@ Three sandboxes have a part in it, and only the first was ever the agent's:
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import secrets
-import tarfile
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pytest_intercode.core.task import ImageSource, Limits, ProgramTest, Task
+from pytest_intercode.core.task import FileSpec, ImageSource, Limits, ProgramTest, Task
 from pytest_intercode.errors import SandboxBroken, SandboxError
 from pytest_intercode.sandboxes.inside import text_of
 from pytest_intercode.sandboxes.protocol import Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.files import pack_files
 from pytest_intercode.suites.loader import bundled_folder
 from pytest_intercode.suites.python_split import Split
 from pytest_intercode.suites.python_tests import entry_of, splits
@@ -269,7 +268,8 @@ class Program:
         text = "" if self._sent else text_of(_PACKAGE, *self._modules)
         asked = ascii({**request, "token": token})
         if len(asked) > _LONG:
-            self.sandbox.unpack(_archive(_FILE, asked.encode("ascii")))
+            file = FileSpec("file", asked.encode("ascii"))
+            self.sandbox.unpack(pack_files({_FILE: file}, "/", 0.0))
             asked = f"eval(open({_FILE!r}).read())"
         execution = self.sandbox.run(
             f"import _intercode\n_intercode.run({text!a}, {asked!a})", timeout
@@ -294,12 +294,3 @@ def _read_answers(output: bytes, token: str, most: int) -> dict[int, str]:
             raise ForgedAnswers
         answers[at] = text.decode("ascii")
     return answers
-
-
-def _archive(path: str, data: bytes) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        entry = tarfile.TarInfo(path.lstrip("/"))
-        entry.size = len(data)
-        archive.addfile(entry, io.BytesIO(data))
-    return buffer.getvalue()
