@@ -36,6 +36,10 @@ TIMED_OUT = "Command timed out"
 class PaperEnvironment(Environment):
     """An environment in which the action ``skip`` ends the episode."""
 
+    def submission(self, action: str) -> str | None:
+        """Take every action that begins with ``submit`` for a bare submission."""
+        return "" if action.startswith("submit") else None
+
     def step(self, action: str) -> StepResult:
         """Run one action; ``skip`` ends the episode with a reward of 0."""
         if action != "skip":

@@ -100,10 +100,6 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         )
         return {**dict(ours), **dict(self.current_task.variables)}
 
-    def submission(self, action: str) -> str | None:
-        """Take every action that begins with ``submit`` for a bare submission."""
-        return "" if action.startswith("submit") else None
-
     def prepare(self, sandbox: Sandbox, task: Task) -> None:
         """Make the root directory a git repository, as InterCode's agent finds it."""
         self._repositories.prepare(sandbox, task, "agent")

@@ -54,10 +54,6 @@ class PaperSqlEnvironment(PaperEnvironment, SqlEnvironment):
         super().__init__(*args, **kwargs)
         self._rows: list[str] | None = None
 
-    def submission(self, action: str) -> str | None:
-        """Take every action that begins with ``submit`` for a bare submission."""
-        return "" if action.startswith("submit") else None
-
     def start(self, task: Task) -> None:
         """Run gold, and open the agent's session."""
         self._rows = None
