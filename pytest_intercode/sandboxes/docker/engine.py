@@ -24,7 +24,7 @@ from pytest_intercode.sandboxes.attached import GUARD
 from pytest_intercode.sandboxes.docker.address import API_TIMEOUT, Address
 from pytest_intercode.sandboxes.docker.container import Container, host_config
 from pytest_intercode.sandboxes.docker.errors import plain
-from pytest_intercode.sandboxes.docker.podman import Podman, is_podman
+from pytest_intercode.sandboxes.docker.podman import REMOTE_PODMAN, Podman, is_podman
 from pytest_intercode.sandboxes.docker.reaper import Reaper, remove_volumes
 from pytest_intercode.sandboxes.docker.streams import AttachedStreams
 from pytest_intercode.sandboxes.egress.process import Proxy
@@ -243,10 +243,7 @@ class DockerEngine:
         if not is_podman(facts):
             return None
         if not self.is_local:
-            raise EngineUnavailable(
-                "Podman takes the list of system calls from a file, so it has to be on this "
-                "machine; take Docker there"
-            )
+            raise EngineUnavailable(REMOTE_PODMAN)
         return Podman(facts)
 
     def launch(self, spec: SandboxSpec) -> Container:

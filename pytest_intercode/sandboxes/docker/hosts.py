@@ -39,7 +39,7 @@ from pytest_intercode.sandboxes.docker.engine import (
     runtime_problem,
 )
 from pytest_intercode.sandboxes.docker.images import Images, copy_image, layers_of
-from pytest_intercode.sandboxes.docker.podman import is_podman
+from pytest_intercode.sandboxes.docker.podman import REMOTE_PODMAN, is_podman
 from pytest_intercode.sandboxes.docker.registry import Registry
 from pytest_intercode.sandboxes.docker.streams import AttachedStreams
 from pytest_intercode.sandboxes.hosts import DockerHost
@@ -84,7 +84,7 @@ def check_hosts(
                 if registry and not problem:
                     problem = Registry(link.api, registry).problem()
             remote = is_podman(facts) and not address.is_local
-            return problem or (_REMOTE_PODMAN if remote else facts)
+            return problem or (REMOTE_PODMAN if remote else facts)
         except (ConfigurationError, EngineUnavailable) as error:
             return str(error)
 
@@ -107,12 +107,6 @@ def check_hosts(
         raise ConfigurationError(
             f"{option}: hosts have to be of one kind, as they have the same images: {words}"
         )
-
-
-_REMOTE_PODMAN = (
-    "Podman takes the list of system calls from a file, so it has to be on this machine; take "
-    "Docker there"
-)
 
 
 def _identity(facts: Mapping[str, Any]) -> tuple[str, ...]:

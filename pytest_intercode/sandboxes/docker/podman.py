@@ -15,7 +15,13 @@ from pytest_intercode.core.files import cache_folder
 from pytest_intercode.errors import EngineUnavailable
 from pytest_intercode.sandboxes.seccomp import profile
 
-__all__ = ["Podman", "is_podman"]
+__all__ = ["REMOTE_PODMAN", "Podman", "is_podman"]
+
+REMOTE_PODMAN = (
+    "Podman takes the list of system calls from a file, so it has to be on this machine; take "
+    "Docker there"
+)
+"""Why one on another machine cannot be used."""
 
 _MOST = {"nofile": 1 << 20, "nproc": 1 << 15}
 
