@@ -109,14 +109,6 @@ class Pool:
             self._wake()
         return order
 
-    def acquire(self, spec: SandboxSpec) -> Sandbox:
-        """Return a fresh sandbox.
-
-        Raises:
-            SandboxError: it could not be started, or the pool is closed.
-        """
-        return self.order(spec).wait()
-
     def make_urgent(self, order: Order) -> None:
         """Put an order before all that are not urgent."""
         with self._changed:

@@ -269,8 +269,8 @@ def test_pool(backend: Backend) -> None:
         pool.expect([one, other, one, one, one])
         await_true(lambda: len(backend.running(engine)) == 3)
         warm = backend.running(engine)
-        first = pool.acquire(one)
-        second = pool.acquire(other)
+        first = pool.order(one).wait()
+        second = pool.order(other).wait()
         assert {first.name, second.name} < set(warm)
         assert second.run("hostname", SOON).output == b"other\n"
         # What is expected next is there already; then something else is.
@@ -279,9 +279,9 @@ def test_pool(backend: Backend) -> None:
         pool.expect([other])
         [surplus] = set(warm) - {first.name, second.name}
         await_true(lambda: not backend.exists(surplus))
-        third = pool.acquire(other)
+        third = pool.order(other).wait()
         assert third.run("hostname", SOON).output == b"other\n"
-        cold = pool.acquire(one)
+        cold = pool.order(one).wait()
         assert cold.name not in warm
         assert cold.run("echo alive", SOON).output == b"alive\n"
         pool.expect([one, other])
@@ -304,7 +304,7 @@ def test_pool_passes_errors_on(backend: Backend) -> None:
     try:
         pool.expect([SandboxSpec(backend.bad_image)] * 2)
         with pytest.raises(SandboxError, match="no-such-image"):
-            pool.acquire(SandboxSpec(backend.bad_image))
+            pool.order(SandboxSpec(backend.bad_image)).wait()
         pool.close()
         assert backend.running(engine) == []
     finally:

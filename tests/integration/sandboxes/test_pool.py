@@ -67,7 +67,7 @@ _FORGETFUL = """
     spec = SandboxSpec(sys.argv[1])
     pool.expect([spec] * 6)
     for _ in range(2):
-        print(pool.acquire(spec).name)
+        print(pool.order(spec).wait().name)
 """
 
 
@@ -105,7 +105,7 @@ def test_forty_sandboxes_for_sixteen_threads(backend: Backend) -> None:
     specs = [SandboxSpec(backend.image, hostname=f"host{number % 2}") for number in range(40)]
 
     def use(spec: SandboxSpec) -> str:
-        sandbox = pool.acquire(spec)
+        sandbox = pool.order(spec).wait()
         try:
             assert sandbox.run("hostname", SOON).output == f"{spec.hostname}\n".encode()
             return sandbox.name

@@ -130,7 +130,7 @@ def test_no_more_than_the_starters_start_at_once(threads: ThreadPoolExecutor) ->
     machine = Machine(starters=3)
     pool = Pool(machine)
     machine.hold()
-    acquired = [threads.submit(pool.acquire, spec) for spec in [A, B] * 10]
+    acquired = [threads.submit(lambda spec: pool.order(spec).wait(), spec) for spec in [A, B] * 10]
     machine.await_true(lambda: machine.at_once == 3)
     machine.let()
     boxes = [future.result(SOON) for future in acquired]
@@ -180,7 +180,7 @@ def test_a_start_on_its_way_goes_to_who_asks_for_its_like() -> None:
     order = pool.order(A)
     machine.let()
     order.wait()
-    assert spec_of(pool.acquire(B)) == B
+    assert spec_of(pool.order(B).wait()) == B
     assert machine.begun == [A, B]
     pool.close()
 
@@ -242,7 +242,7 @@ def test_what_is_next_is_there_when_it_is_asked_for() -> None:
     machine.await_true(lambda: len(machine.boxes) == 2)
     await_true(lambda: idle(pool) == 2)
     machine.hold()
-    assert {spec_of(pool.acquire(spec)) for spec in (A, B)} == {A, B}
+    assert {spec_of(pool.order(spec).wait()) for spec in (A, B)} == {A, B}
     machine.let()
     pool.close()
 
@@ -274,7 +274,7 @@ def test_no_more_is_looked_at_than_the_demand_asks_for_and_it_says_when_that_is_
     assert stock_module.SMALLEST <= looked_at < 32
     assert not pool.lacks
     for _ in range(looked_at):
-        pool.acquire(A)
+        pool.order(A).wait()
     assert pool.lacks
     pool.close()
 
@@ -321,7 +321,7 @@ def test_a_start_that_fails_is_told_to_one_who_waits(threads: ThreadPoolExecutor
     machine = Machine(starters=2)
     machine.problems = [EngineUnavailable("gone")]
     pool = Pool(machine)
-    acquired = [threads.submit(pool.acquire, A) for _ in range(4)]
+    acquired = [threads.submit(lambda: pool.order(A).wait()) for _ in range(4)]
     problems = [future.exception(SOON) for future in acquired]
     assert [str(problem) for problem in problems if problem] == ["gone"]
     assert len(machine.begun) == 4
@@ -337,9 +337,9 @@ def test_an_early_start_that_fails_is_no_error_and_tried_again_when_asked_for() 
     assert machine.begun == [A, B]
     machine.problems = [SandboxError("told")]
     with pytest.raises(SandboxError, match=r"^told$"):
-        pool.acquire(A)
+        pool.order(A).wait()
     pool.expect([A, B])
-    pool.acquire(A)
+    pool.order(A).wait()
     assert machine.begun == [A, B, A, A]
     pool.expect([A, B])  # and now it can be started ahead
     await_true(lambda: idle(pool) == 2)
@@ -429,7 +429,7 @@ def test_ctrl_c_while_waiting_cancels_the_order() -> None:
     try:
         thread.start()
         with pytest.raises(KeyboardInterrupt):
-            pool.acquire(A)
+            pool.order(A).wait()
     finally:
         signal.signal(signal.SIGINT, before)
     thread.join()
@@ -465,10 +465,10 @@ def test_slots_whose_file_is_gone_are_an_error(tmp_path: Path) -> None:
     file.touch()
     slots = Slots(file, 1)
     pool = Pool(Machine(), slots=slots)
-    pool.acquire(A).close()
+    pool.order(A).wait().close()
     file.unlink()
     with pytest.raises(SandboxError, match="the slots that bound how many sandboxes start"):
-        pool.acquire(A)
+        pool.order(A).wait()
     pool.close()
 
 
@@ -481,7 +481,7 @@ def test_what_is_lost_is_dropped_and_replaced() -> None:
     pool.drop(lambda sandbox: box_of(sandbox) in lost)
     await_true(lambda: idle(pool) == 3)
     assert all(box.closed.is_set() for box in lost)
-    assert box_of(pool.acquire(A)) not in lost
+    assert box_of(pool.order(A).wait()) not in lost
     pool.close()
 
 
@@ -491,8 +491,8 @@ def test_content_is_there_before_anybody_gets_the_sandbox() -> None:
     filled = replace(A, content=(b"archive", "true"))
     pool.expect([filled])
     machine.await_begun(filled)
-    assert cast(Box, pool.acquire(filled)).unpacked == b"archive"
+    assert cast(Box, pool.order(filled).wait()).unpacked == b"archive"
     with pytest.raises(SandboxError, match="cannot be made ready"):
-        pool.acquire(replace(A, content=(b"archive", "false")))
+        pool.order(replace(A, content=(b"archive", "false"))).wait()
     assert machine.boxes[-1].closed.wait(SOON)
     pool.close()
