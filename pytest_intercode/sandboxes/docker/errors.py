@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pytest_intercode.core.connections import causes
+
 __all__ = ["NO_ANSWER", "plain"]
 
 NO_ANSWER = "the Docker engine does not answer"
@@ -15,10 +17,6 @@ def plain(error: Exception) -> str:
     if isinstance(
         error, (exceptions.ConnectionError, exceptions.Timeout)
     ):  # its text is that of the exceptions below it
-        cause: BaseException | None = error
-        said = ""
-        while cause is not None and not said:
-            said = getattr(cause, "strerror", None) or ""
-            cause = cause.__cause__ or cause.__context__
+        said = next(filter(None, (getattr(each, "strerror", "") for each in causes(error))), "")
         return NO_ANSWER + (f" ({said})" if said else "")
     return " ".join(str(getattr(error, "explanation", None) or error).split())
