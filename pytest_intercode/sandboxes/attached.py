@@ -33,7 +33,7 @@ from pytest_intercode.sandboxes.python_channel import PythonChannel
 from pytest_intercode.sandboxes.reading import SETUP_LIMITS, GradingLimits, Reading
 
 if TYPE_CHECKING:
-    from pytest_intercode.sandboxes.egress.process import Egress
+    from pytest_intercode.sandboxes.egress.process import Egress, Plan, Proxy
 
 __all__ = [
     *("CAPABILITIES", "GUARD", "KEEPER_CAPABILITY", "SHM_SIZE"),
@@ -270,21 +270,33 @@ class AttachedSandbox:
         if self._egress is not None:
             self._egress.close()
 
-    def limit_network(self, egress: Egress, hosts: Iterable[str]) -> None:
-        """Give it a network with a few hosts, before anything else runs in it.
+    def limit_network(self, proxy: Proxy, open_sockets: Callable[[Plan], list[int]]) -> None:
+        """Give it a network with its few hosts, before anything else runs in it; else close it.
+
+        Args:
+            proxy: serves it.
+            open_sockets: opens sockets in its network, as :meth:`Proxy.serve` says.
 
         Raises:
-            SandboxError: the files that say where hosts are cannot be written.
+            SandboxError: it cannot be entered, or the files that say where hosts are be written.
         """
         from pytest_intercode.core.hosts import AllowedHosts
         from pytest_intercode.sandboxes.egress.plan import host_lines, resolver_lines
 
-        self._egress = egress
-        names = shlex.quote(host_lines(AllowedHosts(hosts)))
-        resolver = shlex.quote(resolver_lines())
-        status, said = self._channel.admin(_NAMES.format(names, resolver), _NAMING)
-        if status != 0:
-            raise SandboxError(f"sandbox {self.name}: its hosts cannot be written: {said!r:.200}")
+        hosts = self.spec.limits.hosts
+        names, resolver = (
+            shlex.quote(host_lines(AllowedHosts(hosts))),
+            shlex.quote(resolver_lines()),
+        )
+        try:
+            self._egress = proxy.serve(hosts, self.spec.hostname or self.name, open_sockets)
+            status, said = self._channel.admin(_NAMES.format(names, resolver), _NAMING)
+            if status != 0:
+                why = f"its hosts cannot be written: {said!r:.200}"
+                raise SandboxError(f"sandbox {self.name}: {why}")
+        except BaseException:
+            self.close()
+            raise
 
     def lead_to(self, inside: str, outside: Path) -> None:
         """Have a socket in it be reached at a path here, where no folder is shared with it.

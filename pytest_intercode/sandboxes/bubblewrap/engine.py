@@ -212,21 +212,8 @@ class Bubblewrap:
         with self._lock:
             self._sandboxes.add(sandbox)
         if spec.limits.hosts:
-            self._limit_network(sandbox, spec, starter)
+            sandbox.limit_network(self._egress, partial(self._sockets, starter, sandbox))
         return sandbox
-
-    def _limit_network(
-        self, box: BubblewrapSandbox, spec: SandboxSpec, starter: StarterProcess
-    ) -> None:
-        try:
-            open_sockets = partial(self._sockets, starter, box)
-            own = spec.hostname or box.name
-            box.limit_network(
-                self._egress.serve(spec.limits.hosts, own, open_sockets), spec.limits.hosts
-            )
-        except BaseException:
-            box.close()
-            raise
 
     def _start(
         self, spec: SandboxSpec, name: str, streams: PipeStreams

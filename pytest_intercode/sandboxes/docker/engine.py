@@ -292,7 +292,7 @@ class DockerEngine:
                     named = self.runtime or (self._podman.runtime if self._podman else None)
                     box = self._container(container_id, streams, spec, named)
                     if spec.limits.hosts:
-                        self._limit_network(box, spec)
+                        box.limit_network(self._egress, box.open_sockets)
                     return box
                 except BaseException:
                     streams.close()
@@ -348,15 +348,6 @@ class DockerEngine:
     def forget_images(self) -> None:
         """Look for images anew, as the engine may have been started again."""
         self._image_ids.clear()
-
-    def _limit_network(self, box: Container, spec: SandboxSpec) -> None:
-        own = spec.hostname or box.name
-        try:
-            egress = self._egress.serve(spec.limits.hosts, own, box.open_sockets)
-            box.limit_network(egress, spec.limits.hosts)
-        except BaseException:
-            box.close()
-            raise
 
     def _host_config(self, spec: SandboxSpec) -> dict[str, Any]:
         volumes: dict[str, str] | None = None
