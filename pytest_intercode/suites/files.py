@@ -13,7 +13,7 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Literal, cast
+from typing import IO, Any, cast
 
 from pytest_intercode.core.task import Archive, FileSpec, Task
 from pytest_intercode.errors import SuiteError
@@ -61,20 +61,16 @@ def build_archive(task: Task, now: float) -> bytes:
     return buffer.getvalue()
 
 
-def pack_files(
-    files: Mapping[str, FileSpec], workdir: str, now: float, *, after: bytes = b""
-) -> bytes:
+def pack_files(files: Mapping[str, FileSpec], workdir: str, now: float) -> bytes:
     """Return a tar archive of files, to be unpacked at ``/``.
 
     Args:
         files: the files, by path (absolute, or relative to ``workdir``).
         workdir: where relative paths start.
         now: the time that they get, in seconds since the epoch.
-        after: an archive of ours that they are added to.
     """
-    buffer = io.BytesIO(after)
-    mode: Literal["a", "w"] = "a" if after else "w"
-    with tarfile.open(fileobj=buffer, mode=mode, format=tarfile.PAX_FORMAT) as out:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as out:
         for path, spec in files.items():
             _add(out, _below_root(path, workdir), spec, now)
     return buffer.getvalue()

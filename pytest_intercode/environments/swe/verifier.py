@@ -9,12 +9,11 @@ are brought only then.
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import posixpath
 import secrets
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_intercode.core.task import Artifact, FileSpec, Task
@@ -35,7 +34,6 @@ _LONGEST_ARGUMENT = 100_000  # bytes; Linux takes 128 KiB
 _SECONDS = 120.0  # for one command of ours
 _LARGEST = 64 * 1024**2  # bytes of a patch
 _SHORT = 4000  # characters that a command of ours may be given with its text
-_SMALL = 1024**2  # bytes of an archive that the tests' files are added to
 _GIT = (
     "GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null "
     "git -c safe.directory='*' -c core.hooksPath=/dev/null -c core.fsmonitor=false "
@@ -107,7 +105,6 @@ class Verifier:
         self._verification = task.verification
         self._sentinels = sentinels_for(task.verification)
         self._cleared = False  # there is room for what the tests bring and write
-        self._brought = False  # and their files are there
         self._git = ""
         if task.repository is not None:
             self._git = _GIT.format(at=shlex.quote(task.repository.at))
@@ -143,7 +140,7 @@ class Verifier:
             self._lay(agents, changes, rules)
             for path in self._asked("check-ignore -z --stdin", new, (0, 1)):
                 inside.pop(path, None)
-        self._lay(agents, changes, list(inside.values()), tests=True)
+        self._lay(agents, changes, list(inside.values()))
         self._make_patch({path: changes.entries[full] for path, full in inside.items()}, index)
 
     def _known_index(self) -> Index:
@@ -196,17 +193,8 @@ class Verifier:
         self.left_out.sort()
         return carried
 
-    def _lay(
-        self, agents: Sandbox, changes: Changes, paths: list[str], *, tests: bool = False
-    ) -> None:
-        """Make the given paths what they are in the agent's sandbox.
-
-        Args:
-            agents: that sandbox.
-            changes: what changed there.
-            paths: of these, which.
-            tests: bring the tests' files by the same way, if they are other paths.
-        """
+    def _lay(self, agents: Sandbox, changes: Changes, paths: list[str]) -> None:
+        """Make the given paths what they are in the agent's sandbox; ``changes`` are its own."""
         there = [path for path in paths if changes.entries[path] is not None]
         archive = agents.archive(there) if there else b""
         gone = []
@@ -218,28 +206,8 @@ class Verifier:
                 gone.append(path)
         if gone:
             self._command("xargs -0r rm -rf --", gone)
-        if tests and len(archive) <= _SMALL and self._is_clear_of_tests(paths):
-            with contextlib.suppress(SandboxError):  # one step after the other, then
-                self._sandbox.unpack(self._packed_tests(archive))
-                self._brought = True
-                return
         if there:
             self._unpack(archive)
-
-    def _is_clear_of_tests(self, paths: Iterable[str]) -> bool:
-        """Whether what the tests bring is files, and none of them is or lies at one of paths."""
-        verification, files = self._verification, self._files()
-        if not files or verification.patch or verification.archives:
-            return False
-        brought = set(map(self._at, files))
-        above = {path[:at] for path in brought for at, sign in enumerate(path) if sign == "/"}
-        return not any(
-            path in brought or path in above or not brought.isdisjoint(_above(path))
-            for path in paths
-        )
-
-    def _packed_tests(self, after: bytes = b"") -> bytes:
-        return pack_files(self._files(), self._task.workdir, 0.0, after=after)
 
     def _make_patch(self, entries: Mapping[str, Entry | None], index: Index) -> None:
         """Have git note the given paths as they are now, and take the difference."""
@@ -278,7 +246,6 @@ class Verifier:
             raise UngradableState(f"the patch has more than {_LARGEST} characters")
         self._leave_out(_paths(names)[1::2])
         self._cleared = early and not self.left_out
-        self._brought = self._brought and self._cleared
 
     def _leave_out(self, changed: Iterable[str]) -> None:
         """Bring back what is not tested."""
@@ -317,8 +284,9 @@ class Verifier:
             self._command(clearing)
         for each in verification.archives:
             self._sandbox.unpack(build_archive(replace(task, archive=each, files={}), 0.0))
-        if self._files() and not self._brought:
-            self._sandbox.unpack(self._packed_tests())
+        files = self._files()
+        if files:
+            self._sandbox.unpack(pack_files(files, task.workdir, 0.0))
         script = "".join(
             f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()
         )
@@ -361,8 +329,7 @@ class Verifier:
     def _clearing(self, more: Sequence[str] = ()) -> str:
         """Return the command that makes room for what the tests bring and write, if any."""
         reports = self._reports()
-        files = () if self._brought else map(self._at, self._files())
-        old = [*more, *files, *reports]
+        old = [*more, *map(self._at, self._files()), *reports]
         old += [each.at for each in self._verification.archives if each.at != "/"]
         folders = sorted({posixpath.dirname(path) for path in reports})
         if not old:
@@ -445,12 +412,6 @@ def _excluded(path: str, patterns: Iterable[str]) -> bool:
     names = path.split("/")
     parts = ["/".join(names[a:b]) for a in range(len(names)) for b in range(a + 1, len(names) + 1)]
     return any(fnmatch.fnmatchcase(part, pattern) for pattern in patterns for part in parts)
-
-
-def _above(path: str) -> Iterator[str]:
-    """Name the folders that a path is in, without the root."""
-    while path := path.rpartition("/")[0]:
-        yield path
 
 
 def _is_short(text: str) -> bool:
