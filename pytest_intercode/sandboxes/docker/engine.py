@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -194,6 +194,7 @@ class DockerEngine:
         api: a client of the engine; by default of the one that the environment names.
         runtime: what it starts containers with; None for its own.
         address: where the engine is, if that is not what the environment says.
+        make: makes a sandbox of a container.
 
     Attributes:
         run: the label by which this process's containers are known.
@@ -212,7 +213,9 @@ class DockerEngine:
         api: APIClient | None = None,
         runtime: str | None = None,
         address: Address | None = None,
+        make: Callable[..., Container] = Container,
     ) -> None:
+        self._make = make
         self.api = api or connect()
         self.runtime = runtime
         socket_here = os.environ.get("DOCKER_HOST", "unix:").startswith("unix:")
@@ -290,7 +293,8 @@ class DockerEngine:
                 try:
                     self.api.start(container_id)
                     named = self.runtime or (self._podman.runtime if self._podman else None)
-                    box = self._container(container_id, streams, spec, named)
+                    local = self.is_local
+                    box = self._make(self.api, container_id, streams, spec, named, local=local)
                     if spec.limits.hosts:
                         box.limit_network(self._egress, box.open_sockets)
                     return box
@@ -305,11 +309,6 @@ class DockerEngine:
         except BaseException:
             self._remove(container_id)
             raise
-
-    def _container(
-        self, container_id: str, streams: AttachedStreams, spec: SandboxSpec, runtime: str | None
-    ) -> Container:
-        return Container(self.api, container_id, streams, spec, runtime, local=self.is_local)
 
     def _volume(self, folder: str, image: str) -> str:
         """Return the volume with the content of a folder of ours, filled the first time.

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from pytest_intercode.core.forks import MakingProcess
@@ -41,7 +42,6 @@ from pytest_intercode.sandboxes.docker.engine import (
 from pytest_intercode.sandboxes.docker.images import Images, copy_image, layers_of
 from pytest_intercode.sandboxes.docker.podman import REMOTE_PODMAN, is_podman
 from pytest_intercode.sandboxes.docker.registry import Registry
-from pytest_intercode.sandboxes.docker.streams import AttachedStreams
 from pytest_intercode.sandboxes.hosts import DockerHost
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 
@@ -162,22 +162,6 @@ class _Container(Container):
         self.host.gone(self)
 
 
-class _Engine(DockerEngine):
-    """The engine of a host."""
-
-    def __init__(self, host: _Host, link: Link, runtime: str | None) -> None:
-        self._host = host
-        super().__init__(link.api, runtime, link.address)
-        self.starters = most_starters(int(self.facts.get("NCPU") or 1))
-
-    def _container(
-        self, container_id: str, streams: AttachedStreams, spec: SandboxSpec, runtime: str | None
-    ) -> Container:
-        return _Container(
-            self._host, self.api, container_id, streams, spec, runtime, local=self.is_local
-        )
-
-
 class _Host:
     """One host of a run.
 
@@ -202,7 +186,7 @@ class _Host:
         self.slots = written.slots or 1
         self.address: Address = find_address(written.name)
         self.link: Link | None = None
-        self.engine: _Engine | None = None
+        self.engine: DockerEngine | None = None
         self.images: Images | None = None
         self.up = False
         self.ready: set[str] = set()
@@ -229,7 +213,9 @@ class _Host:
         """
         link = Link(self.address)
         try:
-            self.engine = _Engine(self, link, self._hosts.runtime)
+            make = partial(_Container, self)
+            self.engine = DockerEngine(link.api, self._hosts.runtime, link.address, make)
+            self.engine.starters = most_starters(int(self.engine.facts.get("NCPU") or 1))
             with contextlib.suppress(SandboxError):
                 self.engine.sweep()
         except BaseException:
