@@ -307,43 +307,38 @@ class SqliteProcess:
         with self._busy:
             if self._closed:
                 raise Lost("cancelled")
-            return self._exchange_locked(op, header, data, timeout, most, stoppable)
-
-    def _exchange_locked(
-        self, op: bytes, header: bytes, data: bytes, timeout: float, most: int, stoppable: bool
-    ) -> tuple[bytes, Ended]:
-        self._number += 1
-        ended: Ended = "itself"
-        length = len(header) + len(data)
-        self._send(REQUEST.pack(op, self._number, length) + header, data)
-        answers = self._fork.answers
-        waiting = select.poll()
-        waiting.register(answers, select.POLLIN)
-        if self._fork.ended is not None:
-            waiting.register(self._fork.ended, select.POLLIN)
-        if stoppable:
-            waiting.register(self._woken, select.POLLIN)
-        until = time.monotonic() + timeout
-        while True:
-            ready = dict(waiting.poll(max(0.0, until - time.monotonic()) * 1000))
-            if answers in ready:
-                break
-            if self._fork.ended in ready:
-                raise Lost(ended)
-            if ended != "itself":
-                raise Lost(ended)
-            ended = "cancelled" if self._woken in ready else "timeout"
-            if ended == "cancelled":
-                waiting.unregister(self._woken)
-            until = time.monotonic() + _GRACE
-            with contextlib.suppress(OSError):
-                os.write(self._fork.control, self._number.to_bytes(8, "little"))
-        until = time.monotonic() + _TRANSFER
-        number, length = ANSWER.unpack(self._receive(ANSWER.size, until, ended))
-        if number != self._number or length > 3 * most + _SLACK:
-            raise Lost(ended, _INVALID)
-        self.received = length
-        return self._receive(length, until, ended), ended
+            self._number += 1
+            ended: Ended = "itself"
+            length = len(header) + len(data)
+            self._send(REQUEST.pack(op, self._number, length) + header, data)
+            answers = self._fork.answers
+            waiting = select.poll()
+            waiting.register(answers, select.POLLIN)
+            if self._fork.ended is not None:
+                waiting.register(self._fork.ended, select.POLLIN)
+            if stoppable:
+                waiting.register(self._woken, select.POLLIN)
+            until = time.monotonic() + timeout
+            while True:
+                ready = dict(waiting.poll(max(0.0, until - time.monotonic()) * 1000))
+                if answers in ready:
+                    break
+                if self._fork.ended in ready:
+                    raise Lost(ended)
+                if ended != "itself":
+                    raise Lost(ended)
+                ended = "cancelled" if self._woken in ready else "timeout"
+                if ended == "cancelled":
+                    waiting.unregister(self._woken)
+                until = time.monotonic() + _GRACE
+                with contextlib.suppress(OSError):
+                    os.write(self._fork.control, self._number.to_bytes(8, "little"))
+            until = time.monotonic() + _TRANSFER
+            number, length = ANSWER.unpack(self._receive(ANSWER.size, until, ended))
+            if number != self._number or length > 3 * most + _SLACK:
+                raise Lost(ended, _INVALID)
+            self.received = length
+            return self._receive(length, until, ended), ended
 
     def _send(self, *parts: bytes) -> None:
         try:
