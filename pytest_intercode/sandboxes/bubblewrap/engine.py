@@ -67,6 +67,9 @@ class Bubblewrap:
         root: make sandboxes as root does; by default if we are root and may make control groups,
             as nothing else limits how many processes root starts.
 
+    Attributes:
+        grouped: control groups limit what a sandbox as a whole takes.
+
     Raises:
         EngineUnavailable: sandboxes cannot be made here; the message says why.
     """
@@ -80,7 +83,7 @@ class Bubblewrap:
         self._groups = ControlGroups()
         if root is None:
             root = os.geteuid() == 0 and self._groups.usable
-        self._grouped = self._groups.usable and (root or os.geteuid() != 0)
+        self.grouped = self._groups.usable and (root or os.geteuid() != 0)
         self._root = root
         self._next: deque[ControlGroup | None] = deque()
         self._layers: set[str] = set()  # that the starter has
@@ -126,11 +129,6 @@ class Bubblewrap:
             for name, descriptor in self._archives.items():
                 os.lseek(descriptor, 0, os.SEEK_SET)
                 self._unpack(name, descriptor)
-
-    @property
-    def grouped(self) -> bool:
-        """Whether control groups limit what a sandbox as a whole takes."""
-        return self._grouped
 
     @property
     def owner(self) -> int | None:
