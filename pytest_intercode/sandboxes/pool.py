@@ -109,11 +109,6 @@ class Pool:
             self._wake()
         return order
 
-    def make_urgent(self, order: Order) -> None:
-        """Put an order before all that are not urgent."""
-        with self._changed:
-            order.urgent = True
-
     def cancel(self, order: Order) -> None:
         """Take an order back, and its sandbox if that was not taken yet."""
         if order.is_over:

@@ -74,7 +74,6 @@ class Demand:
 
 
 class _Pool(Protocol):
-    def make_urgent(self, order: Order) -> None: ...
     def cancel(self, order: Order) -> None: ...
 
 
@@ -122,7 +121,7 @@ class Order:
 
     def make_urgent(self) -> None:
         """Put it before all orders that are not urgent."""
-        self._pool.make_urgent(self)
+        self.urgent = True
 
     def cancel(self) -> None:
         """Give up: a waiting thread gets a ``SandboxError``. Does nothing once it was taken."""
