@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from pytest_intercode.core.record import FORMAT_VERSION, EpisodeRecord, FirstScore, Outcome
@@ -97,7 +98,7 @@ def rescore(
     if reward is not None and not isinstance(reward, RewardFunction):
         name = getattr(reward, "__qualname__", type(reward).__name__)
         reward = RewardFunction(name, reward)
-    task_of = tasks if callable(tasks) else _finder(list(tasks))
+    task_of = tasks if callable(tasks) else partial(task_among, list(tasks))
     done = Rescored()
     for number, episode in enumerate(episodes):
         where = f"{file}, row {number}"
@@ -121,10 +122,6 @@ def rescore(
             Change(record.task.env, record.task.id, record.reward, new.reward, was, new.outcome)
         )
     return done
-
-
-def _finder(tasks: Sequence[Task]) -> _TaskOf:
-    return lambda record: task_among(tasks, record)
 
 
 def _reward(
