@@ -137,7 +137,7 @@ class Images:
                 f"it (`docker export`) and give --intercode-rootfs, with it or with {name}/ in it"
             )
         if source.context and self._engine is not None:
-            return _Layers(self._engine, self._progress).image(dockerfile, source)
+            return self._with_layer(self._engine, dockerfile, source)
         missing = list(_missing(text))
         if missing and not ours:
             raise ImageError(
@@ -150,6 +150,28 @@ class Images:
                 f"apt-get install {' '.join(missing)} (or give --intercode-rootfs)"
             )
         return HOST
+
+    def _with_layer(self, engine: Bubblewrap, dockerfile: Path, source: ImageSource) -> str:
+        """Return the name under which the engine knows the host's system with a layer on it.
+
+        Raises:
+            ImageError: it cannot be built here.
+        """
+        server = _server(engine, dockerfile)
+        context = build_context(dockerfile, source.context)
+        digest = hashlib.sha256(server.encode() + context).hexdigest()[:12]
+        name = f"{HOST}+{dockerfile.name.removesuffix('.Dockerfile')}-{digest}"
+        path = cache_folder() / f"{name}.tar"
+        try:
+            if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._progress(f"building {name} from {dockerfile.name} (first use)")
+                _build(engine, dockerfile, context, path)
+            with path.open("rb") as file:
+                engine.add_layer(name, file, HOST)
+        except (OSError, SandboxError) as error:
+            raise ImageError(f"{dockerfile} cannot be built: {error}") from None
+        return name
 
     def _check(self, folder: Path) -> None:
         owner = None if self._engine is None else self._engine.owner
@@ -200,72 +222,44 @@ def _missing(dockerfile: str) -> Iterator[str]:
                 yield word
 
 
-class _Layers:
-    """Builds layers, or finds those that were built before."""
+def _server(engine: Bubblewrap, dockerfile: Path) -> str:
+    """Return which database server there is."""
+    place = os.environ.get("PATH", "") + ":/usr/sbin:/usr/bin"
+    found = [path for name in _SERVERS if (path := shutil.which(name, path=place))]
+    if not found:
+        raise ImageError(
+            "tasks with the engine mysql need a server, and this machine has none: apt-get "
+            "install mariadb-server-core mariadb-client-core (or use Docker, or "
+            f"--intercode-rootfs with {dockerfile.name.removesuffix('.Dockerfile')}/ in it)"
+        )
+    if not engine.all_ids:
+        raise ImageError(
+            "a MySQL server runs as a user of its own, and sandboxes have root alone here: "
+            "install newuidmap (apt-get install uidmap) and have 65536 ids in /etc/subuid and "
+            "/etc/subgid"
+        )
+    command = [found[0], "--version"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
-    def __init__(self, engine: Bubblewrap, progress: Callable[[str], None]) -> None:
-        self._engine = engine
-        self._progress = progress
 
-    def image(self, dockerfile: Path, source: ImageSource) -> str:
-        """Return the name under which the engine knows the host's system with a layer on it.
-
-        Raises:
-            ImageError: it cannot be built here.
-        """
-        server = self._server(dockerfile)
-        context = build_context(dockerfile, source.context)
-        digest = hashlib.sha256(server.encode() + context).hexdigest()[:12]
-        name = f"{HOST}+{dockerfile.name.removesuffix('.Dockerfile')}-{digest}"
-        path = cache_folder() / f"{name}.tar"
+def _build(engine: Bubblewrap, dockerfile: Path, context: bytes, path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="pytest-intercode-") as out:
+        Path(out).chmod(0o777)
+        mounts = ((out, _OUT),)
+        box = engine.launch(SandboxSpec(HOST, limits=_LIMITS, mounts=mounts))
         try:
-            if not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                self._progress(f"building {name} from {dockerfile.name} (first use)")
-                self._build(dockerfile, context, path)
-            with path.open("rb") as file:
-                self._engine.add_layer(name, file, HOST)
-        except (OSError, SandboxError) as error:
-            raise ImageError(f"{dockerfile} cannot be built: {error}") from None
-        return name
-
-    def _server(self, dockerfile: Path) -> str:
-        """Return which database server there is."""
-        place = os.environ.get("PATH", "") + ":/usr/sbin:/usr/bin"
-        found = [path for name in _SERVERS if (path := shutil.which(name, path=place))]
-        if not found:
-            raise ImageError(
-                "tasks with the engine mysql need a server, and this machine has none: apt-get "
-                "install mariadb-server-core mariadb-client-core (or use Docker, or "
-                f"--intercode-rootfs with {dockerfile.name.removesuffix('.Dockerfile')}/ in it)"
-            )
-        if not self._engine.all_ids:
-            raise ImageError(
-                "a MySQL server runs as a user of its own, and sandboxes have root alone here: "
-                "install newuidmap (apt-get install uidmap) and have 65536 ids in /etc/subuid and "
-                "/etc/subgid"
-            )
-        command = [found[0], "--version"]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
-
-    def _build(self, dockerfile: Path, context: bytes, path: Path) -> None:
-        with tempfile.TemporaryDirectory(prefix="pytest-intercode-") as out:
-            Path(out).chmod(0o777)
-            mounts = ((out, _OUT),)
-            box = self._engine.launch(SandboxSpec(HOST, limits=_LIMITS, mounts=mounts))
-            try:
-                for word, rest in _STEP.findall(dockerfile.read_text("utf-8")):
-                    if word == "COPY":
-                        box.unpack(_copied(context, *rest.split()))
-                    else:
-                        _run(box, dockerfile, rest)
-                without = " ".join(f"--exclude=./{each}" for each in _WITHOUT)
-                _run(box, dockerfile, _KEEP.format(out=_OUT, without=without))
-            finally:
-                box.close()
-            part = path.with_name(f"{path.name}.{os.getpid()}")
-            shutil.move(Path(out, "layer.tar"), part)
-            part.replace(path)
+            for word, rest in _STEP.findall(dockerfile.read_text("utf-8")):
+                if word == "COPY":
+                    box.unpack(_copied(context, *rest.split()))
+                else:
+                    _run(box, dockerfile, rest)
+            without = " ".join(f"--exclude=./{each}" for each in _WITHOUT)
+            _run(box, dockerfile, _KEEP.format(out=_OUT, without=without))
+        finally:
+            box.close()
+        part = path.with_name(f"{path.name}.{os.getpid()}")
+        shutil.move(Path(out, "layer.tar"), part)
+        part.replace(path)
 
 
 def _run(sandbox: BubblewrapSandbox, dockerfile: Path, command: str) -> None:
