@@ -70,14 +70,12 @@ class Gold:
         execution: the last command's.
         late: what was printed after it by jobs in the background.
         changes: the effects on disk.
-        text: the last observation, as the paper profile words it.
     """
 
     sandbox: Sandbox
     execution: Execution | None = None
     late: bytes = b""
     changes: Changes = field(default_factory=lambda: Changes({}))
-    text: str = ""
 
 
 class GoldRun:
