@@ -22,7 +22,7 @@ RDONLY, NOSUID, NODEV, NOEXEC = 1, 2, 4, 8
 BIND, RECURSIVE = 4096, 16384
 PRIVATE = RECURSIVE | 1 << 18
 
-_DETACH = 2
+_DETACH, _REMOUNT = 2, 32
 # The same numbers on all machines.
 _OPENAT2, _MOUNT_SETATTR = 437, 442
 _NO_MAGIC, _IN_ROOT = 0x02, 0x10
@@ -179,7 +179,8 @@ class Trees:
             Path(self._dev, name).mkdir()
         for name, target in _LINKS.items():
             Path(self._dev, name).symlink_to(target)
-        self._remount(self._dev, _SEALED)
+        # The flags of one mount, and not of those in it: devices are to stay devices.
+        mount("none", self._dev, "", _REMOUNT | BIND | _SEALED)
         null, empty = f"{base}/null", self._place()
         self._bind("/dev/null", null, _SEALED)
         mount("tmpfs", empty, "tmpfs", _SEALED, "mode=755")
@@ -232,11 +233,6 @@ class Trees:
         os.close(os.open(place, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
         mount(path, place, "", BIND)
         seal(place, flags)
-
-    @staticmethod
-    def _remount(path: str, flags: int) -> None:
-        """Add flags to one mount, and not to those in it: devices are to stay devices."""
-        mount("none", path, "", 32 | BIND | flags)
 
 
 def _in_proc(name: str) -> bool:
