@@ -227,10 +227,11 @@ class DockerEngine:
             raise
         self.run = secrets.token_hex(6)
         self._labels = {RUN_LABEL: self.run, OWNER_LABEL: _owner_name(os.getpid())}
+        self._label = f"{RUN_LABEL}={self.run}"
         self._image_ids: dict[str, str] = {}
         self._volumes: dict[str, str] = {}
         self._filling = threading.Lock()
-        self._reaper = Reaper(RUN_LABEL, self.run, address)
+        self._reaper = Reaper(self._label, address)
         self._process = MakingProcess()
         self._egress = Proxy()
         self._endings = _Endings()
@@ -387,11 +388,11 @@ class DockerEngine:
         with contextlib.suppress(Exception):
             if not answers:
                 raise EngineUnavailable("it is asked nothing, as it would not answer")
-            rows = self.api.containers(all=True, filters={"label": f"{RUN_LABEL}={self.run}"})
+            rows = self.api.containers(all=True, filters={"label": self._label})
             with ThreadPoolExecutor(STARTERS, thread_name_prefix="intercode-close") as removers:
                 gone = all(removers.map(self._remove, [row["Id"] for row in rows]))
             if self._volumes:
-                remove_volumes(self.api, f"{RUN_LABEL}={self.run}")
+                remove_volumes(self.api, self._label)
         if gone:
             self._reaper.dismiss()
         else:

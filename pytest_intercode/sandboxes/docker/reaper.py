@@ -5,7 +5,7 @@ is for what that cannot cover: a container that was created and never started, o
 another process still holds open. It sits in a session of its own, blocked on a pipe; an orderly
 client writes a byte to it, and a pipe that just closes means that the client died.
 
-Run as ``python -m pytest_intercode.sandboxes.docker.reaper LABEL VALUE [ADDRESS]``; the address, in
+Run as ``python -m pytest_intercode.sandboxes.docker.reaper LABEL=VALUE [ADDRESS]``; the address, in
 JSON, is that of an engine which the environment does not name.
 """
 
@@ -36,13 +36,12 @@ class Reaper:
     """The client's side: starts the process, and dismisses it at the end.
 
     Args:
-        label: the label of what is to be removed.
-        value: the value that it has.
+        label: the label of what is to be removed, with its value.
         address: where the engine is; None for the one that the environment names.
     """
 
-    def __init__(self, label: str, value: str, address: Address | None = None) -> None:
-        self._command = [sys.executable, "-m", __name__, label, value]
+    def __init__(self, label: str, address: Address | None = None) -> None:
+        self._command = [sys.executable, "-m", __name__, label]
         if address is not None:
             self._command.append(json.dumps(address.to_json()))
         self._process = self._started()
@@ -85,7 +84,7 @@ class Reaper:
             self._process.wait()
 
 
-def main(label: str, value: str, address: str = "") -> None:
+def main(label: str, address: str = "") -> None:
     """Wait for the client's end; remove every container with the label, until there is none."""
     if sys.stdin.buffer.read(1) == _GOODBYE:
         return
@@ -104,12 +103,12 @@ def main(label: str, value: str, address: str = "") -> None:
                 link = link or Link(Address.from_json(json.loads(address)))
                 link.renew()
             api = link.api if link else docker.from_env(timeout=20).api
-            rows = api.containers(all=True, filters={"label": f"{label}={value}"})
+            rows = api.containers(all=True, filters={"label": label})
             for row in rows:
                 with contextlib.suppress(DockerException):
                     api.remove_container(row["Id"], force=True, v=True)
             if not rows:
-                remove_volumes(api, f"{label}={value}")
+                remove_volumes(api, label)
             # A start that was under way when the client died shows up a little later.
             clean = clean + 1 if not rows else 0
         time.sleep(0.3)
