@@ -7,6 +7,7 @@ leaves, it runs only for an agent that left something else, once that is seen.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import tarfile
@@ -62,7 +63,7 @@ _MOMENTARY = re.compile(
     r"newer\w*|[acm](time|min))\b|/(proc|sys|dev/u?random)\b"
 )
 _MOST_DIFFS = 8  # files
-_MOST_READ = 128 * 1024  # bytes of a side
+_MOST_READ = 128 * 1024  # bytes of a file
 _READING = 5.0  # seconds
 _SETTLE = 2.0  # seconds that background jobs have to end before the state is read
 
@@ -321,23 +322,16 @@ def _contents(sandbox: Sandbox, paths: list[str], state: BashState) -> dict[str,
 
     Left out is what is not as it was graded, or is too much to be read.
     """
-    entries = {path: state.entries.get(path) for path in paths}
-    found: dict[str, bytes | None] = {path: None for path in paths if entries[path] is None}
-    there = [path for path in paths if path not in found]
-    # All at a time; where one of them is too much, one by one.
+    found: dict[str, bytes | None] = {}
     until = time.monotonic() + _READING
-    for some in dict.fromkeys([tuple(there), *((path,) for path in there)]):
-        left = until - time.monotonic()
-        if not some or left <= 0:
-            break
-        try:
-            files = unpacked_files(sandbox.archive(some, content=_MOST_READ, seconds=left))
-        except (IntercodeError, tarfile.TarError):
-            continue
-        for path, content in files.items():
-            entry = entries.get(path)
-            if entry is not None and entry.content == hashlib.sha256(content).hexdigest():
-                found[path] = content
-        if len(some) == len(there):
-            break
+    for path in paths:
+        entry, left = state.entries.get(path), until - time.monotonic()
+        if entry is None:
+            found[path] = None
+        elif left > 0:
+            with contextlib.suppress(IntercodeError, tarfile.TarError):
+                archive = sandbox.archive([path], content=_MOST_READ, seconds=left)
+                for content in unpacked_files(archive).values():
+                    if entry.content == hashlib.sha256(content).hexdigest():
+                        found[path] = content
     return found
