@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     *("API_TIMEOUT", "PATIENCE", "Address", "Link"),
-    *("find_address", "link_failure"),
+    *("find_address", "link_failure", "try_socket"),
 ]
 
 API_TIMEOUT = 60
@@ -235,7 +235,7 @@ class Link:
     def ask(self) -> None:
         """See that the engine answers; raises whatever the SDK does if it does not."""
         self.renew()
-        _try_socket(self._tunnel.url if self._tunnel else self.address.url)
+        try_socket(self._tunnel.url if self._tunnel else self.address.url)
         self.probe.ping()
 
     def close(self) -> None:
@@ -246,7 +246,7 @@ class Link:
             self._tunnel.close()
 
 
-def _try_socket(url: str) -> None:
+def try_socket(url: str) -> None:
     """Connect to a socket here before the SDK does, which leaves its own open if nobody answers."""
     if url.startswith("unix://"):
         with socket.socket(socket.AF_UNIX) as trial:
@@ -262,7 +262,7 @@ def _version(url: str, tls: TLSConfig | bool) -> str:
     """
     from docker import APIClient
 
-    _try_socket(url)
+    try_socket(url)
     oldest = ".".join(map(str, _OLDEST))
     with contextlib.closing(APIClient(url, version=oldest, timeout=PATIENCE, tls=tls)) as api:
         _trust_nothing(api)

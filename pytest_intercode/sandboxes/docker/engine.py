@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.errors import EngineUnavailable, SandboxError, suggestion
 from pytest_intercode.sandboxes.attached import GUARD
-from pytest_intercode.sandboxes.docker.address import API_TIMEOUT, Address
+from pytest_intercode.sandboxes.docker.address import API_TIMEOUT, Address, try_socket
 from pytest_intercode.sandboxes.docker.container import Container, host_config
 from pytest_intercode.sandboxes.docker.errors import plain
 from pytest_intercode.sandboxes.docker.podman import REMOTE_PODMAN, Podman, is_podman
@@ -61,10 +61,7 @@ def connect() -> APIClient:
     _refuse_recorder()
     address = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     try:
-        if address.startswith("unix://"):
-            # The SDK leaves its socket open when no engine answers.
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.connect(address.removeprefix("unix://"))
+        try_socket(address)
         api = docker.from_env(timeout=API_TIMEOUT).api
         # A socket has no proxy. Looking for one walks through the environment variables at each
         # request, and fails if another thread changes them.
