@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.errors import ImageError
@@ -120,7 +121,6 @@ class Registry:
         self._api = api
         self._where = where
         self._progress = progress
-        self._kind = ""
         self.repository = f"{where}/{_REPOSITORY}"
 
     def problem(self) -> str:
@@ -226,13 +226,12 @@ class Registry:
             raise RegistryError(f"the credentials of {self._where}: {plain(error)}") from None
 
     def _tag(self, label: str, content: str) -> str:
-        return f"{label[:_LONGEST]}-{content}-{self._own_kind()}"
+        return f"{label[:_LONGEST]}-{content}-{self._kind}"
 
-    def _own_kind(self) -> str:
-        if not self._kind:
-            machine = str(self._call(self._api.version).get("Arch"))
-            self._kind = _KINDS.get(machine, machine)
-        return self._kind
+    @cached_property
+    def _kind(self) -> str:
+        machine = str(self._call(self._api.version).get("Arch"))
+        return _KINDS.get(machine, machine)
 
     def _inspected(self, name: str) -> dict[str, Any]:
         found: dict[str, Any] = self._call(lambda: self._api.inspect_image(name))  # type: ignore[no-untyped-call]
@@ -254,9 +253,6 @@ class Registry:
 
     def _pinned(self, found: dict[str, Any], digest: str) -> str:
         """Return the name of an image with the digest that the registry knows it by."""
-        named = [each for each in found.get("RepoDigests") or () if each.startswith(self._at)]
-        return f"{self._at}{digest}" if digest else next(iter(named), "")
-
-    @property
-    def _at(self) -> str:
-        return f"{self.repository}@"
+        at = f"{self.repository}@"
+        named = [each for each in found.get("RepoDigests") or () if each.startswith(at)]
+        return f"{at}{digest}" if digest else next(iter(named), "")
