@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 __all__ = ["Output", "as_bash_c"]
 
-_EMPTY = hashlib.sha256().hexdigest()
-
 _COMPLAINT = re.compile(
     rb"^(bash|main): (eval: )?line (\d+): (?:(warning: here-document at line )(\d+))?", re.MULTILINE
 )
@@ -32,7 +30,7 @@ class Output:
         self._limit = limit
         self._head = bytearray()
         self._tail = bytearray()
-        self._hash: hashlib._Hash | None = None  # made when it is needed
+        self._hash = hashlib.sha256()
 
     @classmethod
     def of(cls, data: bytes, like: Output) -> Output:
@@ -44,8 +42,6 @@ class Output:
     def add(self, data: bytes) -> None:
         """Take bytes that were printed."""
         self.size += len(data)
-        if self._hash is None:
-            self._hash = hashlib.sha256()
         self._hash.update(data)
         room = self._head_room - len(self._head)
         if room > 0:
@@ -69,7 +65,7 @@ class Output:
 
     def digest(self) -> str:
         """Return the SHA-256 of all bytes, in hexadecimal."""
-        return _EMPTY if self._hash is None else self._hash.hexdigest()
+        return self._hash.hexdigest()
 
 
 def as_bash_c(text: bytes, actions: Sequence[tuple[int, int]]) -> bytes:
