@@ -9,7 +9,6 @@ import posixpath
 import shlex
 import time
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,13 +43,6 @@ _SETUP = (
 _SETUP_OUTPUT = "/dev/shm/.intercode-setup"
 _REFUSED_SHOWN = 10  # lines
 _VARIABLES = (("LC_ALL", "C.UTF-8"), ("PAGER", "cat"), ("TERM", "dumb"))
-
-
-@cache
-def _own_image(name: str, dockerfile: Path | None) -> ImageSource:
-    """Return what the sandboxes of an environment are made of, where a task names no image."""
-    ours = name if name in ENVIRONMENTS else "bash"
-    return ImageSource(dockerfile or bundled_folder("dockerfiles") / f"{ours}.Dockerfile")
 
 
 def set_up(sandbox: Sandbox, task: Task, now: float, archive: bytes | None = None) -> None:
@@ -105,9 +97,10 @@ class ShellEnvironment(Environment):
     @classmethod
     def spec(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
         """Return the sandbox that this task needs."""
-        image = task.image or _own_image(cls.name, cls.dockerfile)
+        ours = cls.name if cls.name in ENVIRONMENTS else "bash"
+        own = cls.dockerfile or bundled_folder("dockerfiles") / f"{ours}.Dockerfile"
         return SandboxSpec(
-            image=provider.image(image),
+            image=provider.image(task.image or ImageSource(own)),
             limits=task.limits,
             workdir=task.workdir,
             hostname="sandbox",
