@@ -299,7 +299,9 @@ class Channel:
         if output.size and not output.truncated:
             text = output.kept()
             shown = self._reworded(nonce, text)
-            output = output if shown == text else Output.of(shown, output)
+            if shown != text:
+                output = Output(self._output_limit)
+                output.add(shown)
         if restarted:
             self._status, self._flags = 0, ""
             self._start_shell()

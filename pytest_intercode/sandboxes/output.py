@@ -32,13 +32,6 @@ class Output:
         self._tail = bytearray()
         self._hash = hashlib.sha256()
 
-    @classmethod
-    def of(cls, data: bytes, like: Output) -> Output:
-        """Return an output that holds just ``data``."""
-        made = cls(like._limit)
-        made.add(data)
-        return made
-
     def add(self, data: bytes) -> None:
         """Take bytes that were printed."""
         self.size += len(data)

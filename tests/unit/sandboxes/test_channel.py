@@ -84,8 +84,9 @@ def test_output_of_a_flood_stays_small(chunk: int) -> None:
     assert output.size == len(whole)
 
 
-def test_output_of_some_bytes_has_the_limit_of_another() -> None:
-    made = Output.of(b"0123456789", Output(8))
+def test_output_of_more_than_its_limit_is_cut() -> None:
+    made = Output(8)
+    made.add(b"0123456789")
     assert (made.kept(), made.truncated, made.size) == (b"01234589", True, 10)
 
 
