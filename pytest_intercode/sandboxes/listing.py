@@ -12,8 +12,8 @@ import io
 import os
 import shlex
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeAlias
 
 from pytest_intercode.errors import CommandFailed, UngradableState
 from pytest_intercode.sandboxes.protocol import OUTSIDE, Changes, Entry
@@ -30,11 +30,8 @@ _ABOUT_MEMBER = 16384  # bytes of an archive's member, at most, besides its cont
 _ABOUT_ENTRY = 200  # bytes of a line of a listing, at most, besides its names
 
 
-class Admin(Protocol):
-    """Runs a command in the sandbox; see ``Channel.admin``."""
-
-    def __call__(self, command: str, timeout: float, most: int = ...) -> tuple[int, bytes]:
-        """Return its status and its output."""
+Admin: TypeAlias = Callable[[str, float, int], "tuple[int, bytes]"]
+"""Runs a command in the sandbox; see ``Channel.admin``."""
 
 
 class _Listed(NamedTuple):
@@ -71,7 +68,8 @@ class ListingProbe:
         reading = reading or Reading(SETUP_LIMITS)
         self._base = self._list(reading)
         self._names = sum(map(len, self._base))
-        _, started = self._admin("stat -c %Z /proc/1 2>/dev/null", reading.seconds_left)
+        look = "stat -c %Z /proc/1 2>/dev/null"
+        _, started = self._admin(look, reading.seconds_left, _ABOUT_ENTRY)
         since = float(started.decode().strip() or 0) - 1
         fresh = {
             path: listed
