@@ -15,7 +15,17 @@ from pytest_intercode.errors import AgentError, BudgetExhausted
 __all__ = ["AgentEnvironment", "FolderAccess", "exhaust", "folder_access", "sandbox_variables"]
 
 
-class _Episode(Protocol):
+class FolderAccess(Protocol):
+    """What a copy of the task's directory is kept with; see ``environments/access.py``."""
+
+    def changed_files(self, since: str) -> bytes:
+        """Return what has changed in the task's directory since a time."""
+
+    def apply_changes(self, archive: bytes, removed: Sequence[bytes], said: str) -> None:
+        """Remove and unpack files there, and log what is said of it."""
+
+
+class _Episode(FolderAccess, Protocol):
     """The episode behind an :class:`AgentEnvironment`, which passes calls of these names on."""
 
     def over(self) -> bool: ...
@@ -37,10 +47,6 @@ class _Episode(Protocol):
     def download(self, path: str, to: Path | None) -> bytes: ...
 
     def sandbox(self) -> SandboxInfo: ...
-
-    def changed_files(self, since: str) -> bytes: ...
-
-    def apply_changes(self, archive: bytes, removed: Sequence[bytes], said: str) -> None: ...
 
 
 class AgentEnvironment:
@@ -277,16 +283,6 @@ class AgentEnvironment:
     def log(self, text: str) -> None:
         """Record output of the agent that is no action."""
         self._ledger.log(text)
-
-
-class FolderAccess(Protocol):
-    """What a copy of the task's directory is kept with; see ``environments/access.py``."""
-
-    def changed_files(self, since: str) -> bytes:
-        """Return what has changed in the task's directory since a time."""
-
-    def apply_changes(self, archive: bytes, removed: Sequence[bytes], said: str) -> None:
-        """Remove and unpack files there, and log what is said of it."""
 
 
 def folder_access(env: AgentEnvironment) -> FolderAccess:
