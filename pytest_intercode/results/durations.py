@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.files import iterate_records
 from pytest_intercode.results.tries import counted_tries
+from pytest_intercode.suites.digest import file_digest
 
 __all__ = ["Durations", "read_durations"]
 
@@ -44,9 +44,5 @@ def read_durations(path: Path) -> Durations:
             found[task.env, task.suite or task.dataset, task.id].append(record.seconds)
     if not found:
         raise ConfigurationError(f"{path}: it holds no graded episode, so no task has a time")
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
     times = {key: mean(seconds) for key, seconds in found.items()}
-    return Durations(times, digest.hexdigest()[:16])
+    return Durations(times, file_digest(path)[:16])

@@ -10,10 +10,11 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 from pytest_intercode.core.task import (
     Archive,
@@ -26,7 +27,7 @@ from pytest_intercode.core.task import (
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.files import build_archive, context_files, paths_below
 
-__all__ = ["PARTS", "digest"]
+__all__ = ["PARTS", "digest", "file_digest"]
 
 PARTS = (
     *("query", "gold", "env", "files", "archive", "setup", "image", "workdir", "limits", "reward"),
@@ -159,8 +160,13 @@ def _state(root: Path, paths: Iterable[Path]) -> _State:
 
 @cache
 def _file_content(path: Path, state: _State) -> str:
+    return file_digest(path)
+
+
+def file_digest(source: Path | IO[bytes]) -> str:
+    """Return the SHA-256 of a file, or of what is left to be read of one."""
     content = hashlib.sha256()
-    with path.open("rb") as file:
+    with source.open("rb") if isinstance(source, Path) else nullcontext(source) as file:
         while block := file.read(_BLOCK):
             content.update(block)
     return content.hexdigest()

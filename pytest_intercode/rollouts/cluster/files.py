@@ -19,10 +19,11 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from pytest_intercode.core.files import cache_folder
 from pytest_intercode.errors import ConfigurationError, InfrastructureError
+from pytest_intercode.suites.digest import file_digest
 from pytest_intercode.suites.files import context_files
 from pytest_intercode.suites.loader import bundled_folder
 
@@ -180,7 +181,7 @@ class Shelf:
                 return self._keep(archive, "folder")
             if not path.is_file():
                 return None
-            digest = _digest_of(path)
+            digest = file_digest(path)
         except OSError as error:
             raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
         self._sources[digest] = path
@@ -239,7 +240,7 @@ class Store:
             return kept / parcel.name if parcel.kind == "context" else kept
         if parcel.kind == "file":
             with contextlib.suppress(OSError):  # a file system that both have
-                if path.is_file() and _digest_of(path) == parcel.digest:
+                if path.is_file() and file_digest(path) == parcel.digest:
                     return path
         return None
 
@@ -283,7 +284,7 @@ class Store:
             del self._coming[parcel.digest]
         with file:
             file.seek(0)
-            if _content_digest(file) != parcel.digest:
+            if file_digest(file) != parcel.digest:
                 raise InfrastructureError("what the driver sent did not arrive as it was")
             file.seek(0)
             made = Path(tempfile.mkdtemp(dir=self.folder, prefix=".new-"))
@@ -349,15 +350,3 @@ def _archived(found: Any, most: int) -> bytes | None:
             else:
                 archive.addfile(entry)
     return buffer.getvalue()
-
-
-def _digest_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return _content_digest(file)
-
-
-def _content_digest(file: IO[bytes]) -> str:
-    content = hashlib.sha256()
-    while block := file.read(2**20):
-        content.update(block)
-    return content.hexdigest()
