@@ -23,6 +23,7 @@ from pytest_intercode.core.files import locked, read_bounded
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.format import from_row, to_line
+from pytest_intercode.suites.rows import json_problem
 
 __all__ = ["ResultsFile", "iterate_records", "read_records", "read_results", "to_text"]
 
@@ -145,7 +146,7 @@ def _rows(path: Path, warn: Callable[[str], None] | None) -> list[Any]:
     except (ValueError, RecursionError) as error:
         if text.lstrip().startswith('{"'):  # a line of ours, and not InterCode's indented file
             return _parse_lines(path, text)
-        raise ConfigurationError(f"{path}: not JSON: {_reason(error)}") from None
+        raise ConfigurationError(f"{path}: not JSON: {json_problem(error)}") from None
     return [_usual(episode) for episode in _episodes(whole)]
 
 
@@ -206,13 +207,7 @@ def _no_json(
     path: Path, number: int, error: ValueError | RecursionError, *, truncated: bool
 ) -> ConfigurationError:
     hint = " (the last line is truncated: its run was killed; delete it)" if truncated else ""
-    return ConfigurationError(f"{path}:{number}: not JSON: {_reason(error)}{hint}")
-
-
-def _reason(error: ValueError | RecursionError) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        return error.msg
-    return "nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
+    return ConfigurationError(f"{path}:{number}: not JSON: {json_problem(error)}{hint}")
 
 
 # -- the shapes of InterCode's files

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from pytest_intercode.core.files import read_bounded
 from pytest_intercode.errors import MissingFile, SuiteError
 
-__all__ = ["is_row_file", "read_apps", "read_rows"]
+__all__ = ["is_row_file", "json_problem", "read_apps", "read_rows"]
 
 _SUFFIXES = (".json", ".jsonl", ".csv", ".tsv")
 _PICKLE_SUFFIXES = (".pkl", ".pickle")
@@ -70,6 +70,13 @@ def read_rows(path: Path) -> Iterator[tuple[str, Row]]:
         yield from _separated(path, text, "\t" if suffix == ".tsv" else ",")
 
 
+def json_problem(error: ValueError | RecursionError) -> str:
+    """Return why a text is no JSON, in a few words."""
+    if isinstance(error, json.JSONDecodeError):
+        return error.msg
+    return "nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
+
+
 def _read(path: Path) -> str:
     try:
         data = read_bounded(path, _LARGEST)
@@ -91,7 +98,7 @@ def _json(path: Path, text: str) -> Iterator[tuple[str, Row]]:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         line = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise SuiteError(f"{path}{line}: not JSON: {_reason(error)}") from None
+        raise SuiteError(f"{path}{line}: not JSON: {json_problem(error)}") from None
     if isinstance(data, dict) and all(isinstance(value, dict) for value in data.values()):
         data = list(data.values())
     if not isinstance(data, list):
@@ -107,14 +114,8 @@ def _json_lines(path: Path, text: str) -> Iterator[tuple[str, Row]]:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise SuiteError(f"{path}:{number}: not JSON: {_reason(error)}") from None
+            raise SuiteError(f"{path}:{number}: not JSON: {json_problem(error)}") from None
         yield _checked(f"{path}:{number}", row)
-
-
-def _reason(error: ValueError | RecursionError) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        return error.msg
-    return "nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
 
 
 def _separated(path: Path, text: str, delimiter: str) -> Iterator[tuple[str, Row]]:
@@ -234,4 +235,4 @@ def _parsed_text(place: str, text: str) -> Any:
     try:
         return json.loads(text) if text.strip() else None
     except (ValueError, RecursionError) as error:
-        raise SuiteError(f"{place}: not JSON: {_reason(error)}") from None
+        raise SuiteError(f"{place}: not JSON: {json_problem(error)}") from None
