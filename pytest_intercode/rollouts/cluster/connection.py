@@ -148,7 +148,7 @@ class Cluster:
     def in_use(self) -> bool:
         """Whether a stream is open on it."""
         connection = self._connection
-        return connection is not None and connection.in_use
+        return connection is not None and bool(connection.sessions)
 
     def open(
         self, agent: NodeAgent, concurrency: int | None, observer: SessionObserver, asked: str
@@ -169,7 +169,7 @@ class Cluster:
         with self._lock:
             connection = self._connection
             if connection is not None and (connection.agent != agent or connection.broken):
-                if connection.in_use and not connection.broken:
+                if connection.sessions and not connection.broken:
                     raise ConfigurationError(
                         f"{asked}: another stream has this cluster play {connection.agent.name}, "
                         "with other settings; close that one first"
@@ -268,11 +268,6 @@ class _Connection(ClusterObserver):
         except BaseException:
             self.executor.close()
             raise
-
-    @property
-    def in_use(self) -> bool:
-        """Whether a session is open."""
-        return bool(self.sessions)
 
     def share(self) -> None:
         """Let as many rollouts run at a time as all sessions together want."""

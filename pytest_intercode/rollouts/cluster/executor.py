@@ -119,18 +119,18 @@ class ClusterHandle(BackgroundHandle):
 
     def agent(self) -> Agent:
         """Wait for the agent; what is returned stands for it, and acts nowhere but on its node."""
-        self._executor.wait(self, self._agent)
+        self._executor.observer.wait(self, self._agent)
         return Agent("step", name=self.spec.agent)
 
     def environment(self) -> Environment:
         """Wait for the environment's reset; what is returned stands for it, and was not reset."""
-        self._executor.wait(self, self._environment)
+        self._executor.observer.wait(self, self._environment)
         return self._executor.stand_in(self.spec)
 
     def record(self, agent: Agent, environment: Environment) -> EpisodeRecord:
         """Wait for the record; agent and environment are the rollout's own."""
         self.asked = True
-        return self._executor.wait(self, self._record)
+        return self._executor.observer.wait(self, self._record)
 
     def close(self) -> None:
         """Do nothing: its node ends its sandboxes."""
@@ -194,6 +194,7 @@ class ClusterExecutor:
 
     Attributes:
         lock: guards what ``refill`` looks at.
+        observer: the same.
         own_budget: what is left of the run for rollouts of this process.
     """
 
@@ -214,7 +215,7 @@ class ClusterExecutor:
         self.stand_in = stand_in
         self._transport = transport
         self._settings = settings
-        self._observer = observer
+        self.observer = observer
         self._refill = refill
         self._budget = run_budget
         self._leases = Leases(run_budget)
@@ -315,10 +316,6 @@ class ClusterExecutor:
                         self._transport.send(node, encode({**message, "reason": reason}))
             handle.fail(RolloutCancelled(reason), "agent")
             self._changed.notify_all()
-
-    def wait(self, handle: ClusterHandle, future: Future[Result]) -> Result:
-        """Return what a rollout came to, for the thread that asked its handle."""
-        return self._observer.wait(handle, future)
 
     def wait_for_end(self, handles: Collection[ClusterHandle], patience: float) -> bool:
         """Wait until nothing of some rollouts, which were cancelled, runs on any node.
@@ -506,7 +503,7 @@ class ClusterExecutor:
         self._nodes[node].closed = True
 
     def _on_line(self, node: str, message: Message) -> None:
-        self._observer.said(f"{self._nodes[node].name}: {str(message['text'])[:2000]}")
+        self.observer.said(f"{self._nodes[node].name}: {str(message['text'])[:2000]}")
 
     def _on_need(self, node: str, message: Message) -> None:
         found = str(message["digest"])
@@ -567,8 +564,8 @@ class ClusterExecutor:
         if handle.over:
             return
         _times(handle, message)
-        self._observer.printed(handle, _pieces(message))
-        self._observer.ended(handle, record)
+        self.observer.printed(handle, _pieces(message))
+        self.observer.ended(handle, record)
         handle.end(record)
 
     def _on_failed(self, node: str, message: Message) -> None:
@@ -588,8 +585,8 @@ class ClusterExecutor:
                 if isinstance(error, ConfigurationError):  # of a module that is missing there, say
                     error = _on_node(error, name)
                 _times(handle, message)
-                self._observer.printed(handle, _pieces(message))
-                self._observer.failed(handle, error)
+                self.observer.printed(handle, _pieces(message))
+                self.observer.failed(handle, error)
                 handle.fail(error, stage)
             return
         loss = self._schedule.spoil(job, attempt, node, str(error))
@@ -650,11 +647,11 @@ class ClusterExecutor:
             record = _unreadable(
                 handle, f"the process that it ran in ended under it {handle.blamed} {times}"
             )
-            self._observer.ended(handle, record)
+            self.observer.ended(handle, record)
             handle.end(record)
             return
         found = error or SandboxError("; ".join(handle.losses))
-        self._observer.failed(handle, found)
+        self.observer.failed(handle, found)
         handle.fail(found, "prepare")
 
     def _turns_left(self, handle: ClusterHandle) -> int:
@@ -664,7 +661,7 @@ class ClusterExecutor:
         for name, counts in self._schedule.counts.items():
             if counts.left_out and name not in self._named:
                 self._named.add(name)
-                self._observer.said(f"node {name} gets no more work: {counts.left_out}")
+                self.observer.said(f"node {name} gets no more work: {counts.left_out}")
 
     # -- what begins
 
@@ -700,7 +697,7 @@ class ClusterExecutor:
         except Exception as error:  # a file that cannot be read, a task that is no JSON
             self._schedule.finish(*assignment)
             del self._handles[assignment.job]
-            self._observer.failed(handle, error)
+            self.observer.failed(handle, error)
             handle.fail(error, "prepare")
             return
         self._transport.send(assignment.node, message)
@@ -725,7 +722,7 @@ class ClusterExecutor:
             self._schedule.withdraw(handle.job)
             self._handles.pop(handle.job, None)
             if not handle.over:
-                self._observer.failed(handle, error)
+                self.observer.failed(handle, error)
                 handle.fail(error, "prepare")
 
 
