@@ -198,8 +198,7 @@ def _box(environment: EnvironmentConfig, folder: Path, what: str) -> _Box:
     image = environment.docker_image or service.image
     files = None
     if dockerfile.is_file():
-        source, text = built(dockerfile, image)
-        found = machine(text)
+        source, found = built(dockerfile, image)
     elif image:
         source, found = ImageSource(image=image), Machine()
     else:

@@ -14,7 +14,7 @@ from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.errors import MissingFile, SuiteError
 from pytest_intercode.suites.files import paths_below
 from pytest_intercode.suites.harbor.config import HealthcheckConfig
-from pytest_intercode.suites.harbor.dockerfile import rebased
+from pytest_intercode.suites.harbor.dockerfile import Machine, machine, rebased
 
 __all__ = [
     "LOGS",
@@ -230,8 +230,8 @@ def limits(cpus: float | None, memory: int | None, storage: int | None = None) -
     )
 
 
-def built(dockerfile: Path, image: str = "") -> tuple[ImageSource, str]:
-    """Return the image of a Dockerfile, and the text that is built.
+def built(dockerfile: Path, image: str = "") -> tuple[ImageSource, Machine]:
+    """Return the image of a Dockerfile, and what it says of the machine.
 
     Args:
         dockerfile: the Dockerfile.
@@ -240,4 +240,4 @@ def built(dockerfile: Path, image: str = "") -> tuple[ImageSource, str]:
     own = read_text(dockerfile, "the Dockerfile")
     text = rebased(own)
     changed = text if text != own else ""
-    return ImageSource(dockerfile=dockerfile, image=image or None, text=changed), text
+    return ImageSource(dockerfile=dockerfile, image=image or None, text=changed), machine(text)

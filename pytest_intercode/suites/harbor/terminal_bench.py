@@ -15,7 +15,7 @@ from pytest_intercode.core.task import Archive, FileSpec, ImageSource, Task, Ver
 from pytest_intercode.errors import MissingFile, SuiteError
 from pytest_intercode.suites.harbor.bootstrap import requirements_of
 from pytest_intercode.suites.harbor.compose import Service, Unsupported, read_compose
-from pytest_intercode.suites.harbor.dockerfile import Machine, machine
+from pytest_intercode.suites.harbor.dockerfile import Machine
 from pytest_intercode.suites.harbor.parts import (
     MAX_TURNS,
     built,
@@ -141,8 +141,7 @@ def _filled(blank: Task, folder: Path, config: TerminalBenchConfig) -> Task:
     script = read_text(folder / _SCRIPT, "the tests' script")
     service = service_of(folder)
     if service.dockerfile is not None:
-        image, text = built(service.dockerfile)
-        found = machine(text)
+        image, found = built(service.dockerfile)
     elif service.image:
         image, found = ImageSource(image=service.image), Machine()
     else:
