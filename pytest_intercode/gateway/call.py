@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytest_intercode.gateway.apis import Route
@@ -134,6 +134,4 @@ def _tokens(said: TokenUsage | None, guessed: TokenUsage, complete: bool) -> Tok
     if complete or said.output >= guessed.output:
         return said
     # It broke off after a part of its usage: Anthropic's begins with an output of 1.
-    return TokenUsage(
-        said.input, guessed.output, said.cached, said.cache_write, said.reasoning, estimated=True
-    )
+    return replace(said, output=guessed.output, estimated=True)
