@@ -6,16 +6,18 @@ gzip. Whatever its shape, episodes are read as :class:`EpisodeRecord`.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import gzip
+import io
 import json
 import os
 import re
 import secrets
 import stat
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -27,7 +29,8 @@ from pytest_intercode.suites.rows import json_problem
 
 __all__ = ["ResultsFile", "iterate_records", "read_records", "read_results", "to_text"]
 
-_BEGINNING = b'{"environment": '  # of each of our lines
+_BEGINNING = '{"environment": '  # of each of our lines
+_Utf8 = codecs.getincrementaldecoder("utf-8")
 _LARGEST = 2 * 1024**3  # bytes, unpacked
 _FENCED = re.compile(r"```(?:bash|sh|shell)?\s+(.*?)\s*(?:```)?", re.DOTALL | re.IGNORECASE)
 
@@ -59,17 +62,21 @@ def iterate_records(
         ConfigurationError: it cannot be read, or is no results file; while it is iterated over.
     """
     with _reading(path), _opened(path) as file:
-        ours = path.is_file() and file.read(len(_BEGINNING)) == _BEGINNING
+        ours = path.is_file() and file.read(len(_BEGINNING)) == _BEGINNING.encode()
     if not ours:  # InterCode's are one value of JSON
         yield from read_records(path, warn)
         return
-    size = rows = 0
+    for at, row in enumerate(_parse_lines(path, _lines(path), warn)):
+        yield from_row(row, f"{path}, row {at}")
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a file with their ends, as they are asked for."""
+    size = 0
     with contextlib.ExitStack() as stack:
         with _reading(path):
             file = stack.enter_context(_opened(path))
-        number = 0
         while True:
-            number += 1
             with _reading(path):
                 line = file.readline(_LARGEST - size + 1)
                 size += len(line)
@@ -78,18 +85,7 @@ def iterate_records(
                 text = line.decode("utf-8")
             if not line:
                 return
-            if not text.strip():
-                continue
-            try:
-                row = json.loads(text)
-            except (ValueError, RecursionError) as error:
-                whole = line.endswith(b"\n")
-                if not whole and warn is not None:
-                    warn(_truncated(path, number))
-                    return
-                raise _no_json(path, number, error, truncated=not whole and number > 1) from None
-            yield from_row(row, f"{path}, row {rows}")
-            rows += 1
+            yield text
 
 
 def read_results(path: Path, warn: Callable[[str], None] | None = None) -> list[dict[str, Any]]:
@@ -134,18 +130,14 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def _rows(path: Path, warn: Callable[[str], None] | None) -> list[Any]:
-    with _reading(path):
-        data = _content(path)
-        if warn is not None:
-            data = _whole_lines(path, data, warn)
-        text = data.decode("utf-8")
+    with _reading(path):  # a truncated last line may end within a character
+        text = _Utf8().decode(_content(path), final=warn is None)
     try:
         whole = json.loads(text)
-    except json.JSONDecodeError:
-        return _parse_lines(path, text)
     except (ValueError, RecursionError) as error:
-        if text.lstrip().startswith('{"'):  # a line of ours, and not InterCode's indented file
-            return _parse_lines(path, text)
+        # A line of ours, and not InterCode's indented file.
+        if isinstance(error, json.JSONDecodeError) or text.lstrip().startswith('{"'):
+            return list(_parse_lines(path, io.StringIO(text, newline="\n"), warn))
         raise ConfigurationError(f"{path}: not JSON: {json_problem(error)}") from None
     return [_usual(episode) for episode in _episodes(whole)]
 
@@ -164,43 +156,29 @@ def _too_large(path: Path) -> ConfigurationError:
     )
 
 
-def _whole_lines(path: Path, data: bytes, warn: Callable[[str], None]) -> bytes:
-    """Return a file without a truncated last line: each line is written with its end."""
-    whole, end, last = data.rpartition(b"\n")
-    first = whole.partition(b"\n")[0]
-    lines = _is_json(first) if first.strip() else last.startswith(_BEGINNING)
-    if not last.strip() or not lines or _is_json(last):
-        return data
-    line = whole.count(b"\n") + 1 + bool(end)
-    warn(_truncated(path, line))
-    return whole + end
-
-
 def _truncated(path: Path, line: int) -> str:
     why = "its run was killed, or is writing it"
     return f"{path}:{line}: the last line is truncated: {why}; it is left out"
 
 
-def _is_json(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
-def _parse_lines(path: Path, text: str) -> list[Any]:
-    rows = []
-    lines = text.split("\n")
+def _parse_lines(
+    path: Path, lines: Iterable[str], warn: Callable[[str], None] | None
+) -> Iterator[Any]:
+    """Yield the objects of a file's lines; of a truncated last line ``warn`` is told, if given."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            rows.append(json.loads(line))
+            row = json.loads(line.removesuffix("\n"))
         except (ValueError, RecursionError) as error:
             # Each line is written with its end, so a last one without it is truncated.
-            raise _no_json(path, number, error, truncated=number == len(lines) > 1) from None
-    return rows
+            truncated = not line.endswith("\n")
+            ours = number > 1 or line.startswith(_BEGINNING)
+            if truncated and ours and warn is not None:
+                warn(_truncated(path, number))
+                return
+            raise _no_json(path, number, error, truncated=truncated and number > 1) from None
+        yield row
 
 
 def _no_json(
