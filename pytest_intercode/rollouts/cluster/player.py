@@ -241,7 +241,7 @@ class Player(ConcurrentObserver):
             self._say({"what": "unfit", "error": error_of(error)})
             return
         self._budget = LeasedBudget(
-            settings.limited, settings.run_limits, self._say, self._note_turns
+            settings.limited, RunLimits(seconds=settings.seconds), self._say, self._note_turns
         )
         self._executor = ConcurrentExecutor(
             Services(

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pytest_intercode.core.usage import RunLimits
 from pytest_intercode.rollouts.cluster.files import Parcel
 from pytest_intercode.rollouts.spec import SandboxSettings
 
@@ -71,11 +70,6 @@ class NodeSettings:
                 ),
             }
         )
-
-    @property
-    def run_limits(self) -> RunLimits:
-        """What a node itself looks at: the time alone."""
-        return RunLimits(seconds=self.seconds)
 
 
 def _text(path: Path | None) -> str | None:
