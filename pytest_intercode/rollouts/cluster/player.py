@@ -43,7 +43,6 @@ from pytest_intercode.rollouts.executors.handle import Handle, PhaseName
 from pytest_intercode.rollouts.isolation import SharedProcess, owner, owning
 from pytest_intercode.rollouts.rollout import (
     Services,
-    default_environment,
     expect_sandboxes,
     fresh_agent,
 )
@@ -247,7 +246,6 @@ class Player(ConcurrentObserver):
             Services(
                 sandboxes=provider,
                 make_agent=self._make_agent,
-                make_environment=lambda spec: default_environment(spec, provider),
                 run_budget=self._budget,
                 isolate=lambda: self._process.episode(owner()),
                 shared_loop=self._shared_loop,
