@@ -148,12 +148,15 @@ def test_leaving_cancels_what_runs_and_waits_for_the_nodes(start: Start) -> None
 
 
 def test_a_lost_node_costs_nothing_but_time(start: Start) -> None:
-    cluster = start(2, seconds=lambda: 0.02)
+    killed, times = threading.Event(), iter([0.0])
+    cluster = start(2, seconds=lambda: 0.02 if killed.is_set() else next(times, 1.0))
     with run_rollouts(
         tasks(60), "policy.py:Policy", concurrency=8, buffer=60, cluster=cluster
     ) as records:
         first = next(records)
+        until(lambda: cluster.nodes.begun == 9)
         node = next(name for name in cluster.nodes._nodes if name.startswith("node-0"))
+        killed.set()
         cluster.nodes.kill(node, process=False)
         found = [first, *records]
     assert sorted(int(r.task.id[1:]) for r in found) == list(range(60))
