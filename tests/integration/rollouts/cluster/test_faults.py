@@ -225,6 +225,20 @@ def test_nothing_is_left_of_a_local_cluster_whose_driver_is_killed(folder: Path)
     assert not alive
 
 
+def test_a_local_cluster_is_not_what_ray_takes_for_the_machines_own() -> None:
+    """It starts where there never was one, and one that there is stays that."""
+    needs_ray()
+    note = Path("/tmp/ray/ray_current_cluster")
+    before = note.read_bytes() if note.exists() else None
+    code = (
+        "from pytest_intercode.rollouts.cluster.local import LocalCluster\n"
+        "cluster = LocalCluster(1); print(cluster.address); cluster.close()"
+    )
+    done = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (note.read_bytes() if note.exists() else None) == before
+
+
 def test_without_its_head_a_run_goes_on_or_says_that_it_cannot(
     cluster: RayCluster, folder: Path
 ) -> None:
