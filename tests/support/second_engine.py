@@ -223,6 +223,11 @@ class SecondEngine:
         mounted = [line.split()[4] for line in lines]
         for place in reversed([each for each in mounted if str(self._folder) in each]):
             subprocess.run(["umount", "--lazy", place], check=False)
+        for name in (self._folder.name, f"*/{self._folder.name}"):
+            for group in Path("/sys/fs/cgroup").glob(name):
+                for each in (*sorted(filter(Path.is_dir, group.rglob("*")), reverse=True), group):
+                    with contextlib.suppress(OSError):
+                        each.rmdir()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     @contextlib.contextmanager

@@ -62,9 +62,6 @@ class LocalCluster:
         }
         ours = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_memory_monitor_refresh_ms": "0"}
         self._folder = Path(tempfile.mkdtemp(prefix="ic-ray-", dir="/tmp"))  # sockets: short paths
-        # Where Ray notes which cluster is the machine's own, which this one is not.
-        ours["RAY_TMPDIR"] = str(self._folder)
-        (self._folder / "ray").mkdir()
         self._errors = (self._folder / "errors").open("w+b")
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(nodes), str(self._folder)],
@@ -106,6 +103,9 @@ class LocalCluster:
 
 def main(nodes: int, folder: str) -> None:
     """Start the cluster, say where it is, and wait for the end of the standard input."""
+    # Where Ray notes which cluster is the machine's own, which this one is not.
+    os.environ["RAY_TMPDIR"] = folder
+    Path(folder, "ray").mkdir()
     from ray.cluster_utils import Cluster
 
     out = os.dup(1)
