@@ -125,6 +125,7 @@ def main(nodes: int, folder: str) -> None:
         pass
     began = time.monotonic()
     cluster.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)  # who started us may have been killed
     print(f"ended in {time.monotonic() - began:.1f} s", file=sys.stderr)
 
 

@@ -204,6 +204,7 @@ def test_nothing_is_left_of_a_driver_that_is_killed(cluster: RayCluster, folder:
 
 
 def test_nothing_is_left_of_a_local_cluster_whose_driver_is_killed(folder: Path) -> None:
+    before = set(Path("/tmp").glob("ic-ray-*"))
     process = subprocess.Popen(
         [
             *(PYTHON, "-m", "pytest", "suite.yaml", "--intercode-agent=agent.py:Thinker"),
@@ -223,6 +224,7 @@ def test_nothing_is_left_of_a_local_cluster_whose_driver_is_killed(folder: Path)
     process.wait()
     _, alive = psutil.wait_procs(below, timeout=15)
     assert not alive
+    assert set(Path("/tmp").glob("ic-ray-*")) == before
 
 
 def test_a_local_cluster_is_not_what_ray_takes_for_the_machines_own() -> None:
