@@ -132,7 +132,8 @@ def _panel(panel: Panel) -> Iterable[str]:
         yield _text(LEFT - 8, up.at(tick) + 4, f"{tick:g}", anchor="end")
     for tick in x_ticks:
         yield _rule("axis", across.at(tick), HEIGHT - BOTTOM, across.at(tick), HEIGHT - BOTTOM + 5)
-        yield _text(across.at(tick), HEIGHT - BOTTOM + 19, f"{tick:g}", anchor="middle")
+        short = f"{tick / 1000:g}k" if tick >= 10_000 else f"{tick:g}"  # or the last is cut off
+        yield _text(across.at(tick), HEIGHT - BOTTOM + 19, short, anchor="middle")
     yield _rule("axis", LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT, HEIGHT - BOTTOM)
     yield _rule("axis", LEFT, TOP, LEFT, HEIGHT - BOTTOM)
     middle = (LEFT + WIDTH - RIGHT) / 2
