@@ -7,14 +7,10 @@ query, turn_history, summary``), so that what reads its files reads ours. The JS
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
 import re
-import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from itertools import pairwise
 from typing import Annotated, Any
 
 from pydantic import (
@@ -188,7 +184,7 @@ _Version = Annotated[int, Strict(), Field(ge=0, le=FORMAT_VERSION)]
 class _Lenient(BaseModel):
     """An object that may have further keys."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
     __pydantic_extra__: dict[str, JsonValue]
 
 
@@ -368,27 +364,11 @@ class EpisodeLine(_Lenient):
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a line."""
     schema = EpisodeLine.model_json_schema()
-    for model in _Lenient.__subclasses__():
-        definition = schema if model is EpisodeLine else schema["$defs"][model.__name__]
-        properties = definition["properties"]
-        for name, text in _texts_of_fields(model):
-            properties[name] = dict(sorted({**properties[name], "description": text}.items()))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"pytest-intercode episode record, version {FORMAT_VERSION}",
         **{name: value for name, value in schema.items() if name != "title"},
     }
-
-
-def _texts_of_fields(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """Yield the name of each field that has a text below it, and the text.
-
-    pydantic would read them each time that the module is imported, for half of what that takes.
-    """
-    source = ast.parse(textwrap.dedent(inspect.getsource(model)))
-    for field, text in pairwise(next(ast.iter_child_nodes(source)).body):  # type: ignore[attr-defined]
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-            yield ast.unparse(field.target), inspect.cleandoc(ast.literal_eval(text.value))
 
 
 # -- reading
