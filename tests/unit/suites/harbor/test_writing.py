@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -85,7 +86,8 @@ def test_the_script_reads_a_summary_as_terminal_bench_does(
     script = (written / "links" / "tests" / "test.sh").read_text()
     (tmp_path / "run-tests.sh").write_text(f"cat <<'END'\nnoise\n{_HEAD}{lines}END\n")
     script = script.replace("/tests/", f"{tmp_path}/").replace("/logs/verifier", str(tmp_path))
-    subprocess.run(["bash", "-c", script], check=False, capture_output=True)
+    own = {**os.environ, "TMPDIR": str(tmp_path)}  # it leaves its log to its container's end
+    subprocess.run(["bash", "-c", script], check=False, capture_output=True, env=own)
     reward = tmp_path / "reward.txt"
     try:
         expected = terminal_bench_reward("terminal-bench", _HEAD + lines).value
@@ -166,6 +168,7 @@ def test_the_script_of_a_swe_task_wants_every_name(
         ["bash", "-c", script.replace("/logs/verifier", str(tmp_path))],
         check=False,
         capture_output=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     assert (tmp_path / "reward.txt").read_text().strip() == reward
 
