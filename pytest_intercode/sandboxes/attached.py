@@ -278,16 +278,15 @@ class AttachedSandbox:
             open_sockets: opens sockets in its network, as :meth:`Proxy.serve` says.
 
         Raises:
-            SandboxError: it cannot be entered, or the files that say where hosts are be written.
+            SandboxError: its network cannot be entered, or the files that say where hosts are
+                cannot be written.
         """
         from pytest_intercode.core.hosts import AllowedHosts
         from pytest_intercode.sandboxes.egress.plan import host_lines, resolver_lines
 
         hosts = self.spec.limits.hosts
-        names, resolver = (
-            shlex.quote(host_lines(AllowedHosts(hosts))),
-            shlex.quote(resolver_lines()),
-        )
+        names = shlex.quote(host_lines(AllowedHosts(hosts)))
+        resolver = shlex.quote(resolver_lines())
         try:
             self._egress = proxy.serve(hosts, self.spec.hostname or self.name, open_sockets)
             status, said = self._channel.admin(_NAMES.format(names, resolver), _NAMING)

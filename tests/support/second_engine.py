@@ -223,11 +223,12 @@ class SecondEngine:
         mounted = [line.split()[4] for line in lines]
         for place in reversed([each for each in mounted if str(self._folder) in each]):
             subprocess.run(["umount", "--lazy", place], check=False)
-        for name in (self._folder.name, f"*/{self._folder.name}"):
-            for group in Path("/sys/fs/cgroup").glob(name):
-                for each in (*sorted(filter(Path.is_dir, group.rglob("*")), reverse=True), group):
-                    with contextlib.suppress(OSError):
-                        each.rmdir()
+        name, top = self._folder.name, Path("/sys/fs/cgroup")
+        groups = [*top.glob(name), *top.glob(f"*/{name}")]
+        groups += [each for group in groups for each in group.rglob("*") if each.is_dir()]
+        for group in sorted(groups, reverse=True):  # what is in a group before it
+            with contextlib.suppress(OSError):
+                group.rmdir()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     @contextlib.contextmanager
