@@ -19,6 +19,7 @@ from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.docker.engine import RUN_LABEL, DockerEngine
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from tests.support.backends import mounts, processes_with
+from tests.support.second_engine import existing
 
 __all__ = ["GONE", "Leftovers", "looking_for_leftovers", "new_mounts"]
 
@@ -66,7 +67,7 @@ class Leftovers:
         found += [f"the file {each}" for each in _shared() - self._shared]
         for api, label in self._runs:
             with contextlib.suppress(DockerException, RequestException):
-                rows = api.containers(all=True, filters={"label": label})
+                rows = existing(api, label)
                 found += [f"the container {row['Id'][:12]} ({row['Status']})" for row in rows]
         return found
 

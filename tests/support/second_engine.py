@@ -16,12 +16,13 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import docker
-from docker.errors import DockerException
+from docker.errors import DockerException, NotFound
 from requests.exceptions import RequestException
 
-__all__ = ["SecondEngine", "make_certificates"]
+__all__ = ["SecondEngine", "existing", "make_certificates"]
 
 _SIZE = "900m"
 _PATIENCE = 40.0  # seconds in which it starts or ends
@@ -48,6 +49,22 @@ def make_certificates(folder: Path) -> None:
         openssl("req", *key, "-subj", f"/CN={name}", "-keyout", to / "key.pem", "-out", to / "csr")
         by = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", to / "more")
         openssl("x509", "-req", "-in", to / "csr", *by, "-out", to / "cert.pem")
+
+
+def existing(api: docker.APIClient, label: str = "") -> list[dict[str, Any]]:
+    """Return the containers that an engine lists, but for those that it then says there are not.
+
+    Docker 20.10 lists such, until it is started again, if it was killed and removed them while it
+    started.
+    """
+
+    def exists(row: dict[str, Any]) -> bool:
+        try:
+            return bool(api.inspect_container(row["Id"]))
+        except NotFound:
+            return False
+
+    return list(filter(exists, api.containers(all=True, filters={"label": label} if label else {})))
 
 
 class SecondEngine:
@@ -207,7 +224,7 @@ class SecondEngine:
         until = time.monotonic() + seconds
         while True:
             with self._client() as api:
-                rows = [f"{row['Id'][:12]} {row['State']}" for row in api.containers(all=True)]
+                rows = [f"{row['Id'][:12]} {row['State']}" for row in existing(api)]
             if not rows or time.monotonic() > until:
                 return rows
             time.sleep(0.2)

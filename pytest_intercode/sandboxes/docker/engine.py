@@ -25,7 +25,7 @@ from pytest_intercode.sandboxes.docker.address import API_TIMEOUT, Address, try_
 from pytest_intercode.sandboxes.docker.container import Container, host_config
 from pytest_intercode.sandboxes.docker.errors import plain
 from pytest_intercode.sandboxes.docker.podman import REMOTE_PODMAN, Podman, is_podman
-from pytest_intercode.sandboxes.docker.reaper import Reaper, remove_volumes
+from pytest_intercode.sandboxes.docker.reaper import Reaper, remove_container, remove_volumes
 from pytest_intercode.sandboxes.docker.streams import AttachedStreams
 from pytest_intercode.sandboxes.egress.process import Proxy
 from pytest_intercode.sandboxes.protocol import SandboxSpec
@@ -358,13 +358,16 @@ class DockerEngine:
 
     def sweep(self) -> int:
         """Remove the containers of runs that died; return how many there were."""
+        from docker.errors import APIError
+        from requests.exceptions import RequestException
+
         removed = 0
         with _engine_errors("the list of containers"):
             for row in self.api.containers(all=True, filters={"label": RUN_LABEL}):
                 labels: Mapping[str, str] = row.get("Labels") or {}
                 if _is_dead(labels.get(OWNER_LABEL, "")):
-                    self._remove(row["Id"])
-                    removed += 1
+                    with contextlib.suppress(APIError, RequestException):  # the next run tries
+                        removed += remove_container(self.api, row["Id"])
             if not self.is_local:
                 for volume in self.api.volumes(filters={"label": RUN_LABEL}).get("Volumes") or []:
                     labels = volume.get("Labels") or {}
@@ -403,12 +406,8 @@ class DockerEngine:
         from requests.exceptions import RequestException
 
         try:
-            self.api.remove_container(container_id, force=True, v=True)
-        except APIError as error:
-            # Podman answers 500 for one that went away while it was asked.
-            gone = ("already in progress", "no such container")
-            return error.status_code == 404 or any(words in str(error) for words in gone)
-        except RequestException:
+            remove_container(self.api, container_id)
+        except (APIError, RequestException):
             return False
         return True
 

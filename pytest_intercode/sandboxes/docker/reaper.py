@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pytest_intercode.sandboxes.docker.address import Address
 
-__all__ = ["Reaper", "remove_volumes"]
+__all__ = ["Reaper", "remove_container", "remove_volumes"]
 
 _GOODBYE = b"."
 _DYING = 0.1  # seconds in which one that was killed is surely gone
@@ -104,16 +104,42 @@ def main(label: str, address: str = "") -> None:
                 link.renew()
             api = link.api if link else docker.from_env(timeout=20).api
             rows = api.containers(all=True, filters={"label": label})
+            found = 0
             for row in rows:
-                with contextlib.suppress(DockerException):
-                    api.remove_container(row["Id"], force=True, v=True)
-            if not rows:
+                try:
+                    found += remove_container(api, row["Id"])
+                except DockerException:
+                    found += 1  # it stays, and is removed the next time
+            if not found:
                 remove_volumes(api, label)
             # A start that was under way when the client died shows up a little later.
-            clean = clean + 1 if not rows else 0
+            clean = clean + 1 if not found else 0
         time.sleep(0.3)
     if link is not None:
         link.close()
+
+
+def remove_container(api: APIClient, container_id: str) -> bool:
+    """Remove a container by force; return whether there was one.
+
+    An engine may list one that is gone: Docker 20.10 does, until it is started again, if it was
+    killed and removed the container while it started.
+
+    Raises:
+        docker.errors.APIError: it stays.
+        requests.exceptions.RequestException: the engine does not answer.
+    """
+    from docker.errors import APIError
+
+    try:
+        api.remove_container(container_id, force=True, v=True)
+    except APIError as error:
+        # Podman answers 500 for one that went away while it was asked.
+        if error.status_code == 404 or "no such container" in str(error):
+            return False
+        if "already in progress" not in str(error):
+            raise
+    return True
 
 
 def remove_volumes(api: APIClient, label: str) -> None:

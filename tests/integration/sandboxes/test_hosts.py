@@ -111,8 +111,7 @@ def second(engine: SecondEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Se
     monkeypatch.delenv("DOCKER_HOST", raising=False)
     engine.start()
     yield engine
-    # Docker 20.10, started again after a SIGKILL, lists some that it says there are not.
-    assert [row for row in engine.containers() if not row.endswith(" dead")] == []
+    assert engine.containers() == []
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ import pytest
 
 from pytest_intercode.errors import SandboxError
 from pytest_intercode.sandboxes.docker.engine import OWNER_LABEL, RUN_LABEL, DockerEngine
+from pytest_intercode.sandboxes.docker.reaper import remove_container
 from pytest_intercode.sandboxes.pool import Pool
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -200,6 +201,13 @@ def test_sweep_tells_the_dead_from_the_living(
         api.remove_container(foreign, force=True)
     living.kill()
     await_true(lambda: not exists(used))
+
+
+def test_what_the_engine_says_is_gone_is_not_counted(docker_backend: DockerBackend) -> None:
+    api = docker_backend.api
+    made = api.create_container(docker_backend.image, ["true"])["Id"]
+    assert remove_container(api, made)
+    assert not remove_container(api, made)
 
 
 def test_a_tag_that_moves(docker_backend: DockerBackend) -> None:
