@@ -20,23 +20,23 @@ _PARSING = threading.Lock()
 
 @cache
 def text_of(package: str, *modules: str) -> str:
-    """Return modules below a package as one text, without comments, docstrings and blank lines.
+    """Return modules below a package as one text, without what there is no use for inside.
 
     What only a type checker reads is left out, and so are imports from our own package: what is
     imported has to be among ``modules``, each after those that it imports from.
     """
-    body: list[ast.stmt] = []
+    lines = ["from __future__ import annotations"]
     for module in modules:
         path = f"{module.replace('.', '/')}.py"
         source = resources.files(package).joinpath(path).read_text("utf-8")
         with _PARSING:
-            body += filter(_is_needed, ast.parse(source).body)
-    for node in body:
-        for inner in ast.walk(node):
-            if isinstance(inner, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(inner):
-                inner.body = inner.body[1:] or [ast.Pass()]
-    text = ast.unparse(ast.Module(body, []))
-    return f"from __future__ import annotations\n{text}\n"
+            nodes = ast.parse(source).body
+        own = source.splitlines()
+        for node in reversed(nodes):  # from the end, as the numbers of lines change behind it
+            if not _is_needed(node):
+                del own[node.lineno - 1 : node.end_lineno]
+        lines += own
+    return "\n".join([*lines, ""])
 
 
 def _is_needed(node: ast.stmt) -> bool:
