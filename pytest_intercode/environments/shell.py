@@ -5,6 +5,7 @@ Actions run exactly as they are written. A subclass says how an episode is grade
 
 from __future__ import annotations
 
+import functools
 import posixpath
 import shlex
 import time
@@ -43,6 +44,13 @@ _SETUP = (
 _SETUP_OUTPUT = "/dev/shm/.intercode-setup"
 _REFUSED_SHOWN = 10  # lines
 _VARIABLES = (("LC_ALL", "C.UTF-8"), ("PAGER", "cat"), ("TERM", "dumb"))
+
+
+@functools.cache
+def _own_image(dockerfile: Path | None, environment: str) -> ImageSource:
+    """Return the image of tasks that name none."""
+    ours = environment if environment in ENVIRONMENTS else "bash"
+    return ImageSource(dockerfile or bundled_folder("dockerfiles") / f"{ours}.Dockerfile")
 
 
 def set_up(sandbox: Sandbox, task: Task, now: float, archive: bytes | None = None) -> None:
@@ -97,10 +105,8 @@ class ShellEnvironment(Environment):
     @classmethod
     def spec(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
         """Return the sandbox that this task needs."""
-        ours = cls.name if cls.name in ENVIRONMENTS else "bash"
-        own = cls.dockerfile or bundled_folder("dockerfiles") / f"{ours}.Dockerfile"
         return SandboxSpec(
-            image=provider.image(task.image or ImageSource(own)),
+            image=provider.image(task.image or _own_image(cls.dockerfile, cls.name)),
             limits=task.limits,
             workdir=task.workdir,
             hostname="sandbox",

@@ -9,8 +9,8 @@ that needs it has had its turn, so items run concurrently only with others that 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Hashable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -191,9 +191,8 @@ def _prepares_items(item: pytest.Item) -> bool:
     """Whether a ``conftest.py`` does something of its own for each item."""
     hooks = (getattr(item.ihook, name).get_hookimpls() for name in _HOOKS)
     plugins = (found.plugin for each in hooks for found in each)
-    return any(
-        Path(getattr(each, "__file__", None) or "").name == "conftest.py" for each in plugins
-    )
+    files = (getattr(each, "__file__", None) or "" for each in plugins)
+    return any(os.path.basename(each) == "conftest.py" for each in files)  # noqa: PTH119 - often
 
 
 def _plugins(config: pytest.Config) -> frozenset[str]:

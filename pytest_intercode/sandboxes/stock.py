@@ -217,9 +217,11 @@ class Stock:
         room = self._demand.stock(now) - held.total()
         held.subtract(spec for _, spec in self._recent)
         for spec in self._expected:
+            if room <= 0:
+                break
             if held[spec] > 0:
                 held[spec] -= 1
-            elif room > 0 and spec not in self._failing:
+            elif spec not in self._failing:
                 wanted.append(spec)
                 room -= 1
         return wanted
