@@ -136,7 +136,9 @@ class ConcurrentExecution(ConcurrentObserver):
 
     def wait(self, handle: BackgroundHandle, future: Future[Result]) -> Result:
         """Return what a rollout came to, or raise what it raised; show what runs meanwhile."""
-        running = self._of[handle]
+        running = self._of.get(handle)
+        if running is None:  # its turn is over: a plugin kept its fixtures from ending in it
+            return future.result()
         began = time.monotonic()
         try:
             while not future.done():
@@ -231,7 +233,8 @@ class ConcurrentExecution(ConcurrentObserver):
                 if not running.handle.asked:  # the item was skipped in its turn
                     running.handle.cancel("its item was not run")
                     self._give_up([running])
-                del self._of[running.handle]
+                if running.handle.over:  # else its thread asks for it yet
+                    del self._of[running.handle]
             self._executor.wake()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -112,11 +112,6 @@ class ClusterHandle(BackgroundHandle):
         self.losses: list[str] = []
         self.blamed = 0
 
-    @property
-    def over(self) -> bool:
-        """Whether there is a record or a failure."""
-        return self._record.done()
-
     def agent(self) -> Agent:
         """Wait for the agent; what is returned stands for it, and acts nowhere but on its node."""
         self._executor.observer.wait(self, self._agent)

@@ -52,6 +52,11 @@ class ConcurrentHandle(BackgroundHandle):
         self._observer = observer
         self._closed: Future[None] = Future()
 
+    @property
+    def over(self) -> bool:
+        """Whether its observer hears no more of it."""
+        return self._closed.done()
+
     def agent(self) -> Agent:
         """Wait for the agent."""
         agent: Agent = self._observer.wait(self, self._agent)

@@ -116,6 +116,11 @@ class BackgroundHandle(Handle):
         return bool(self.phases) and not self._record.done()
 
     @property
+    def over(self) -> bool:
+        """Whether its observer hears no more of it."""
+        return self._record.done()
+
+    @property
     def cancelled(self) -> bool:
         """Whether it has no record because it was cancelled, or has none yet."""
         return not self._record.done() or isinstance(self._record.exception(), RolloutCancelled)

@@ -240,6 +240,57 @@ def test_the_first_failure_stops_what_has_not_begun(
     assert written < begun <= written + int(ended[1])  # some may only have had a sandbox
 
 
+# A plugin that keeps pytest from ending fixtures, and environments that say when they are closed.
+RUDE = """
+from pathlib import Path
+
+
+def start(self, task):
+    self.last, self.of = None, task.id
+
+
+def stop(self):  # before a start, too
+    Path(f"closed-{vars(self).get('of')}").touch()
+
+
+def pytest_runtest_teardown():
+    raise ValueError("not mine")
+
+
+Pretend.start, Pretend.stop = start, stop
+"""
+
+
+@pytest.mark.usefixtures("suite")
+def test_a_plugin_that_keeps_fixtures_from_ending(pytester: pytest.Pytester) -> None:
+    """The items after it fail in their setup: what runs of them is ended, and closed."""
+    (pytester.path / "conftest.py").write_text(PRETEND + RUDE)
+    Path("suite.yaml").write_text(tasks(3))
+    pytester.makepyfile(
+        waiting="""
+        import os, time
+        from pathlib import Path
+
+        def agent(task, env):
+            Path(f"begun-{task.id}").touch()
+            while task.id == "t1" or not os.path.exists("begun-t1"):  # t1 until it is ended
+                time.sleep(0.01)
+            env.step("true")
+        """
+    )
+    result = pytester.runpytest(
+        *("suite.yaml", "--intercode-agent=waiting:agent", "--intercode-concurrency=2"),
+        "--intercode-results=r.jsonl",
+    )
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=1, errors=5)
+    result.stdout.no_fnmatch_line("*KeyError*")
+    assert {row["task_id"] for row in results(Path("r.jsonl"))} == {"t0", "t2"}
+    assert [path.name for path in sorted(pytester.path.glob("closed-t*"))] == [
+        f"closed-t{number}" for number in range(3)
+    ]
+
+
 @pytest.mark.usefixtures("suite")
 def test_ctrl_c_ends_at_once_and_keeps_what_was_over(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
