@@ -31,7 +31,7 @@ def text_of(package: str, *modules: str) -> str:
         source = resources.files(package).joinpath(path).read_text("utf-8")
         with _PARSING:
             nodes = ast.parse(source).body
-        own = source.splitlines()
+        own = source.split("\n")
         for node in reversed(nodes):  # from the end, as the numbers of lines change behind it
             if not _is_needed(node):
                 del own[node.lineno - 1 : node.end_lineno]
