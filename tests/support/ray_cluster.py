@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib.metadata import requires
+from importlib.metadata import files, requires
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +54,9 @@ def linked_packages(folder: Path, *names: str) -> Path:
         for each in map(Requirement, requires(name) or ()):
             if each.marker is None or each.marker.evaluate({"extra": ""}):
                 wanted.append(each.name)
-        module = name.replace("-", "_")
-        for pattern in (module, f"{module}.py", f"{module}-*.dist-info"):
-            for found in packages.glob(pattern):
-                if not (folder / found.name).exists():
-                    (folder / found.name).symlink_to(found)
+        for top in {file.parts[0] for file in files(name) or ()} - {"..", "__pycache__"}:
+            if not (folder / top).exists():
+                (folder / top).symlink_to(packages / top)
     return folder
 
 

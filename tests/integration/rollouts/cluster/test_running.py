@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ADDOPTS, AGENTS, SUITE
-from tests.support.ray_cluster import PYTHON, RayCluster
+from tests.support.ray_cluster import PYTHON, RayCluster, linked_packages
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -270,9 +270,14 @@ def test_an_agent_that_ends_its_process_gains_nothing(cluster: RayCluster, folde
     ],
 )
 def test_what_a_cluster_cannot_keep_is_one_line(
-    cluster: RayCluster, folder: Path, asked: tuple[str, ...], said: str
+    cluster: RayCluster,
+    folder: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    asked: tuple[str, ...],
+    said: str,
 ) -> None:
-    run = cluster.run(folder, "suite.yaml", *asked)
+    packages = linked_packages(tmp_path_factory.mktemp("packages"), "pytest-xdist")
+    run = cluster.run(folder, "suite.yaml", *asked, PYTHONPATH=str(packages))
     assert run.process.returncode == 4, run.said
     assert said in run.said
     assert "Traceback" not in run.said
