@@ -43,6 +43,7 @@ _CONNECT = 10.0  # seconds for a cluster to answer at all
 _START = 90.0  # seconds for the processes on nodes to start
 _LISTEN = 5.0  # seconds that a node keeps a question open
 _PATIENCE = 25.0  # seconds beyond that, after which a node counts as silent
+_VERDICT = 10.0  # seconds in which Ray knows whether a node that it cannot reach is gone
 _LOOK = 2.0  # seconds between two looks at the cluster
 _FILE = 120.0  # seconds for a piece of a file
 _VARIABLES = {
@@ -67,6 +68,7 @@ class _Process:
     silent: bool = False
     joined: bool = False
     gone: bool = False
+    unreachable: float = 0.0  # since when
     problem: str = ""
     began: float = field(default_factory=time.monotonic)
 
@@ -227,9 +229,13 @@ class RayTransport:
             process, future = found
             error = future.exception()
             if error is not None:
-                self._end(process, _reason(error), process_alone=not _of_node(error))
+                if not self._ask_again(process, error):
+                    self._end(process, _reason(error), process_alone=not _of_node(error))
                 continue
             data = future.result()
+            if process.unreachable:  # what it said meanwhile is lost
+                self._end(process, "it could not be reached for a while", process_alone=True)
+                continue
             if process.silent:
                 process.silent = False
                 self._report(Heard(process.node))
@@ -248,6 +254,16 @@ class RayTransport:
                 self._report(Joined(process.node, process.name, process.weight))
             if not process.gone:
                 self._follow(process, self._method(process, "listen", "listen").remote(_LISTEN))
+
+    def _ask_again(self, process: _Process, error: BaseException) -> bool:
+        """Ask a process again that Ray cannot reach, and knows of later that its node is gone."""
+        if not isinstance(error, self._ray.exceptions.ActorUnavailableError):
+            return False
+        process.unreachable = process.unreachable or time.monotonic()
+        if time.monotonic() > process.unreachable + _VERDICT or self._closed.wait(0.1):
+            return False
+        self._follow(process, self._method(process, "listen", "listen").remote(0.0))
+        return True
 
     def _end(self, process: _Process, reason: str, *, process_alone: bool) -> None:
         with self._lock:
