@@ -192,7 +192,7 @@ def _prepares_items(item: pytest.Item) -> bool:
     hooks = (getattr(item.ihook, name).get_hookimpls() for name in _HOOKS)
     plugins = (found.plugin for each in hooks for found in each)
     files = (getattr(each, "__file__", None) or "" for each in plugins)
-    return any(os.path.basename(each) == "conftest.py" for each in files)  # noqa: PTH119 - often
+    return "conftest.py" in map(os.path.basename, files)
 
 
 def _plugins(config: pytest.Config) -> frozenset[str]:
