@@ -308,6 +308,7 @@ class Verification:
         archives: folders and tar archives that are unpacked before ``files`` are written.
         collect: what is run in the agent's sandbox before its processes are ended.
         artifacts: what alone is carried into the verifier; None for the whole end state.
+        carried: paths that are carried with it even where programs of the verifier may load them.
         kit: the requirements of its tests (as pip writes them) that it installs itself, and that
             the verifier kit has to hold; None where it installs nothing.
         image: None for the task's own image.
@@ -334,6 +335,7 @@ class Verification:
     archives: tuple[Archive, ...] = ()
     collect: tuple[Hook, ...] = ()
     artifacts: tuple[Artifact, ...] | None = None
+    carried: tuple[str, ...] = ()
     kit: tuple[str, ...] | None = None
     image: ImageSource | None = None
     limits: Limits | None = None

@@ -180,6 +180,10 @@ class AttachedSandbox:
         self._acted = True
         return self._channel.run(action, timeout)
 
+    def expose(self) -> None:
+        """Note that it gets what acted elsewhere: from now on a fault is the fault of that."""
+        self._acted = True
+
     def _blamed(self, error: SandboxError) -> SandboxError | SandboxBroken:
         """Return the error as the fault of the machine, or of what acted in the sandbox."""
         why = str(error)
@@ -240,6 +244,11 @@ class AttachedSandbox:
     def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]:
         """Return what stands at the given paths."""
         return self._made_probe().entries(paths, self._reading(self.grading))
+
+    @_explained
+    def below(self, paths: Iterable[str]) -> list[str]:
+        """Return the paths of what stands at the given ones, and of all in these folders."""
+        return self._made_probe().below(paths, self._reading(self.grading))
 
     @_explained
     def archive(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import os
+import posixpath
 import shlex
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -146,6 +147,13 @@ class ListingProbe:
                 _copy_members(output, set(some), archive, reading)
         return buffer.getvalue()
 
+    def below(self, tops: Iterable[str], reading: Reading) -> list[str]:
+        """List what stands at ``tops`` now, and all that is in these folders."""
+        listed: dict[str, _Listed] = {}
+        for top in tops:
+            listed |= self._parse(f"find {shlex.quote(top)} -xdev -printf '{_FORMAT}'", reading)
+        return list(listed)
+
     def _list(self, reading: Reading) -> dict[str, _Listed]:
         skipped = " -o ".join(f"-path {shlex.quote(path)}" for path in sorted(self._outside))
 
@@ -171,6 +179,8 @@ class ListingProbe:
                 at : at + _FIELDS
             ]
             reading.entry(len(path) + len(link))
+            if not path.startswith("/") or posixpath.normpath(path) != path:
+                raise UngradableState("find prints something else than a listing")
             # A folder's size and times change with what is in it, which is listed itself.
             stamp = () if kind == "d" else (size, written, changed, inode)
             try:

@@ -23,6 +23,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
+from pytest_intercode.errors import UngradableState
 from pytest_intercode.sandboxes.protocol import OUTSIDE, Changes, Entry, Stamps
 from pytest_intercode.sandboxes.reading import SETUP_LIMITS, Reading, digest_of
 
@@ -159,14 +160,33 @@ class OverlayProbe:
         ):
             for path in paths:
                 reading.entry(len(path))
-                above, _, name = path.rpartition("/")
+                *above, name = _parts(path)
+                if path in self._mounted:
+                    _pack(archive, None, self._mounted[path], path, reading)
+                    continue
                 try:
                     with _Way(".", top.here()) as way:
-                        _pack(archive, way.go(above), name, path, reading)
+                        _pack(archive, way.go("/".join(above)), name, path, reading)
                 except OSError as error:
                     if error.errno not in _REPLACED:
                         raise
         return buffer.getvalue()
+
+    def below(self, tops: Iterable[str], reading: Reading) -> list[str]:
+        """Return the paths of what stands at ``tops`` now, and of all that is in these folders."""
+        paths: list[str] = []
+        for top in tops:
+            if self._now(top, reading) is None:
+                continue
+            paths.append(top)
+            try:
+                with _Way(self._merged) as way:
+                    way.go(top)
+                    paths += (f"{top}{path}" for path, *_ in way.entries(frozenset(), reading))
+            except OSError as error:
+                if error.errno not in _REPLACED:
+                    raise
+        return paths
 
     def _now(self, path: str, reading: Reading) -> Entry | None:
         reading.check()
@@ -254,6 +274,18 @@ class OverlayProbe:
                 yield from self._hidden(child, now, reading)
 
 
+def _parts(path: str) -> list[str]:
+    """Return the names that a path is made of.
+
+    Raises:
+        UngradableState: one of them leads up, and so perhaps out of the sandbox.
+    """
+    parts = [part for part in path.split("/") if part]
+    if "." in parts or ".." in parts:
+        raise UngradableState(f"{path!r:.200} is no path of a sandbox's files")
+    return parts
+
+
 @cache
 def _unknown_feature() -> str:
     """Name what the kernel's overlay uses that this walk does not know, or return nothing."""
@@ -325,7 +357,7 @@ class _Way:
 
     def go(self, path: str) -> int:
         """Go on to a folder below the present one, and return it."""
-        for part in filter(None, path.split("/")):
+        for part in _parts(path):
             self.enter(part)
         return self.here()
 
@@ -415,7 +447,9 @@ def _entry(folder: int | None, name: str, status: os.stat_result, reading: Readi
     return _plain(status, content)
 
 
-def _pack(archive: tarfile.TarFile, folder: int, name: str, path: str, reading: Reading) -> None:
+def _pack(
+    archive: tarfile.TarFile, folder: int | None, name: str, path: str, reading: Reading
+) -> None:
     """Add a file, a link or a folder to an archive."""
     status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     member = tarfile.TarInfo(path.lstrip("/"))
@@ -441,7 +475,7 @@ def _find(layer: str, path: str, reading: Reading) -> tuple[Entry | None, bool]:
     Returns:
         The entry, or None, and whether the layers below this one need not be asked.
     """
-    *above, name = filter(None, path.split("/"))
+    *above, name = _parts(path)
     final = False
     with _Way(layer) as way:
         try:

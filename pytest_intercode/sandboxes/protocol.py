@@ -197,6 +197,12 @@ class Sandbox(Protocol):
     def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]:
         """Return the entries that now stand at ``paths``, None for those that do not exist."""
 
+    def below(self, paths: Iterable[str]) -> list[str]:
+        """Return the paths of what now stands at ``paths``, and of all in these folders.
+
+        No link is followed.
+        """
+
     def archive(
         self, paths: Iterable[str], *, content: int | None = None, seconds: float | None = None
     ) -> bytes:
@@ -204,6 +210,13 @@ class Sandbox(Protocol):
 
         Files, links and folders are in it, with their owners, modes and times; nothing else is.
         There is a limit to the bytes of their contents and to the seconds, or a lower one.
+        """
+
+    def expose(self) -> None:
+        """Note that it gets what an agent left elsewhere.
+
+        From now on its end, or a command of ours that fails, counts against whoever left that, as
+        if it had acted here, unless the engine knows of another cause.
         """
 
     def halt(self) -> None:

@@ -319,6 +319,7 @@ class VerificationModel(_Model):
     variables: dict[StrictStr, StrictStr] = {}
     timeout: float = Field(600.0, gt=0, allow_inf_nan=False)
     sentinels: StrictBool = True
+    carried: list[AbsolutePath] = []
 
     @field_validator("parser")
     @classmethod
@@ -342,6 +343,7 @@ class VerificationModel(_Model):
         given["variables"] = tuple(self.variables.items())
         given["fail_to_pass"] = tuple(self.fail_to_pass)
         given["pass_to_pass"] = tuple(self.pass_to_pass)
+        given["carried"] = tuple(self.carried)
         return Verification(**given)
 
 

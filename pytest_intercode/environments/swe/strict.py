@@ -5,25 +5,34 @@ The tests run in a verifier (``verifier.py``), a sandbox that the agent never ha
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import ImageSource, Step, Task, Verification
 from pytest_intercode.core.turn import Observation, Profile, StepResult
 from pytest_intercode.environments.access import as_user
-from pytest_intercode.environments.base import blamed
 from pytest_intercode.environments.gold import Gold, GoldRun
 from pytest_intercode.environments.shell import ShellEnvironment
+from pytest_intercode.environments.swe.carrying import Carrying, GoldPaths, Programs
 from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.environments.swe.kit import AT, kit_with
-from pytest_intercode.environments.swe.verifier import Index, Verifier, read_index
+from pytest_intercode.environments.swe.verifier import (
+    Index,
+    Verifier,
+    host_lines,
+    machine_changes,
+    read_index,
+    read_programs,
+)
 from pytest_intercode.errors import CommandFailed, SandboxBroken, TaskError, UngradableState
 from pytest_intercode.rewards.reward_file import missing, reward_of_steps
 from pytest_intercode.rewards.verification import NothingRan, TestRun, reward_of_run
-from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.protocol import Changes, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.files import build_archive
 from pytest_intercode.suites.loader import bundled_folder
@@ -35,6 +44,10 @@ _SETTLE = 2.0  # seconds that background jobs have to end before the state is re
 _SETUP_SECONDS = 120.0  # for a command with which a step begins
 _OUTPUT = 64 * 1024**2  # bytes that tests may print
 
+# What a step of grading comes to where a sandbox answers and the step cannot be done. Once an agent
+# has acted, each of them may be its doing.
+_FAILURES = (NothingRan, TaskError, SandboxBroken, CommandFailed, UngradableState)
+
 
 @dataclass
 class _Prepared(Gold):
@@ -42,9 +55,11 @@ class _Prepared(Gold):
 
     Attributes:
         index: its repository's, where one is to be compared.
+        programs: what its programs load from.
     """
 
     index: Index | None = None
+    programs: Programs = field(default_factory=Programs)
 
 
 class SweEnvironment(ShellEnvironment):
@@ -101,7 +116,7 @@ class SweEnvironment(ShellEnvironment):
         self._step, self._rewards = 0, []
         super().start(task)
         if task.steps:
-            self._enter(task.steps[0])
+            self._enter(task.steps[0], self.sandbox)
 
     def prepare(self, sandbox: Sandbox, task: Task) -> None:
         """Bring a sandbox into the task's first state, from which changes are counted."""
@@ -114,16 +129,19 @@ class SweEnvironment(ShellEnvironment):
             return None
 
         def play(sandbox: Sandbox) -> Gold:
-            return _Prepared(sandbox, index=self._prepare_verifier(sandbox, task))
+            return self._prepare_verifier(sandbox, task)
 
         return GoldRun(self.provider, self._verifiers(task, self.provider), play)
 
-    def _prepare_verifier(self, sandbox: Sandbox, task: Task) -> Index | None:
+    def _prepare_verifier(self, sandbox: Sandbox, task: Task) -> _Prepared:
         """Bring a verifier into the task's first state; one of another image has none."""
-        if task.verification is None or task.verification.image is None:
-            self.prepare(sandbox, task)
-            return read_index(sandbox, task)
-        return None
+        if task.verification is not None and task.verification.image is not None:
+            return _Prepared(sandbox)
+        self.prepare(sandbox, task)
+        # Tasks of one image and one place of work have the same programs, unless setup adds some.
+        name = f"programs {sandbox.spec.image} {task.workdir} {task.repository} {task.setup}"
+        programs = self.provider.share(name, lambda: read_programs(sandbox, task))
+        return _Prepared(sandbox, index=read_index(sandbox, task), programs=programs)
 
     # -- steps
 
@@ -139,23 +157,25 @@ class SweEnvironment(ShellEnvironment):
             return super()._submit(action, None)
         self._rewards.append(reward)
         self._step += 1
-        return self._turn(action, self._begin_step)
+        step = steps[self._step]
+        try:
+            self._enter(step, self.sandbox)
+        except _FAILURES as error:
+            self._blame(
+                f"step {step.name!r} does not begin after gold", self._gold_entry_problem, error
+            )
+            why = f"what was left keeps step {step.name!r} from beginning: {error}"
+            self._latest = self._overall(Reward(0.0, {}, why))
+            return super()._submit(action, None)
+        return self._turn(action, lambda _: Observation(step.query))
 
     def _graded_step(self) -> Reward:
         """Grade the present step, and go on afterwards."""
-        try:
-            return self._graded(self._at_step(self._step), self._at_step(self._step + 1))
-        except (SandboxBroken, CommandFailed, UngradableState) as error:
-            return blamed(error)
+        return self._graded(self._at_step(self._step), self._at_step(self._step + 1))
 
-    def _begin_step(self, _: str) -> Observation:
-        step = self.current_task.steps[self._step]
-        self._enter(step)
-        return Observation(step.query)
-
-    def _enter(self, step: Step, sandbox: Sandbox | None = None) -> None:
+    def _enter(self, step: Step, sandbox: Sandbox) -> None:
         """Bring what a step begins with."""
-        task, sandbox = self.current_task, sandbox or self.sandbox
+        task = self.current_task
         if step.archive is not None:
             files = replace(task, archive=step.archive, files={})
             sandbox.unpack(build_archive(files, time.time()))
@@ -188,99 +208,165 @@ class SweEnvironment(ShellEnvironment):
         return self._overall(self._graded(task, task if again else None))
 
     def _graded(self, task: Task, then: Task | None) -> Reward:
-        """Grade a task, and make ready for another grading of it, or of its next step."""
+        """Grade a task, and make ready for another grading of it, or of its next step.
+
+        The agent has acted, so what fails in its sandbox or on what it left counts against it,
+        unless the same fails on what gold leaves.
+
+        Raises:
+            TaskError: it does.
+        """
         self._state = {}
-        self._collect(task)
         fresh = _is_fresh(task)
-        if fresh and then is None:
-            self.sandbox.settle(_SETTLE)
-            self.sandbox.halt()
-        verifier = self._verifier(task) if fresh else Verifier(self.sandbox, task)
+        verifier = self._verifier(task) if fresh else Verifier(self.sandbox, task, Carrying(task))
         try:
-            if fresh:
-                verifier.take(self.sandbox)
-            self._state = {"patch": verifier.patch, "left_out": verifier.left_out}
-            return self._rewarded(task, verifier.run())
-        except SandboxBroken as broken:
-            raise UngradableState(f"it broke the sandbox that tests it: {broken}") from None
+            run = self._run_tests(verifier, self.sandbox, task, last=then is None)
+            return self._rewarded(task, run)
+        except _FAILURES as error:
+            self._blame("gold cannot be verified", lambda: self._gold_problem(task), error)
+            why = str(error)
+            if isinstance(error, SandboxBroken):
+                why = f"it broke the sandbox that tests it: {error}"
+            self._state = {
+                "patch": verifier.patch,
+                "left_out": verifier.left_out,
+                "tests": why,
+            }
+            return self._explained(Reward(0.0, {}, why))
         finally:
             if fresh:
                 verifier.close()
             if then is not None:
                 self._gold = self._start_gold(then)
 
+    def _run_tests(
+        self, verifier: Verifier, sandbox: Sandbox, task: Task, *, last: bool
+    ) -> TestRun:
+        """Have a verifier test what was left in a sandbox, in which nothing more is done."""
+        self._collect(sandbox, task)
+        if _is_fresh(task):
+            if last:
+                sandbox.settle(_SETTLE)
+                sandbox.halt()
+            verifier.take(sandbox)
+        self._state = {"patch": verifier.patch, "left_out": verifier.left_out}
+        return verifier.run()
+
+    def _blame(self, fault: str, problem: Callable[[], str], error: Exception) -> None:
+        """See that what failed for the agent succeeds for gold, once for each task of a run.
+
+        Args:
+            fault: what to say if it does not.
+            problem: tries it for gold, and returns what failed, if anything did.
+            error: what failed for the agent.
+
+        Raises:
+            TaskError: it fails for gold too, so it is no agent's fault.
+        """
+        task = self.current_task
+        name = f"{fault} {self._step} {task.suite} {task.id} {task.verification}"
+        why = self.provider.share(name, problem)
+        if why:
+            raise TaskError(f"{task.source}: task {task.id!r}: {fault}: {why}") from error
+
     def _verifier(self, task: Task) -> Verifier:
         """Wait for the verifier that was prepared beside the agent."""
         prepared = self._gold_result()
         assert isinstance(prepared, _Prepared)
-        return Verifier(prepared.sandbox, task, prepared.index)
+        carrying = Carrying(task, prepared.programs, lambda: self._gold_paths(task))
+        return Verifier(prepared.sandbox, task, carrying, prepared.index)
 
-    def _collect(self, task: Task) -> None:
+    def _collect(self, sandbox: Sandbox, task: Task) -> None:
         """Run what the task wants to be run where the agent was; a failure of it is no error."""
         assert task.verification is not None
         for hook in task.verification.collect:
             command = f"cd -- {shlex.quote(task.workdir)} && {hook.command}"
-            self.sandbox.admin(as_user(command, hook.user), hook.timeout)
+            sandbox.admin(as_user(command, hook.user), hook.timeout)
 
     def _rewarded(self, task: Task, run: TestRun) -> Reward:
         assert task.verification is not None
-        try:
-            reward, state = reward_of_run(task.verification, run)
-        except NothingRan as nothing:
-            self._check_with_gold(task)
-            self._state |= {"tests": str(nothing)}
-            return Reward(0.0, {}, str(nothing))
+        reward, state = reward_of_run(task.verification, run)
         self._state |= state
+        return self._explained(reward)
+
+    def _explained(self, reward: Reward) -> Reward:
+        """Name what was not tested, where the reward is not full."""
         left_out = self._state["left_out"]
-        if left_out and reward.value < 1.0:
-            named = ", ".join(left_out[:3]) + (", ..." if len(left_out) > 3 else "")
-            reward = replace(reward, reason=f"{reward.reason} (not tested: {named})")
-        return reward
+        if not left_out or reward.value >= 1.0:
+            return reward
+        named = ", ".join(left_out[:3]) + (", ..." if len(left_out) > 3 else "")
+        return replace(reward, reason=f"{reward.reason} (not tested: {named})")
 
-    def _check_with_gold(self, task: Task) -> None:
-        """See that the tests run on gold, once for each task; else it is no agent's fault.
+    # -- what gold does
 
-        Raises:
-            TaskError: they do not.
-        """
-        name = f"verified {task.suite} {task.id} {task.verification}"
-        why = self.provider.share(name, lambda: self._gold_problem(task))
-        if why:
-            raise TaskError(f"{task.source}: task {task.id!r}: gold cannot be verified: {why}")
+    @contextlib.contextmanager
+    def _gold_played(self, task: Task) -> Iterator[tuple[Sandbox, Changes]]:
+        """Play gold in a sandbox of its own, and say what it changes."""
+        sandbox = self.provider.acquire(self.spec(task, self.provider))
+        try:
+            self.prepare(sandbox, task)
+            hosts = host_lines(sandbox)
+            self._play_gold(sandbox, task)
+            yield sandbox, machine_changes(sandbox, hosts)
+        finally:
+            sandbox.close()
+
+    def _gold_paths(self, task: Task) -> GoldPaths:
+        """Return what gold changes up to the present step; nothing where it cannot be played."""
+
+        def play() -> GoldPaths:
+            try:
+                with self._gold_played(task) as (_, changes):
+                    return GoldPaths.of_changes(changes)
+            except _FAILURES:
+                return GoldPaths()
+
+        name = f"paths of gold {self._step} {task.suite} {task.id} {task.source}"
+        return GoldPaths.of_patches(task) or self.provider.share(name, play)
 
     def _gold_problem(self, task: Task) -> str:
-        golds = own = self.provider.acquire(self.spec(task, self.provider))
-        index: Index | None = None
+        """Return why gold's state cannot be graded; empty if it can."""
         try:
-            self.prepare(golds, task)
-            self._play_gold(golds, task)
-            if _is_fresh(task):
-                golds.halt()
+            with self._gold_played(task) as (sandbox, changes):
+                if not _is_fresh(task):
+                    return self._test_gold(Verifier(sandbox, task, Carrying(task)), sandbox, task)
                 own = self.provider.acquire(self._verifiers(task, self.provider))
-                index = self._prepare_verifier(own, task)
-            verifier = Verifier(own, task, index)
-            if own is not golds:
-                verifier.take(golds)
-            assert task.verification is not None
-            reward_of_run(task.verification, verifier.run())
-        except (NothingRan, SandboxBroken, CommandFailed, UngradableState) as problem:
+                try:
+                    prepared = self._prepare_verifier(own, task)
+                    paths = GoldPaths.of_changes(changes)
+                    carrying = Carrying(task, prepared.programs, lambda: paths)
+                    verifier = Verifier(own, task, carrying, prepared.index)
+                    return self._test_gold(verifier, sandbox, task)
+                finally:
+                    own.close()
+        except _FAILURES as problem:
             return str(problem)
-        finally:
-            golds.close()
-            own.close()
+
+    def _test_gold(self, verifier: Verifier, sandbox: Sandbox, task: Task) -> str:
+        assert task.verification is not None
+        reward_of_run(task.verification, self._run_tests(verifier, sandbox, task, last=True))
         return ""
+
+    def _gold_entry_problem(self) -> str:
+        """Return why the present step cannot begin after gold's steps; empty if it can."""
+        task = self.current_task
+        try:
+            with self._gold_played(task):
+                return ""
+        except _FAILURES as problem:
+            return str(problem)
 
     def _play_gold(self, sandbox: Sandbox, task: Task) -> None:
         """Play gold up to the present step's end."""
-        at = 0
+        step = 0
         if task.steps:
             self._enter(task.steps[0], sandbox)
         for action in gold_actions(task):
             if task.steps and action == "submit":
-                at += 1
-                if at > self._step:
+                step += 1
+                if step > self._step:
                     return
-                self._enter(task.steps[at], sandbox)
+                self._enter(task.steps[step], sandbox)
             else:
                 sandbox.run(action, self.action_timeout)
 

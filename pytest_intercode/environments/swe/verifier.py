@@ -17,17 +17,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_intercode.core.task import Artifact, FileSpec, Task
+from pytest_intercode.environments.swe.carrying import (
+    SURVEY,
+    Carrying,
+    Programs,
+    read_survey,
+    topmost,
+)
 from pytest_intercode.environments.swe.kit import settings
-from pytest_intercode.environments.swe.protected import left_out, stands_for
 from pytest_intercode.environments.swe.sentinels import sentinels_for
-from pytest_intercode.errors import CommandFailed, SandboxError, TaskError, UngradableState
+from pytest_intercode.errors import CommandFailed, SandboxBroken, TaskError, UngradableState
 from pytest_intercode.rewards.verification import TestRun
 from pytest_intercode.sandboxes.protocol import Changes, Entry, Sandbox
 from pytest_intercode.suites.eval_scripts import sealed_script
 from pytest_intercode.suites.files import build_archive, pack_files, unpacked_files
 
-__all__ = ["Index", "Verifier", "read_index"]
+__all__ = ["Index", "Verifier", "read_index", "read_programs"]
 
+_HOSTS = "/etc/hosts"
+_KEPT_BY_ENGINES = (_HOSTS, "/etc/hostname", "/etc/resolv.conf")  # mounted, so never replaced
 _NOTE = "/dev/shm/.intercode"  # what a command of ours reads
 _REWARDS = ("reward.json", "reward.txt")
 _LONGEST_ARGUMENT = 100_000  # bytes; Linux takes 128 KiB
@@ -84,12 +92,57 @@ def read_index(sandbox: Sandbox, task: Task) -> Index | None:
     return Index(posixpath.join(at, index) + _COPY, frozenset(tracked))
 
 
+def read_programs(sandbox: Sandbox, task: Task) -> Programs:
+    """Return what the programs of a verifier load from, before anything of an agent's comes there.
+
+    Raises:
+        SandboxError: it cannot be asked.
+    """
+    work = [posixpath.normpath(task.workdir)]
+    if task.repository is not None:
+        work.append(posixpath.normpath(task.repository.at))
+    command = f"workdir={shlex.quote(work[-1])}\n{SURVEY}"
+    _, output = sandbox.admin(f"bash -c {shlex.quote(command)}", _SECONDS)
+    return read_survey(output, work)
+
+
+def host_lines(sandbox: Sandbox) -> list[bytes]:
+    """Return the lines of a sandbox's list of hosts but for its own, which is like no other's."""
+    own = (sandbox.spec.hostname or sandbox.name).encode()
+    return [line for line in _lines(sandbox) if line.split()[-1:] != [own]]
+
+
+def _lines(sandbox: Sandbox) -> list[bytes]:
+    archive = sandbox.archive([_HOSTS])
+    return unpacked_files(archive).get(_HOSTS, b"").splitlines()
+
+
+def machine_changes(sandbox: Sandbox, first_hosts: list[bytes]) -> Changes:
+    """Return what changed in a sandbox, its list of hosts included.
+
+    That is no part of its disk where it has a network, as the engine writes an address to it.
+
+    Args:
+        sandbox: the sandbox.
+        first_hosts: what :func:`host_lines` returned in the first state.
+    """
+    changes = sandbox.changes()
+    if _HOSTS in changes.entries or not sandbox.spec.limits.network:
+        return changes
+    if host_lines(sandbox) == first_hosts:
+        return changes
+    return Changes(
+        {**changes.entries, **sandbox.entries([_HOSTS])}, {**changes.before, _HOSTS: None}
+    )
+
+
 class Verifier:
     """One verification of one end state.
 
     Args:
         sandbox: a fresh sandbox in the task's first state.
         task: the task, which has a verification.
+        carrying: decides what of the end state is carried.
         index: what :func:`read_index` returned; without it, it is called when it is needed.
 
     Attributes:
@@ -97,8 +150,11 @@ class Verifier:
         left_out: paths that the agent changed and that are not tested.
     """
 
-    def __init__(self, sandbox: Sandbox, task: Task, index: Index | None = None) -> None:
+    def __init__(
+        self, sandbox: Sandbox, task: Task, carrying: Carrying, index: Index | None = None
+    ) -> None:
         assert task.verification is not None
+        self._carrying = carrying
         self._sandbox = sandbox
         self._task = task
         self._index = index
@@ -118,19 +174,24 @@ class Verifier:
 
         Raises:
             UngradableState: it is too much.
+            SandboxBroken: it ended the sandbox.
         """
+        self._sandbox.expose()
         if self._verification.artifacts is not None:
             self._carry(agents, self._verification.artifacts)
             return
-        changes = agents.changes()
         if self._task.repository is None:
-            self._lay(agents, changes, self._carried(changes.entries))
-            return
-        at = self._task.repository.at.rstrip("/")
+            self._take_machine(agents, machine_changes(agents, host_lines(self._sandbox)))
+        else:
+            self._take_patch(agents, agents.changes(), self._task.repository.at.rstrip("/"))
+
+    def _take_patch(self, agents: Sandbox, changes: Changes, root: str) -> None:
+        """Bring what the agent did to the repository at ``root``."""
         inside = {
-            path[len(at) + 1 :]: path
+            path[len(root) + 1 :]: path
             for path in changes.entries
-            if path.startswith(f"{at}/") and f"{path}/".removeprefix(at)[:6] != "/.git/"
+            if path.startswith(f"{root}/") and f"{path}/".removeprefix(root)[:6] != "/.git/"
+            if not self._carrying.is_cache(path)
         }
         index = self._known_index()
         new = [path for path in inside if path not in index.tracked]
@@ -141,60 +202,48 @@ class Verifier:
             for path in self._asked("check-ignore -z --stdin", new, (0, 1)):
                 inside.pop(path, None)
         self._lay(agents, changes, list(inside.values()))
-        self._make_patch({path: changes.entries[full] for path, full in inside.items()}, index)
+        names = self._make_patch(
+            {path: changes.entries[full] for path, full in inside.items()}, index
+        )
+        left_out = self._carrying.left_out(changes, [f"{root}/{name}" for name in names])
+        self.left_out = sorted(path[len(root) + 1 :] for path in left_out)
+        self._bring_back(root)
+
+    def _take_machine(self, agents: Sandbox, changes: Changes) -> None:
+        """Bring what the agent did to the machine, where there is no repository."""
+        paths = [path for path in changes.entries if not self._carrying.is_cache(path)]
+        left_out = self._carrying.left_out(changes, paths)
+        self._lay(agents, changes, [path for path in paths if path not in left_out])
+        self.left_out = topmost(left_out)
 
     def _known_index(self) -> Index:
         if self._index is None:
             self._index = read_index(self._sandbox, self._task)
         if self._index is None:
-            _, said = self._tried(f"{self._git} ls-files 2>&1 >/dev/null")
-            raise self._failed("git ls-files", said)
+            _, output = self._tried(f"{self._git} ls-files 2>&1 >/dev/null")
+            raise self._failed("git ls-files", output)
         return self._index
 
     def _carry(self, agents: Sandbox, artifacts: Iterable[Artifact]) -> None:
-        """Bring declared files and folders, and nothing else; one that is not there is left out.
-
-        The agent's programs may say what there is. What it holds is read from outside.
-        """
-        changed = [path for path, entry in agents.changes().entries.items() if entry is not None]
+        """Bring declared files and folders, and nothing else; one that is not there is left out."""
         carried: set[str] = set()
         for artifact in artifacts:
-            top = posixpath.normpath(artifact.path)
-            line = f"find {shlex.quote(top)} -xdev -print0 2>/dev/null"
-            said = agents.admin(line, _SECONDS)[1].decode("utf-8", "surrogateescape")
-            paths = {*said.split("\0"), *changed}
-            inside = (path for path in paths if f"{path}/".startswith(f"{top}/"))
-            carried.update(path for path in inside if not _excluded(path, artifact.exclude))
+            paths = agents.below([posixpath.normpath(artifact.path)])
+            carried.update(path for path in paths if not _excluded(path, artifact.exclude))
+        carried = {path for path in carried if not self._carrying.is_cache(path)}
         self._unpack(agents.archive(sorted(carried)))
 
     def _unpack(self, archive: bytes) -> None:
         try:
             self._sandbox.unpack(archive)
-        except SandboxError as error:
+        except SandboxBroken as error:
             self._command(":")  # it does answer, so it is what was left
             raise UngradableState(f"what was left cannot be tested: {error}") from None
 
-    def _carried(self, paths: Iterable[str]) -> list[str]:
-        """Return the paths of a whole machine but for those that the verification brings itself."""
-        own = [self._at(path) for path in self._verification.files]
-        own += [self._at(self._verification.report)] if self._verification.report else []
-        own += [each.at for each in self._verification.archives if each.at != "/"]
-        paths = list(paths)
-        replaced = {path: found for path in paths if (found := stands_for(path)) is not None}
-        asked = {each for found in replaced.values() for each in found}
-        has = {path for path, entry in self._sandbox.entries(asked).items() if entry is not None}
-        carried = []
-        for path in paths:
-            stands = replaced.get(path)
-            if stands is not None and (not stands or has.intersection(stands)):
-                self.left_out.append(path)
-            elif not any(f"{path}/".startswith(f"{o}/") for o in own):
-                carried.append(path)
-        self.left_out.sort()
-        return carried
-
     def _lay(self, agents: Sandbox, changes: Changes, paths: list[str]) -> None:
         """Make the given paths what they are in the agent's sandbox; ``changes`` are its own."""
+        written = [path for path in paths if path in _KEPT_BY_ENGINES and changes.entries[path]]
+        paths = [path for path in paths if path not in written]
         there = [path for path in paths if changes.entries[path] is not None]
         archive = agents.archive(there) if there else b""
         gone = []
@@ -208,9 +257,24 @@ class Verifier:
             self._command("xargs -0r rm -rf --", gone)
         if there:
             self._unpack(archive)
+        for path in written:
+            self._write(path, agents)
 
-    def _make_patch(self, entries: Mapping[str, Entry | None], index: Index) -> None:
-        """Have git note the given paths as they are now, and take the difference."""
+    def _write(self, path: str, agents: Sandbox) -> None:
+        """Give a file that the engine keeps the content that it has in the agent's sandbox."""
+        content = unpacked_files(agents.archive([path])).get(path, b"")
+        if path == _HOSTS:
+            own = set(_lines(self._sandbox)).difference(host_lines(self._sandbox))
+            content = b"".join(line + b"\n" for line in [*own, *host_lines(agents)])
+        self._note({"": content.decode("utf-8", "surrogateescape")})
+        self._command(f"cat {_NOTE} >{path}")
+
+    def _make_patch(self, entries: Mapping[str, Entry | None], index: Index) -> list[str]:
+        """Have git note the given paths as they are now, and take the difference.
+
+        Returns:
+            The paths that the patch changes, relative to the repository.
+        """
         noted: dict[str, list[str]] = {"gone": [], "other": [], "file": []}
         for path, entry in entries.items():
             kind = "gone" if entry is None else "file" if entry.type in "fl" else "other"
@@ -244,22 +308,21 @@ class Verifier:
         self.patch = patch.decode("utf-8", "surrogateescape")
         if len(self.patch) > _LARGEST:
             raise UngradableState(f"the patch has more than {_LARGEST} characters")
-        self._leave_out(_paths(names)[1::2])
-        self._cleared = early and not self.left_out
+        self._cleared = early
+        return _paths(names)[1::2]
 
-    def _leave_out(self, changed: Iterable[str]) -> None:
-        """Bring back what is not tested."""
-        self.left_out = sorted(left_out(self._task, changed))
+    def _bring_back(self, root: str) -> None:
+        """Make the paths that are left out what they were; tests are cleared away after that."""
         if not self.left_out:
             return
+        self._cleared = False
         known = self._known_index().tracked
+        new = [path for path in self.left_out if path not in known]
+        if new:
+            self._command(f"cd {shlex.quote(root)} && xargs -0r rm -rf --", new)
         old = [path for path in self.left_out if path in known]
         if old:
             self._asked("checkout-index -f -q -z --stdin", old)
-        at = shlex.quote(self._task.repository.at) if self._task.repository else "/"
-        new = [path for path in self.left_out if path not in known]
-        if new:
-            self._command(f"cd {at} && xargs -0r rm -rf --", new)
 
     # -- the tests
 

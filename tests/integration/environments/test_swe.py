@@ -222,9 +222,8 @@ def test_tests_may_run_beside_what_the_agent_started(provider: SandboxProvider) 
     assert Play(provider, there, start, feedback="reward").reward.value == 1.0
     trojan = "bash() { true; }; grep() { true; }; export -f bash grep; echo 99999 >pid"
     assert Play(provider, there, trojan).reward.value == 0.0
-    reward = Play(provider, verified_there(machine_task(command="sleep 99", timeout=1.0))).reward
-    assert reward.value == 0.0
-    assert "did not finish within 1 s" in reward.reason
+    with pytest.raises(TaskError, match="did not finish within 1 s"):
+        Play(provider, verified_there(machine_task(command="sleep 99", timeout=1.0)))
 
 
 def test_tests_may_run_in_the_agents_shell(provider: SandboxProvider) -> None:
@@ -314,9 +313,7 @@ def test_a_hanging_patch_costs_the_agent_its_reward(
     made = task(stream, verification={"timeout": 2.0})
     play = Play(quick_provider, made, "echo 'while True: pass' >>calc.py")
     assert play.reward.value == 0.0
-    assert play.reward.reason == (
-        "what was left cannot be graded: the tests did not end within 2 s"
-    )
+    assert play.reward.reason == "the tests did not end within 2 s"
 
 
 def test_a_patch_that_fills_the_disk_costs_the_agent_its_reward(

@@ -1,0 +1,404 @@
+"""What of an end state a verifier gets.
+
+A verdict rests on programs: shells, interpreters, test runners, and on what these load by
+themselves. No list of them can be complete, so the rule is the other way round. An agent's changes
+are carried where work is done (the working directory, the repository, home folders without their
+settings, and places for data) and where the task declares it. Of what programs load, wherever that
+is, only what gold changes too is carried: a task that is solved by installing a package shows it by
+its gold.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pytest_intercode.core.task import Task
+from pytest_intercode.environments.swe.gold import is_patch, paths_of_patch
+from pytest_intercode.sandboxes.protocol import Changes, Entry
+
+__all__ = ["SURVEY", "Carrying", "GoldPaths", "Programs", "read_survey", "topmost"]
+
+# Tests and their helpers, in a repository. A whole machine's tests come from outside of it.
+_TESTS = re.compile(
+    r"(?:.*/)?(?:"
+    r"(?:tests?|__tests__|spec|t)/.*"
+    r"|(?:test_[^/]*|[^/]*_tests?)\.(?:py|go|c|lua|sh|pl|rb)"
+    r"|[^/]*[.-](?:test|spec)\.[cm]?[jt]sx?"
+    r"|[^/]*\.(?:t|bats)"
+    r")",
+    re.DOTALL,
+)
+
+# What interpreters, shells, build tools and test runners read by themselves in a folder that they
+# work in, or that they look for packages in. Some of them ignore case in these names.
+_SETTINGS = re.compile(
+    r".*/(?:"
+    # Python: settings of runners, packages and their entry points, bytecode
+    r"conftest\.py|pyproject\.toml|\.?pytest\.(?:ini|toml)|tox\.ini|setup\.(?:cfg|py)|noxfile\.py"
+    r"|\.coveragerc|(?:site|user)customize\.py|pyvenv\.cfg|[^/]*\.(?:pth|egg-link|py[co])"
+    r"|(?:[^/]*\.(?:dist|egg)-info|egg-info|[^/]*\.egg|site-packages|dist-packages)(?:/.*)?"
+    # JavaScript
+    r"|package\.json|\.(?:npm|yarn|mocha|nyc|tap|babel|swc)rc[^/]*|\.pnp\.[^/]*|bunfig\.toml"
+    r"|[^/]*\.(?:config|conf|setup)\.(?:[cm]?[jt]sx?|json)|tsconfig[^/]*\.json"
+    r"|(?:grunt|gulp|jake)file\.[^/]*|node_modules(?:/.*)?"
+    # C, C++ and other builders
+    r"|(?:gnu)?makefile(?:\.[^/]*)?|[^/]*\.(?:mk|mak|m4|cmake|ninja|bazel)|configure(?:\.ac|\.in)?"
+    r"|cmakelists\.txt|cmake(?:user)?presets\.json|meson(?:\.build|\.options|_options\.txt)"
+    r"|scons(?:truct|cript)|wscript|(?-i:BUILD|WORKSPACE)|\.bazelrc|\.?justfile|taskfile\.ya?ml"
+    # Java, Rust, Go
+    r"|pom\.xml|build\.xml|[^/]*\.(?:gradle|sbt)(?:\.kts)?|gradle\.properties|gradlew|mvnw"
+    r"|(?:\.mvn|gradle|\.cargo)(?:/.*)?|junit-platform\.properties|cargo\.toml|build\.rs"
+    r"|rust-toolchain(?:\.toml)?|go\.(?:mod|work)|vendor(?:/.*)?"
+    # Ruby, PHP, Perl, Lua, R, Julia
+    r"|gemfile(?:\.lock)?|rakefile|\.rspec[^/]*|[^/]*\.gemspec|\.bundle(?:/.*)?|composer\.json"
+    r"|phpunit[^/]*\.xml[^/]*|\.user\.ini|(?:makefile|build)\.pl|\.proverc|\.busted|\.luacov"
+    r"|[^/]*\.rockspec|\.rprofile|\.renviron|localpreferences\.toml"
+    # .NET, Elixir, Erlang, Haskell, OCaml, Swift, Clojure, Zig
+    r"|[^/]*\.(?:[cfv][sb]proj|sln|runsettings|props|targets|cabal|opam)|nuget\.config"
+    r"|mix\.exs|rebar\.config|stack\.yaml|cabal\.project[^/]*|dune(?:-project)?|package\.swift"
+    r"|project\.clj|deps\.edn|build\.zig"
+    # shells, git, debuggers
+    r"|\.(?:bash|z?sh|profile|inputrc|envrc)[^/]*|\.git(?:attributes|modules|config)|\.gdbinit"
+    r")",
+    re.DOTALL | re.IGNORECASE,
+)
+
+# Made by running programs, and of no use to another machine; neither carried nor worth a word.
+_CACHES = re.compile(
+    r".*/(?:__pycache__|\.(?:pytest|mypy|ruff)_cache|\.hypothesis)(?:/.*)?"
+    r"|.*/\.(?:bash|python|node_repl|sqlite)_history|.*/\.(?:lesshst|viminfo|wget-hsts)"
+    r"|/var/cache/(?:ldconfig|man|debconf)(?:/.*)?",
+    re.DOTALL,
+)
+
+# Folders of every Linux that hold programs, what they load, or how they are set up. ``/var`` is
+# data but for the books of package managers, whose scripts are run by the next installation.
+_SYSTEM = (
+    *("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr"),
+    *("/opt/verifier-kit", "/var/lib/apt", "/var/lib/dpkg", "/var/lib/rpm", "/var/lib/pacman"),
+    *("/var/lib/apk", "/var/lib/python", "/var/cache", "/var/spool/cron"),
+)
+_BIN = ("bin", "sbin")
+_SOURCES = ("", "src", "lib", "blib/lib")  # where tests look for modules, below a project's folder
+_IMPORTED = (".py", ".pyc", ".so", ".zip")
+
+SURVEY = r"""
+say() { printf '%s\0' "$1 $2"; }
+shopt -s nullglob
+say home "$HOME"
+while IFS=: read -r _ _ _ _ _ home _; do say home "$home"; done </etc/passwd
+IFS=: read -ra folders <<<"$PATH"
+for folder in "${folders[@]}"; do say path "$folder"; done
+for top in /*; do
+  case $top in /dev | /proc | /sys) continue ;; esac
+  for folder in "$top"/{,*/,*/*/}bin; do [ ! -d "$folder" ] || say prefix "$folder"; done
+done
+for file in "$workdir"/{,*/,.*/,*/*/}pyvenv.cfg; do [ ! -f "$file" ] || say venv "$file"; done
+for python in $(type -ap python3 python) /opt/verifier-kit/python/bin/python3; do
+  [ -x "$python" ] && "$python" -I - <<'END' 2>/dev/null
+import os, sys
+names = set(getattr(sys, "stdlib_module_names", ()))
+for folder in sys.path:
+    if os.path.isdir(folder):
+        names.update(name.split(".")[0] for name in os.listdir(folder))
+sys.stdout.write("".join(f"module {name}\0" for name in names))
+END
+done
+for path in /opt/verifier-kit/sets/*/*; do path=${path##*/}; say module "${path%%.*}"; done
+{
+  perl -e 'print "$_\0" for grep { $_ ne "." } @INC'
+  for lua in lua lua5.1 lua5.2 lua5.3 lua5.4 luajit; do
+    "$lua" -e 'for f in package.path:gmatch("(/[^;?]*)/%?") do io.write(f, "\0") end'
+  done
+} 2>/dev/null | sort -zu | while IFS= read -rd '' folder; do
+  find "$folder/" -maxdepth 6 \( -name '*.pm' -o -name '*.lua' \) -printf 'file %P\0' 2>/dev/null
+done
+:
+"""
+"""What asks a fresh verifier for its programs, before anything of an agent's is there; for bash."""
+
+
+@dataclass(frozen=True)
+class Programs:
+    """What the programs of a machine load from, as it is at first.
+
+    Attributes:
+        folders: folders of programs, or of what they load.
+        homes: home folders of its users.
+        modules: first names of the modules that its Pythons import.
+        files: modules of Perl and Lua, by their paths in the folders that these look in.
+    """
+
+    folders: frozenset[str] = frozenset(_SYSTEM)
+    homes: frozenset[str] = frozenset({"/root"})
+    modules: frozenset[str] = frozenset()
+    files: frozenset[str] = frozenset()
+
+
+def read_survey(output: bytes, work: Iterable[str]) -> Programs:
+    """Return what :data:`SURVEY` printed.
+
+    Args:
+        output: its output.
+        work: the folders that work is done in, which are no installation for having a ``bin``.
+    """
+    facts: dict[str, set[str]] = {}
+    for line in output.decode("utf-8", "surrogateescape").split("\0"):
+        kind, _, value = line.partition(" ")
+        facts.setdefault(kind, set()).add(value)
+    homes = {
+        home
+        for home in map(posixpath.normpath, filter(None, facts.get("home", ())))
+        if home != "/" and not any(_is_within(home, folder) for folder in _SYSTEM)
+    }
+    above_work = {"/", *homes}
+    for folder in work:
+        above_work.update((folder, *parents(folder)))
+    folders = set(_SYSTEM)
+    for kind in ("path", "prefix"):
+        for folder in map(posixpath.normpath, filter(None, facts.get(kind, ()))):
+            prefix, name = posixpath.split(folder)
+            whole = name in _BIN and prefix not in above_work
+            if whole or (kind == "path" and folder not in above_work):
+                folders.add(prefix if whole else folder)
+    folders.update(posixpath.dirname(path) for path in facts.get("venv", ()))
+    return Programs(
+        frozenset(path for path in folders if path.startswith("/")),
+        frozenset(homes | {"/root"}),
+        frozenset(facts.get("module", ())),
+        frozenset(facts.get("file", ())),
+    )
+
+
+@dataclass(frozen=True)
+class GoldPaths:
+    """What gold changes.
+
+    Attributes:
+        paths: the paths.
+        made: folders among them that were not there before.
+    """
+
+    paths: frozenset[str] = frozenset()
+    made: frozenset[str] = frozenset()
+
+    @classmethod
+    def of_changes(cls, changes: Changes) -> GoldPaths:
+        """Return those of a sandbox in which gold was played."""
+        made = {
+            path
+            for path, entry in changes.entries.items()
+            if _is_folder(entry) and path in changes.before and changes.before[path] is None
+        }
+        return cls(frozenset(changes.entries), frozenset(made))
+
+    @classmethod
+    def of_patches(cls, task: Task) -> GoldPaths | None:
+        """Return those of a task whose gold is patches; None where it has to be played."""
+        if not all(map(is_patch, task.gold)):
+            return None
+        root = _root(task)
+        patched = (path for patch in task.gold for path in paths_of_patch(patch))
+        return cls(frozenset(posixpath.join(root, path) for path in patched))
+
+    def __contains__(self, path: str) -> bool:
+        """Whether gold changes a path, or makes a folder that it is in."""
+        return path in self.paths or not self.made.isdisjoint(parents(path))
+
+
+@dataclass(frozen=True)
+class Carrying:
+    """What of one task's end states is carried.
+
+    Args:
+        task: the task, which has a verification.
+        programs: what the verifier's programs load from.
+        gold: returns what gold changes. It may have to be played for that, and is asked only where
+            something would be left out.
+    """
+
+    task: Task
+    programs: Programs = field(default_factory=Programs)
+    gold: Callable[[], GoldPaths] = GoldPaths
+
+    def is_cache(self, path: str) -> bool:
+        """Whether a path holds what programs write for themselves."""
+        return _CACHES.fullmatch(path) is not None and not self._is_declared(path)
+
+    def left_out(self, changes: Changes, paths: Iterable[str]) -> set[str]:
+        """Return those of an agent's changed paths that are not carried.
+
+        Args:
+            changes: all that the agent changed.
+            paths: those that are to be carried.
+        """
+        paths = list(paths)
+        occupied = self._occupied(changes)
+        loaded = {
+            path
+            for path in paths
+            if path not in occupied and self._is_loaded(path, changes.entries.get(path))
+        }
+        loaded.update(self._shadows(changes, paths))
+        if loaded:
+            gold = self.gold()
+            loaded = {path for path in loaded if path not in gold}
+        return loaded | occupied.intersection(paths)
+
+    # -- rules
+
+    def _is_declared(self, path: str) -> bool:
+        verification = self.task.verification
+        declared = verification.carried if verification is not None else ()
+        return any(_is_within(path, folder) for folder in declared)
+
+    def _is_loaded(self, path: str, entry: Entry | None) -> bool:
+        """Whether programs of the verifier would load what is at a path, by its place or name."""
+        if self._is_declared(path):
+            return False
+        # A folder is loaded only where everything in it is: one called ``build`` is no BUILD file.
+        if _SETTINGS.fullmatch(f"{path}/." if _is_folder(entry) else path):
+            return True
+        if self.task.repository is not None:
+            relative = posixpath.relpath(path, _root(self.task))
+            if _TESTS.fullmatch(relative) or relative in self._named_tests:
+                return True
+        for start, folder, loads in self._places:
+            if path.startswith(start) or path == folder:
+                return loads
+        return False
+
+    @cached_property
+    def _places(self) -> list[tuple[str, str, bool]]:
+        """Return what paths begin with, a folder of that name, and whether programs load it.
+
+        The first that fits decides: the longest one, and of equal ones that of programs.
+        """
+        places = [(f"{folder}/", folder, True) for folder in self.programs.folders]
+        repository = self.task.repository
+        homes = self.programs.homes - ({_root(self.task)} if repository is not None else set())
+        places += [(f"{home}/.", "", True) for home in homes]
+        places += [(f"{folder.rstrip('/')}/", folder, False) for folder in self._work()]
+        return sorted(places, key=lambda place: (-len(place[0]), not place[2]))
+
+    def _work(self) -> tuple[str, ...]:
+        task = self.task
+        return (_root(task), posixpath.normpath(task.workdir))
+
+    @cached_property
+    def _named_tests(self) -> set[str]:
+        verification = self.task.verification
+        assert verification is not None
+        names = (*verification.fail_to_pass, *verification.pass_to_pass)
+        return {name.partition("::")[0] for name in names if "::" in name}
+
+    @cached_property
+    def _brought(self) -> set[str]:
+        """Return the paths that the verification brings itself."""
+        verification = self.task.verification
+        assert verification is not None
+        workdir = self.task.workdir
+        brought = {_joined(workdir, path) for path in verification.files}
+        brought.update(
+            _joined(_root(self.task), path) for path in paths_of_patch(verification.patch)
+        )
+        brought.update(_joined(workdir, archive.at) for archive in verification.archives)
+        if verification.report:
+            brought.add(_joined(workdir, verification.report))
+        return brought - {"/"}
+
+    def _occupied(self, changes: Changes) -> set[str]:
+        """Return what stands where the verification brings something, or in the way to there."""
+        brought = self._brought
+        above = {folder for path in brought for folder in parents(path)}
+        return {
+            path
+            for path, entry in changes.entries.items()
+            if path in brought
+            or (path in above and not _is_folder(entry))
+            or not brought.isdisjoint(parents(path))
+        }
+
+    def _shadows(self, changes: Changes, paths: Iterable[str]) -> Iterator[str]:
+        """Yield new modules that would be imported in place of the verifier's own.
+
+        The folder that tests run in, and those of the test files, come first in the search of an
+        interpreter: before those of the runner and of the standard library.
+        """
+        modules, files = self.programs.modules, self.programs.files
+        if not (modules or files):
+            return
+        new = {path for path in changes.entries if _is_new(path, changes)}
+        if not new:
+            return
+        roots = {
+            posixpath.normpath(f"{root}/{source}") for root in self._roots() for source in _SOURCES
+        }
+        for path in paths:
+            if self._is_declared(path):
+                continue
+            for root in roots.intersection(parents(path)):
+                tail = path[len(root.rstrip("/")) + 1 :]
+                if tail in files and path in new:
+                    yield path
+                first, _, inner = tail.partition("/")
+                top = posixpath.join(root, first)
+                if top not in new or first.partition(".")[0] not in modules:
+                    continue
+                if inner:
+                    # A folder without this file stands behind every module of its name.
+                    if any(f"{top}/__init__{suffix}" in changes.entries for suffix in _IMPORTED):
+                        yield path
+                elif first.endswith(_IMPORTED) or _is_link(changes.entries[path]):
+                    yield path
+
+    def _roots(self) -> set[str]:
+        work = {folder.rstrip("/") or "/" for folder in self._work()}
+        tests = self._brought | {_joined(_root(self.task), name) for name in self._named_tests}
+        above = {folder for path in tests for folder in parents(path)}
+        return work | {folder for folder in above if any(_is_within(folder, w) for w in work)}
+
+
+# -- paths
+
+
+def parents(path: str) -> Iterator[str]:
+    """Yield the folders that an absolute path is in, the nearest first and ``/`` last."""
+    while path != "/":
+        path = posixpath.dirname(path)
+        yield path
+
+
+def topmost(paths: Iterable[str]) -> list[str]:
+    """Return those paths that are in no other one of them, sorted."""
+    every = set(paths)
+    return sorted(path for path in every if every.isdisjoint(parents(path)))
+
+
+def _root(task: Task) -> str:
+    """Return the folder that a task's patches and tests are named from."""
+    return posixpath.normpath(task.repository.at if task.repository is not None else task.workdir)
+
+
+def _joined(folder: str, path: str) -> str:
+    return posixpath.normpath(posixpath.join(folder, path))
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return f"{path}/".startswith(f"{folder.rstrip('/')}/")
+
+
+def _is_folder(entry: Entry | None) -> bool:
+    return entry is not None and entry.type == "d"
+
+
+def _is_link(entry: Entry | None) -> bool:
+    return entry is not None and entry.type == "l"
+
+
+def _is_new(path: str, changes: Changes) -> bool:
+    return path in changes.before and changes.before[path] is None
