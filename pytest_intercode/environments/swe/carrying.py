@@ -41,28 +41,36 @@ _SETTINGS = re.compile(
     r"conftest\.py|pyproject\.toml|\.?pytest\.(?:ini|toml)|tox\.ini|setup\.(?:cfg|py)|noxfile\.py"
     r"|\.coveragerc|(?:site|user)customize\.py|pyvenv\.cfg|[^/]*\.(?:pth|egg-link|py[co])"
     r"|(?:[^/]*\.(?:dist|egg)-info|egg-info|[^/]*\.egg|site-packages|dist-packages)(?:/.*)?"
+    r"|twisted/plugins(?:/.*)?"
     # JavaScript
     r"|package\.json|\.(?:npm|yarn|mocha|nyc|tap|babel|swc)rc[^/]*|\.pnp\.[^/]*|bunfig\.toml"
     r"|[^/]*\.(?:config|conf|setup)\.(?:[cm]?[jt]sx?|json)|tsconfig[^/]*\.json"
-    r"|(?:grunt|gulp|jake)file\.[^/]*|node_modules(?:/.*)?"
+    r"|(?:grunt|gulp|jake)file\.[^/]*|(?:angular|nx|turbo|lerna)\.json|testem\.[cm]?js"
+    r"|setuptests\.[jt]sx?|node_modules(?:/.*)?"
     # C, C++ and other builders
     r"|(?:gnu)?makefile(?:\.[^/]*)?|[^/]*\.(?:mk|mak|m4|cmake|ninja|bazel)|configure(?:\.ac|\.in)?"
     r"|cmakelists\.txt|cmake(?:user)?presets\.json|meson(?:\.build|\.options|_options\.txt)"
+    r"|test-driver|ltmain\.sh|install-sh|depcomp|config\.(?:status|guess|sub|cache)"
     r"|scons(?:truct|cript)|wscript|(?-i:BUILD|WORKSPACE)|\.bazelrc|\.?justfile|taskfile\.ya?ml"
     # Java, Rust, Go
     r"|pom\.xml|build\.xml|[^/]*\.(?:gradle|sbt)(?:\.kts)?|gradle\.properties|gradlew|mvnw"
     r"|(?:\.mvn|gradle|\.cargo)(?:/.*)?|junit-platform\.properties|cargo\.toml|build\.rs"
-    r"|rust-toolchain(?:\.toml)?|go\.(?:mod|work)|vendor(?:/.*)?"
+    r"|meta-inf/services(?:/.*)?|rust-toolchain(?:\.toml)?|go\.(?:mod|work)|vendor(?:/.*)?"
+    r"|[^/]*_test\.go"  # any of a package's may decide how all of them end (TestMain)
     # Ruby, PHP, Perl, Lua, R, Julia
     r"|gemfile(?:\.lock)?|rakefile|\.rspec[^/]*|[^/]*\.gemspec|\.bundle(?:/.*)?|composer\.json"
+    r"|minitest/[^/]*_plugin\.rb|rubygems_plugin\.rb"
     r"|phpunit[^/]*\.xml[^/]*|\.user\.ini|(?:makefile|build)\.pl|\.proverc|\.busted|\.luacov"
     r"|[^/]*\.rockspec|\.rprofile|\.renviron|localpreferences\.toml"
     # .NET, Elixir, Erlang, Haskell, OCaml, Swift, Clojure, Zig
     r"|[^/]*\.(?:[cfv][sb]proj|sln|runsettings|props|targets|cabal|opam)|nuget\.config"
+    r"|xunit\.runner\.json"
     r"|mix\.exs|rebar\.config|stack\.yaml|cabal\.project[^/]*|dune(?:-project)?|package\.swift"
     r"|project\.clj|deps\.edn|build\.zig"
     # shells, git, debuggers
     r"|\.(?:bash|z?sh|profile|inputrc|envrc)[^/]*|\.git(?:attributes|modules|config)|\.gdbinit"
+    r"|[^/]*\.git/(?:(?:modules|worktrees)/.*/)?"
+    r"(?:config(?:\.worktree)?|hooks(?:/.*)?|info/(?:attributes|grafts))"
     r")",
     re.DOTALL | re.IGNORECASE,
 )
@@ -75,14 +83,16 @@ _CACHES = re.compile(
     re.DOTALL,
 )
 
-# Folders of every Linux that hold programs, what they load, or how they are set up. ``/var`` is
-# data but for the books of package managers, whose scripts are run by the next installation.
+# Folders of every Linux that hold programs, what they load, or how they are set up.
 _SYSTEM = (
     *("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr"),
-    *("/opt/verifier-kit", "/var/lib/apt", "/var/lib/dpkg", "/var/lib/rpm", "/var/lib/pacman"),
-    *("/var/lib/apk", "/var/lib/python", "/var/cache", "/var/spool/cron"),
+    *("/opt/verifier-kit", "/var/cache", "/var/lib", "/var/spool/cron"),
 )
+# The data of a program are of use only as a whole: where gold changes some, all are carried. Those
+# of package managers hold scripts that the next installation runs.
+_DATA = re.compile(r"(/var/lib/(?!(?:apk|apt|dpkg|gems|pacman|python|rpm)/)[^/]+)/.*", re.DOTALL)
 _BIN = ("bin", "sbin")
+_WORD = re.compile(r"[\w./+@%-]+")
 _SOURCES = ("", "src", "lib", "blib/lib")  # where tests look for modules, below a project's folder
 _IMPORTED = (".py", ".pyc", ".so", ".zip")
 
@@ -93,6 +103,8 @@ say home "$HOME"
 while IFS=: read -r _ _ _ _ _ home _; do say home "$home"; done </etc/passwd
 IFS=: read -ra folders <<<"$PATH"
 for folder in "${folders[@]}"; do say path "$folder"; done
+IFS=: read -ra folders <<<"$LD_LIBRARY_PATH"
+for folder in "${folders[@]}"; do say library "$folder"; done
 for top in /*; do
   case $top in /dev | /proc | /sys) continue ;; esac
   for folder in "$top"/{,*/,*/*/}bin; do [ ! -d "$folder" ] || say prefix "$folder"; done
@@ -165,6 +177,7 @@ def read_survey(output: bytes, work: Iterable[str]) -> Programs:
             whole = name in _BIN and prefix not in above_work
             if whole or (kind == "path" and folder not in above_work):
                 folders.add(prefix if whole else folder)
+    folders.update(map(posixpath.normpath, filter(None, facts.get("library", ()))))
     folders.update(posixpath.dirname(path) for path in facts.get("venv", ()))
     return Programs(
         frozenset(path for path in folders if path.startswith("/")),
@@ -206,8 +219,11 @@ class GoldPaths:
         return cls(frozenset(posixpath.join(root, path) for path in patched))
 
     def __contains__(self, path: str) -> bool:
-        """Whether gold changes a path, or makes a folder that it is in."""
-        return path in self.paths or not self.made.isdisjoint(parents(path))
+        """Whether gold changes a path, makes a folder that it is in, or changes data next to it."""
+        if path in self.paths or not self.made.isdisjoint(parents(path)):
+            return True
+        data = _DATA.fullmatch(path)
+        return data is not None and any(_is_within(other, data[1]) for other in self.paths)
 
 
 @dataclass(frozen=True)
@@ -294,7 +310,9 @@ class Carrying:
         verification = self.task.verification
         assert verification is not None
         names = (*verification.fail_to_pass, *verification.pass_to_pass)
-        return {name.partition("::")[0] for name in names if "::" in name}
+        tests = {name.partition("::")[0] for name in names if "::" in name}
+        # What the command runs by its name, such as a project's own script that runs its tests.
+        return tests | set(map(posixpath.normpath, _WORD.findall(verification.command)))
 
     @cached_property
     def _brought(self) -> set[str]:

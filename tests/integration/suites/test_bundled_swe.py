@@ -8,17 +8,17 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
+from pytest_intercode.environments.swe.carrying import Carrying
 from pytest_intercode.environments.swe.gold import is_patch, paths_of_patch
-from pytest_intercode.environments.swe.protected import left_out
 from pytest_intercode.environments.swe.sentinels import sentinels_for
 from pytest_intercode.rewards.verification import TestRun, reward_of_run
+from pytest_intercode.sandboxes.protocol import Changes, Entry
 from pytest_intercode.suites.loader import bundled_folder, load_suite
 
 FOLDER = bundled_folder("tasks")
@@ -139,7 +139,10 @@ def test_a_task_is_whole(task: Task, imported: Callable[[Path | None], Path]) ->
     assert len(set(named)) == len(named)
     (gold,) = task.gold
     assert is_patch(gold)
-    assert not list(left_out(replace(task, gold=()), paths_of_patch(gold)))
+    changed = {f"/repo/{path}" for path in paths_of_patch(gold)}
+    state = Changes(dict.fromkeys(changed, Entry("f", 0o644, 0, 0)))
+    built = {"/repo/Makefile", "/repo/package.json"}
+    assert Carrying(task).left_out(state, changed) <= built
     assert not paths_of_patch(gold) & set(task.verification.files)
     assert gold not in task.query
     assert task.hardness in {"easy", "medium", "hard"}

@@ -1,4 +1,4 @@
-"""What is left out of a test run, and the sentinels among the tests."""
+"""Gold's patches, and the sentinels among the tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from pytest_intercode.core.task import Task, Verification
 from pytest_intercode.environments.swe.gold import gold_actions, paths_of_patch
-from pytest_intercode.environments.swe.protected import left_out
 from pytest_intercode.environments.swe.sentinels import sentinels_for
 
 
@@ -21,44 +20,6 @@ def task(gold: str = "true", **fields: Any) -> Task:
 
 def patch(*paths: str) -> str:
     return "".join(f"diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n" for path in paths)
-
-
-@pytest.mark.parametrize(
-    ("path", "out"),
-    [
-        ("src/calc.py", False),
-        ("contest.py", False),
-        ("latest/notes.md", False),
-        ("testing.c", False),
-        ("Makefile", False),
-        ("tests/helper.py", True),
-        ("src/test/java/A.java", True),
-        ("pkg/calc_test.go", True),
-        ("test_calc.py", True),
-        ("web/app.test.tsx", True),
-        ("t/basic.t", True),
-        ("deep/conftest.py", True),
-        ("pytest.ini", True),
-        ("pyproject.toml", True),
-        ("sitecustomize.py", True),
-        ("lib/evil.pth", True),
-        ("x.egg-info/entry_points.txt", True),
-        (".gitattributes", True),
-        ("sub/.bashrc", True),
-    ],
-)
-def test_tests_and_what_configures_them_are_left_out(path: str, out: bool) -> None:
-    assert list(left_out(task(), [path])) == ([path] if out else [])
-
-
-def test_what_gold_changes_is_tested_and_what_the_tests_bring_is_not() -> None:
-    made = task(patch("tests/data.py", "tests/new.py"), patch=patch("tests/new.py"))
-    assert list(left_out(made, ["tests/data.py", "tests/new.py"])) == ["tests/new.py"]
-
-
-def test_a_file_that_a_listed_test_is_in_is_left_out() -> None:
-    made = task(pass_to_pass=("checks.py::test_a",))
-    assert list(left_out(made, ["checks.py", "other.py"])) == ["checks.py"]
 
 
 def test_paths_of_a_patch() -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from pytest_intercode.core.task import Verification
 from pytest_intercode.environments.swe.kit import kit_folder, kit_with
-from pytest_intercode.environments.swe.protected import stands_for
 from pytest_intercode.errors import MissingProgram
 from pytest_intercode.rewards.verification import NothingRan, TestRun, reward_of_run
 
@@ -72,29 +71,3 @@ def test_a_reward_file_that_is_none_is_no_result() -> None:
 def test_the_stand_ins_are_a_script_of_bash() -> None:
     script = resources.files("pytest_intercode.environments.swe").joinpath("standins.sh")
     subprocess.run(["bash", "-n", str(script)], check=True)
-
-
-@pytest.mark.parametrize(
-    ("path", "protected"),
-    [
-        *(
-            (path, True)
-            for path in ("/usr/bin/bash", "/bin/sh", "/usr/local/bin/cat", "/usr/bin/[")
-        ),
-        *((path, True) for path in ("/usr/bin/python3.11", "/etc/ld.so.preload", "/conftest.py")),
-        *((path, True) for path in ("/lib64/ld-linux-x86-64.so.2", "/opt/verifier-kit/bin/uv")),
-        ("/usr/lib/x86_64-linux-gnu/libc.so.6", True),
-        ("/usr/lib/python3/dist-packages/sitecustomize.py", True),
-        *((path, False) for path in ("/usr/bin/greet", "/app/conftest.py", "/etc/passwd", "/sh")),
-        *((path, False) for path in ("/usr/bin/bashful", "/app/bin/bash", "/usr/lib/libcool.so")),
-    ],
-)
-def test_what_of_a_machine_comes_from_its_image(path: str, protected: bool) -> None:
-    assert (stands_for(path) is not None) is protected
-
-
-def test_a_new_program_takes_nobodys_place() -> None:
-    assert stands_for("/usr/local/bin/python3") == (
-        *("/usr/local/bin/python3", "/usr/bin/python3", "/bin/python3"),
-    )
-    assert stands_for("/etc/ld.so.preload") == ()
