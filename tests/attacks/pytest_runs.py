@@ -86,7 +86,10 @@ def _words(run: Run, place: Place) -> list[str]:
 
 
 def _names_suite(run: Run) -> bool:
-    return any(word.endswith(".yaml") or word.startswith("test_") for word in run.arguments)
+    return any(
+        word.endswith(".yaml") or word.startswith(("test_", "--intercode-dataset="))
+        for word in run.arguments
+    )
 
 
 def _start(

@@ -34,6 +34,7 @@ from pytest_intercode.rewards.reward_file import missing, reward_of_steps
 from pytest_intercode.rewards.verification import NothingRan, TestRun, reward_of_run
 from pytest_intercode.sandboxes.protocol import Changes, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.digest import digest
 from pytest_intercode.suites.files import build_archive
 from pytest_intercode.suites.loader import bundled_folder
 from pytest_intercode.suites.repositories import repository_layer
@@ -264,7 +265,7 @@ class SweEnvironment(ShellEnvironment):
             TaskError: it fails for gold too, so it is no agent's fault.
         """
         task = self.current_task
-        name = f"{fault} {self._step} {task.suite} {task.id} {task.verification}"
+        name = f"{fault} {self._step} {digest(task)}"
         why = self.provider.share(name, problem)
         if why:
             raise TaskError(f"{task.source}: task {task.id!r}: {fault}: {why}") from error
@@ -321,7 +322,7 @@ class SweEnvironment(ShellEnvironment):
             except _FAILURES:
                 return GoldPaths()
 
-        name = f"paths of gold {self._step} {task.suite} {task.id} {task.source}"
+        name = f"paths of gold {self._step} {digest(self.current_task)}"
         return GoldPaths.of_patches(task) or self.provider.share(name, play)
 
     def _gold_problem(self, task: Task) -> str:

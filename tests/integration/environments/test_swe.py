@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_intercode.core.task import FileSpec, Repository, Task, Verification
+from pytest_intercode.core.task import FileSpec, Limits, Repository, Task, Verification
 from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.environments.swe.strict import SweEnvironment
 from pytest_intercode.errors import TaskError
@@ -211,6 +212,20 @@ def test_the_whole_machine_is_tested_where_there_is_no_repository(
     done += "; rm -r /srv/old; rm /srv/keep; mkdir /srv/keep"
     assert Play(provider, made, done).reward.value == 1.0
     assert Play(provider, made, "rm -r /srv/old").reward.value == 0.0
+
+
+@pytest.mark.parametrize("network", [False, True])
+def test_the_list_of_hosts_is_of_the_machine(provider: SandboxProvider, network: bool) -> None:
+    gold = "echo '127.0.0.1 shop.example' >>/etc/hosts"
+    made = replace(
+        machine_task(command="grep -c shop.example /etc/hosts"),
+        gold=(gold,),
+        limits=Limits(network=network),
+    )
+    assert Play(provider, made, gold).reward.value == 1.0
+    assert Play(provider, made, "true").reward.value == 0.0
+    unasked = replace(made, gold=("true",))
+    assert Play(provider, unasked, gold).state["left_out"] == ["/etc/hosts"]
 
 
 def test_tests_may_run_beside_what_the_agent_started(provider: SandboxProvider) -> None:
