@@ -202,7 +202,8 @@ def test_a_survey_says_what_programs_load_from() -> None:
     added = programs.folders - Programs().folders
     assert added == {"/app/bin", "/opt/x", "/srv/tool", "/app/env", "/app/lib"}
     assert programs.homes == {"/root", "/home/dev"}
-    assert (programs.modules, programs.files) == ({"os"}, {"Test/More.pm"})
+    assert programs.modules == {"os"}
+    assert programs.files == {"Test/More.pm"}
 
 
 def test_gold_s_paths_come_from_its_changes() -> None:
