@@ -110,8 +110,11 @@ for top in /*; do
   for folder in "$top"/{,*/,*/*/}bin; do [ ! -d "$folder" ] || say prefix "$folder"; done
 done
 for file in "$workdir"/{,*/,.*/,*/*/}pyvenv.cfg; do [ ! -f "$file" ] || say venv "$file"; done
-for python in $(type -ap python3 python) /opt/verifier-kit/python/bin/python3; do
-  [ -x "$python" ] && "$python" -I - <<'END' 2>/dev/null
+last=
+for python in python3 python /opt/verifier-kit/python/bin/python3; do
+  python=$(type -P "$python") && [ ! "$python" -ef "$last" ] || continue
+  last=$python
+  "$python" -I - <<'END' 2>/dev/null
 import os, sys
 names = set(getattr(sys, "stdlib_module_names", ()))
 for folder in sys.path:

@@ -139,8 +139,10 @@ class SweEnvironment(ShellEnvironment):
         if task.verification is not None and task.verification.image is not None:
             return _Prepared(sandbox)
         self.prepare(sandbox, task)
-        # Tasks of one image and one place of work have the same programs, unless setup adds some.
-        name = f"programs {sandbox.spec.image} {task.workdir} {task.repository} {task.setup}"
+        # A repository that is laid over an image brings history and sources, and no programs.
+        laid_over = task.repository is not None and task.repository.source is not None
+        place = task.image if laid_over else f"{sandbox.spec.image} {task.workdir}"
+        name = f"programs {place} {task.setup} {sandbox.spec.readonly}"
         programs = self.provider.share(name, lambda: read_programs(sandbox, task))
         return _Prepared(sandbox, index=read_index(sandbox, task), programs=programs)
 
