@@ -205,13 +205,12 @@ def task_id(name: str) -> str:
 
 
 def labels(values: Iterable[Any]) -> tuple[str, ...]:
-    """Return tags as the names of marks: "Data Processing" is data-processing."""
-    made = []
-    for value in values:
-        name = re.sub(r"[^A-Za-z0-9_-]+", "-", str(value).strip().lower()).strip("-")
-        if name:
-            made.append(name if re.match(r"[a-z_]", name) else f"_{name}")
-    return tuple(dict.fromkeys(made))
+    """Return tags as the names of marks: "Data Processing" is data-processing.
+
+    A mark may begin with a digit, and not with an underscore.
+    """
+    names = (re.sub(r"[^a-z0-9_]+", "-", str(value).lower()).strip("-_") for value in values)
+    return tuple(dict.fromkeys(filter(None, names)))
 
 
 def limits(cpus: float | None, memory: int | None, storage: int | None = None) -> Limits:

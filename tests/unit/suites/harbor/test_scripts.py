@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 
 import pytest
@@ -120,12 +121,21 @@ def test_canary_lines_are_dropped(text: str, left: str) -> None:
 
 
 def test_names_of_marks_and_of_tasks() -> None:
-    assert labels(["Data Science", "c++", "3d", "", "a", "a"]) == ("data-science", "c", "_3d", "a")
+    assert labels(["Data Science", "c++", "3d", "", "a", "a"]) == ("data-science", "c", "3d", "a")
+    assert labels(["_x", "__", "3D-Geometry", 7, None, "Überblick"]) == (
+        *("x", "3d-geometry", "7", "none", "berblick"),
+    )
     assert (task_id("021. tasks of x"), task_id("__"), task_id("a/b")) == (
         "021.-tasks-of-x",
         "task",
         "a-b",
     )
+
+
+@given(st.lists(st.text() | st.from_regex(r"[_0-9][\w-]*")))
+def test_any_text_is_a_mark_or_none(values: list[str]) -> None:
+    for name in labels(values):
+        assert re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name)
 
 
 def test_a_health_check_counts_failures_after_its_start() -> None:
