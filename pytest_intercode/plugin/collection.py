@@ -6,6 +6,7 @@ marks, reruns, JUnit and every other plugin work on its items as on any others.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from pathlib import Path
 from types import ModuleType
@@ -139,7 +140,7 @@ def _marks(
     """Return the marks of a task; tasks that are alike share them."""
     config = metafunc.config
     run = run_of(config)
-    offline = "network" in task.tags and not (run.settings.network or task.limits.hosts)
+    offline = task.needs_network and not (run.settings.network or task.limits.hosts)
     skip = task.skip or (_OFFLINE if offline else None)
     baseline = run.baseline
     before = baseline and baseline.may_fail(task, metafunc.definition.nodeid)
@@ -147,7 +148,8 @@ def _marks(
     may_fail = None if run.settings.audit else task.xfail or before
     key = (task.env, task.suite, task.dataset, task.hardness, task.tags, may_fail, skip)
     if key not in made:
-        names = dict.fromkeys((task.env, *(tag for tag in task.tags if tag not in _ACTING)))
+        tags = (tag for tag in task.tags if _MARK.fullmatch(tag) and tag not in _ACTING)
+        names = dict.fromkeys((task.env, *tags))
         for name in names:
             _register(config, name)
         marks = [
@@ -169,10 +171,20 @@ def _marks(
 
 
 _OFFLINE = "it needs the network: give --intercode-network, or --intercode-allow-host"
+_MARK = re.compile(r"[^\W_][\w-]*")  # what pytest takes as the name of a mark; other tags are none
 # Marks by which pytest and its usual plugins do something: a tag of this name is none.
 _ACTING = frozenset(
     (
-        *("skip", "skipif", "xfail", "usefixtures", "parametrize", "filterwarnings", "tryfirst"),
+        *(
+            "intercode",
+            "skip",
+            "skipif",
+            "xfail",
+            "usefixtures",
+            "parametrize",
+            "filterwarnings",
+            "tryfirst",
+        ),
         *("trylast", "flaky", "timeout", "xdist_group", "anyio", "asyncio", "trio", "vcr"),
         *("repeat", "dependency", "order", "benchmark", "no_cover"),
     )
