@@ -23,7 +23,6 @@ from pytest_intercode.core.task import (
     Verification,
 )
 from pytest_intercode.errors import MissingFile
-from pytest_intercode.suites.harbor.bootstrap import requirements_of
 from pytest_intercode.suites.harbor.compose import Service, Unsupported, read_compose
 from pytest_intercode.suites.harbor.config import (
     AgentConfig,
@@ -42,6 +41,7 @@ from pytest_intercode.suites.harbor.parts import (
     PATIENCE,
     built,
     entrypoint_setup,
+    fetched_by,
     gold_of,
     healthcheck_setup,
     labels,
@@ -287,15 +287,9 @@ def _verification(
         common,
         archives=tuple(Archive(each, "/tests") for each in there),
         files={**common.files, f"/tests/{_SCRIPT}": FileSpec("file", text.encode(), mode=0o755)},
-        kit=requirements_of(_scripts(there)),
+        kit=fetched_by(there),
         limits=_phase_limits(task, config, own, whole),
     )
-
-
-def _scripts(folders: list[Path]) -> str:
-    """Return the text of all shell scripts of the tests, any of which may install something."""
-    paths = (path for folder in folders for path in sorted(folder.glob("*.sh")))
-    return "\n".join(read_text(path, "a script") for path in paths)
 
 
 def _phase_limits(
@@ -345,7 +339,7 @@ def _separate(
         workdir=box.machine.workdir,
         user=_user(own.user if own.user is not None else whole.user, box.machine.user),
         variables=(*box.variables, *common.variables),
-        kit=requirements_of(_scripts([context])) if context else None,
+        kit=fetched_by([context]) if context else None,
     )
 
 

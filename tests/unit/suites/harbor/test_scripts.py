@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_intercode.suites.harbor import requirements
 from pytest_intercode.suites.harbor.bootstrap import requirements_of
 from pytest_intercode.suites.harbor.config import HealthcheckConfig
 from pytest_intercode.suites.harbor.dockerfile import bases, machine, rebased
@@ -18,6 +22,7 @@ from pytest_intercode.suites.harbor.parts import (
     task_id,
     without_canary,
 )
+from pytest_intercode.suites.harbor.requirements import inline_requirements, is_requirement
 
 
 @pytest.mark.parametrize(
@@ -69,21 +74,72 @@ def test_any_text_is_a_dockerfile(text: str) -> None:
     rebased(f"FROM a\n{text}")
 
 
+_INLINE = """\
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["swebench==4.0.3", "datasets==2.16.1",
+#   'fastcore<1.11',  # why
+# ]
+# ///
+import swebench
+"""
+_DEPENDENCIES = ("swebench==4.0.3", "datasets==2.16.1", "fastcore<1.11")
+_LISTED = ("a==1", "c[d] ; python_version > '3'", "b>=2  ,<3")
+_FILES = {
+    "requirements.txt": "a==1  # first\n-r more/other.txt\n--index-url https://x\nb>=2 \\\n ,<3\n",
+    "more/other.txt": "c[d] ; python_version > '3' --hash=sha256:1\n-e .\n",
+    "judge.py": _INLINE,
+    "plain.py": "import sys",
+}
+
+
 @pytest.mark.parametrize(
     ("script", "found"),
     [
         ("bash checks.sh", None),
         ("# curl is not used\necho curling", None),
+        ("", None),
         ("curl -LsSf https://astral.sh/uv/install.sh | sh", ()),
         ("apt-get install -y curl expect", ()),
+        # uv
         (
             "uvx -p 3.13 \\\n  -w pytest==8.4.1 -w numpy==2.3.1 pytest /t",
             ("pytest==8.4.1", "numpy==2.3.1"),
         ),
-        ("uvx --with a==1,b --with=c pytest", ("a==1", "b", "c")),
-        ("uv run --with requests pytest", ("requests",)),
+        ("uvx --with a==1,b --with=c pytest", ("a==1", "b", "c", "pytest")),
+        ("uvx --with 'a>=1,<2,b[x,y]' ruff@0.4 check", ("a>=1,<2", "b[x,y]", "ruff==0.4")),
+        ("uvx --from rewardkit==0.1 kit /tests", ("rewardkit==0.1",)),
+        ("uvx Pytest_Mock@latest -w no", ("Pytest_Mock",)),
+        ("uv tool run -w pytest==8 pytest -m a", ("pytest==8",)),
+        ("uv run --with requests pytest -p no:x", ("requests",)),
+        ("uv -q run --with-requirements requirements.txt -m pytest", _LISTED),
+        ("uv run --isolated --no-project -w a -- pytest", ("a",)),
         ("uv pip install pytest==8.4.1  'pyyaml>=6' && x", ("pytest==8.4.1", "pyyaml>=6")),
-        ("uv add pytest", ("pytest",)),
+        ("uv pip install --system -p /usr/bin/python3 a", ("a",)),
+        ("uv add pytest==8.4.1 --dev numpy", ("pytest==8.4.1", "numpy")),
+        ("uv tool install pytest --with x", ("pytest", "x")),
+        ("uv venv; uv sync; uv lock", ()),
+        # scripts with their own
+        ("uv run parser.py", ()),
+        (
+            "uv run /tests/judge.py | tee log",
+            _DEPENDENCIES,
+        ),
+        (
+            "uv run --script $TEST_DIR/judge.py",
+            _DEPENDENCIES,
+        ),
+        ("uv run -w x -- judge.py", ("x", *_DEPENDENCIES)),
+        (
+            f'cat > parser.py <<EOF\n{_INLINE}EOF\nset +e\nuv run parser.py | tee -a "$LOG"',
+            _DEPENDENCIES,
+        ),
+        (
+            f"uv run - <<'EOF'\n{_INLINE}EOF",
+            _DEPENDENCIES,
+        ),
+        ("uv run plain.py; python judge.py", ()),
+        # pip
         ("pip install -q pytest==8.4.1 --break-system-packages", ("pytest==8.4.1",)),
         ("pip3 install -r needed.txt a[x]==1", ("a[x]==1",)),
         (
@@ -91,19 +147,119 @@ def test_any_text_is_a_dockerfile(text: str) -> None:
             ("torch==2.5.1+cpu",),
         ),
         ("(pip install a); pip install $MORE b # c", ("a", "b")),
-        ("pip install 'unclosed", ("unclosed",)),
+        ("pip3 install pytest 2>/dev/null", ("pytest",)),
+        ("pip install pytest >/dev/null 2>&1 || true", ("pytest",)),
+        ("pip install --no-cache-dir a &>/tmp/log; pip install b >> c 2>> d", ("a", "b")),
+        ("pip install -q openai>=1.0.0", ("openai",)),  # which the shell reads so
+        ("pip install -q 'openai>=1.0.0' \"a<2\"", ("openai>=1.0.0", "a<2")),
+        ("pip install -q a==1 2>/dev/null || pip install -q a 2>/dev/null || true", ("a==1",)),
+        ("pip install a==1 2>&1 | tail -3 || pip3 install b", ("a==1",)),
+        ("(pip install a) || pip install b\npip install c", ("a", "c")),
+        ("which x || pip install a", ("a",)),
+        ("pip install -U pip setuptools -t /x a", ("pip", "setuptools", "a")),
+        ("pip install -e . ./x '.[test]' git+https://x.test/a.git /w/b-1.whl c", ("c",)),
+        ("pip --quiet install a -qr /none.txt -ihttps://x.test/simple b", ("a", "b")),
+        (
+            "pip install -r /tests/requirements.txt",
+            _LISTED,
+        ),
+        ('pip install -r "$(dirname "$0")/more/other.txt"', ("c[d] ; python_version > '3'",)),
+        (
+            'V=8.4.1\npip install "pytest==${V}" n==$V p==$W q==${X:-2}',
+            ("pytest==8.4.1", "n==8.4.1", "q==2"),
+        ),
+        ("export P='a b==1'; pip install $P \"$P\"", ("a", "b==1")),
+        ("P=$(cat p); pip install $P a", ("a",)),
+        ("if ! command -v pip; then pip install a; fi", ("a",)),
+        ("PIP_X=1 sudo -H -u me env B=2 timeout -k 5 60 pip install a", ("a",)),
+        ("bash -lc 'pip install a && pip install \"b\"'", ("a", "b")),
+        (
+            "bash <<EOF\npip install a\nEOF\ncat <<-EOF\n\tpip install b\n\tEOF\npip install c",
+            ("a", "c"),
+        ),
+        ("cat >/tmp/x.sh <<'EOF'\npip install a\nEOF", ("a",)),
+        ('x="$(pip install a 2>&1)" `pip install b` <(pip install c)', ("a", "b", "c")),
+        ("echo pip install a; printf 'pip install b'; echo 'pip install c", ()),
+        ("pip freeze; pip list; pip uninstall -y a; pip --version", ()),
+        ("ls 2>/dev/null # pip install a", None),
+        ("pip install \\\n  # no\n  a", ()),
+        ("pip install a; pip install\tb&pip install c\r\npip install d", ("a", "b", "c", "d")),
     ],
 )
 def test_what_a_script_installs(script: str, found: tuple[str, ...] | None) -> None:
-    if "unclosed" in script:
-        assert requirements_of(script) is not None
-    else:
-        assert requirements_of(script) == found
+    assert requirements_of([script], _FILES) == found
 
 
-@given(st.text())
-def test_any_text_is_a_script(text: str) -> None:
-    requirements_of(text)
+@pytest.mark.parametrize(
+    "script", ["pip install 'unclosed", "pip install $(a", "pip <<X", "pip ${a", "uv `x"]
+)
+def test_a_script_that_never_closes_is_read(script: str) -> None:
+    assert requirements_of([script]) is not None
+
+
+@given(st.lists(st.text() | st.text("'\"`$(){}<>|&;\\\n #=-ap"), max_size=3))
+def test_any_text_is_a_script(texts: list[str]) -> None:
+    for requirement in requirements_of(["pip install a", *texts], _FILES) or ():
+        assert is_requirement(requirement)
+
+
+_WORDS = st.sampled_from(
+    ["a", "b==1", "c[d]>=2,<3", "pytest", "x.y-z~=1.0", "e; python_version<'3'"]
+)
+
+
+@given(
+    st.lists(_WORDS, min_size=1),
+    st.sampled_from(
+        [
+            "",
+            " 2>/dev/null",
+            " >/dev/null 2>&1",
+            " &>x",
+            " | tail -1",
+            " || true",
+            " # no",
+            " && ls",
+            " ; }",
+            " </dev/null",
+        ]
+    ),
+)
+def test_what_is_behind_the_packages_is_none(words: list[str], end: str) -> None:
+    line = f"{{ pip install -q {shlex.join(words)}{end}"
+    assert requirements_of([line]) == tuple(dict.fromkeys(words))
+
+
+def test_what_scripts_depend_on_is_read_as_the_kit_reads_it(tmp_path: Path) -> None:
+    for name, text in _FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    def printed(*arguments: str) -> list[str]:
+        program = [sys.executable, "-I", requirements.__file__, *arguments]
+        ran = subprocess.run(program, capture_output=True, text=True, check=True)
+        return ran.stdout.splitlines()
+
+    listed = tmp_path / "requirements.txt"
+    assert printed("file", str(listed)) == ["a==1", "c[d] ; python_version > '3'", "b>=2  ,<3"]
+    assert printed("script", str(tmp_path / "judge.py")) == inline_requirements(_INLINE)
+    assert printed("list", "a>=1,<2,b[x,y]") == ["a>=1,<2", "b[x,y]"]
+    assert printed("script", "/none") == printed("script", str(tmp_path / "plain.py")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# /// script\n# dependencies = ['a']",  # never closed
+        "# /// script\nx\n# dependencies = ['a']\n# ///",
+        "# /// other\n# dependencies = ['a']\n# ///",
+        "# /// script\n# dependencies = [a]\n# ///",
+        "# /// script\n# requires-python = '3'\n# ///",
+        "",
+    ],
+)
+def test_a_script_without_dependencies_has_none(text: str) -> None:
+    assert inline_requirements(text) == []
 
 
 @pytest.mark.parametrize(
