@@ -13,11 +13,13 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import resources
+from inspect import getsource
 from pathlib import Path
 
 from pytest_intercode.core.files import cache_folder
 from pytest_intercode.errors import MissingProgram
 from pytest_intercode.sandboxes.portable import copy_python, run_installer, write_program
+from pytest_intercode.suites.harbor import requirements
 
 __all__ = ["AT", "DEFAULT", "add_set", "kit_folder", "kit_with", "make_kit", "settings"]
 
@@ -27,15 +29,24 @@ AT = "/opt/verifier-kit"
 DEFAULT = (("pytest==8.4.1", "pytest-json-ctrf==0.3.5"), ("pytest==8.4.1",))
 """The sets of packages of most published tasks."""
 
-_RECIPE = "1"  # to be changed with what is made
+_RECIPE = "2"  # to be changed with what is made
 _NAMES = ("curl", "wget", "apt", "apt-get", "uv", "uvx", "pip", "pip3")
 _FALLBACK = ("python", "python3", "pytest")
+_VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
+# The kit's Python has the packages that its stand-ins name, as one of its own environments has. A
+# Python of the image, which tests may start, is to have none of them.
+_PACKAGES = """\
+import os
+import site
+
+if os.environ.get("VERIFIER_KIT_PACKAGES"):
+    site.addsitedir(os.environ["VERIFIER_KIT_PACKAGES"])
+"""
 
 
 def kit_folder() -> Path:
     """Return where the kit of this version and this Python is, or would be."""
-    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    return cache_folder() / f"verifier-kit-{_RECIPE}-{version}"
+    return cache_folder() / f"verifier-kit-{_RECIPE}-{_VERSION}"
 
 
 def settings() -> str:
@@ -105,6 +116,9 @@ def make_kit(progress: Callable[[str], None]) -> Path:
         (folder / where).mkdir(exist_ok=True)
         for name in names:
             write_program(folder / where / name, script.read_text("utf-8"))
+    (folder / "requirements.py").write_text(getsource(requirements), "utf-8")
+    packages = folder / "python" / "lib" / f"python{_VERSION}" / "site-packages"
+    (packages / "sitecustomize.py").write_text(_PACKAGES, "utf-8")
     return folder
 
 

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_intercode.suites.harbor.requirements import (
-    inline_requirements,
     is_requirement,
-    listed_requirements,
-    separated,
+    split_options,
+    to_install,
+    to_run,
 )
 from pytest_intercode.suites.harbor.shell import UNKNOWN, Command, simple_commands
 
@@ -32,31 +32,6 @@ _RUNNERS = {
     **dict.fromkeys(("nohup", "exec", "command", "time", "stdbuf", "xvfb-run"), ()),
 }
 _TALK = ("echo", "printf", "type", "which", "hash")  # their words are no commands
-# Options with a value, of pip and of uv.
-_VALUED = frozenset(
-    {
-        *("-r", "--requirement", "--requirements", "-c", "--constraint", "--constraints"),
-        *("-e", "--editable", "-i", "--index-url", "--extra-index-url", "-f", "--find-links"),
-        *("-t", "--target", "-p", "--python", "-C", "--config-settings", "--config-setting"),
-        *("-P", "--upgrade-package", "-b", "--build-constraint", "--build-constraints"),
-        *("--prefix", "--root", "--src", "--cache-dir", "--platform", "--python-version"),
-        *("--implementation", "--abi", "--upgrade-strategy", "--global-option", "--progress-bar"),
-        *("--report", "--log", "--proxy", "--retries", "--timeout", "--exists-action"),
-        *("--trusted-host", "--cert", "--client-cert", "--no-binary", "--only-binary"),
-        *("--root-user-action", "--use-feature", "--use-deprecated", "--keyring-provider"),
-        *("--group", "--only-group", "--no-group", "--extra", "--no-extra", "--index"),
-        *("--default-index", "--index-strategy", "--resolution", "--prerelease", "--link-mode"),
-        *("--exclude-newer", "--refresh-package", "--reinstall-package", "--override"),
-        *("--overrides", "--python-platform", "--torch-backend", "--allow-insecure-host"),
-        *("--directory", "--project", "--config-file", "--package", "--env-file", "--branch"),
-        *("--tag", "--rev", "--bounds", "--marker", "-m", "--color", "--fork-strategy"),
-        *("-w", "--with", "--from", "--with-requirements", "--with-editable", "--optional"),
-    }
-)
-_LETTERS = "".join(name[1] for name in _VALUED if len(name) == 2)
-_FILES = ("-r", "--requirement", "--requirements", "--with-requirements")
-_WITH = ("-w", "--with", "--from")
-_NO_VALUE = {"uv run": ("-m", "--module")}
 
 
 def requirements_of(
@@ -126,47 +101,19 @@ class _Reader:
         if action in ("pip install", "add", "tool install"):
             yield from self._installed(rest)
         elif action in ("x", "tool run", "run"):
-            options, command = _split(rest, _NO_VALUE["uv run"] if action == "run" else ())
-            asked = list(self._with(options))
-            yield from asked
-            program = command[0] if command else ""
-            if action == "run":
-                yield from self._inline(program, script)
-            elif not any(option in ("--from",) for option, _ in options):
-                yield from _tool(program, asked)
+            # What it runs may be written by the shell script itself.
+            run = to_run(rest, self._file, lambda path: self._file(path) or script, action != "run")
+            yield from filter(is_requirement, run.requirements)
 
     def _installed(self, words: Sequence[str]) -> Iterator[str]:
         """Yield what the words behind ``install`` or ``add`` name."""
-        while words:
-            options, words = _split(words)
-            yield from self._with(options)
-            if words:
-                if is_requirement(words[0]):
-                    yield words[0]
-                words = words[1:]
-
-    def _with(self, options: Iterable[tuple[str, str]]) -> Iterator[str]:
-        for option, value in options:
-            if option in _WITH:
-                yield from filter(is_requirement, separated(value))
-            elif option in _FILES:
-                for name in separated(value):
-                    yield from filter(is_requirement, self._listed(name))
-
-    def _listed(self, name: str) -> list[str]:
-        return listed_requirements(self._file(name), self._file)
+        yield from filter(is_requirement, to_install(words, self._file))
 
     def _file(self, name: str) -> str:
         """Return the text of a file of the tests; nothing where it is none."""
         name = name.rpartition(UNKNOWN)[2].removeprefix("/tests/").lstrip("/")
         short = name.rpartition("/")[2]
         return self._files.get(name, self._files.get(short, ""))
-
-    def _inline(self, program: str, script: str) -> Iterator[str]:
-        """Yield what a script that uv runs depends on; the shell script may have written it."""
-        if program.endswith(".py") or program == "-":
-            text = self._file(program) or script
-            yield from filter(is_requirement, inline_requirements(text))
 
 
 def _inner_scripts(command: Command) -> Iterator[str]:
@@ -195,48 +142,7 @@ def _plain(words: Sequence[str]) -> Sequence[str]:
     return words
 
 
-def _split(
-    words: Sequence[str], flags: Sequence[str] = ()
-) -> tuple[list[tuple[str, str]], Sequence[str]]:
-    """Return the options that words begin with, and the other words.
-
-    Args:
-        words: the words.
-        flags: options that have no value here.
-    """
-    options = []
-    while words and words[0].startswith("-") and words[0] != "-":
-        word, words = words[0], words[1:]
-        if word == "--":
-            break
-        name, sign, value = word.partition("=")
-        if not word.startswith("--"):
-            letters = [at for at, letter in enumerate(word) if at and letter in _LETTERS]
-            name, value = (
-                (f"-{word[letters[0]]}", word[letters[0] + 1 :]) if letters else (word, "")
-            )
-            sign = value
-        if not sign and name in _VALUED and name not in flags:
-            value, words = (words[0], words[1:]) if words else ("", words)
-        options.append((name, value))
-    return options, words
-
-
 def _first(words: Sequence[str]) -> tuple[str, Sequence[str]]:
     """Return the first word that is no option, and those behind it."""
-    _, words = _split(words)
+    _, words = split_options(words)
     return (words[0], words[1:]) if words else ("", words)
-
-
-def _tool(program: str, asked: Sequence[str]) -> Iterator[str]:
-    """Yield the package of a program that uvx runs, where it is not asked for by another name."""
-    name, _, version = program.partition("@")
-    requirement = f"{name}=={version}" if version and version != "latest" else name
-    known = {_normal(other) for other in asked}
-    if is_requirement(requirement) and _normal(requirement) not in known:
-        yield requirement
-
-
-def _normal(requirement: str) -> str:
-    name = re.match(r"[A-Za-z0-9._-]*", requirement)
-    return re.sub(r"[-_.]+", "-", name[0]).lower() if name else ""

@@ -230,21 +230,46 @@ def test_what_is_behind_the_packages_is_none(words: list[str], end: str) -> None
     assert requirements_of([line]) == tuple(dict.fromkeys(words))
 
 
-def test_what_scripts_depend_on_is_read_as_the_kit_reads_it(tmp_path: Path) -> None:
+def test_the_kit_reads_words_as_they_are_read_here(tmp_path: Path) -> None:
     for name, text in _FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
 
     def printed(*arguments: str) -> list[str]:
         program = [sys.executable, "-I", requirements.__file__, *arguments]
-        ran = subprocess.run(program, capture_output=True, text=True, check=True)
-        return ran.stdout.splitlines()
+        ran = subprocess.run(program, capture_output=True, text=True, check=True, cwd=tmp_path)
+        return ran.stdout.split("\0")[:-1]
 
-    listed = tmp_path / "requirements.txt"
-    assert printed("file", str(listed)) == ["a==1", "c[d] ; python_version > '3'", "b>=2  ,<3"]
-    assert printed("script", str(tmp_path / "judge.py")) == inline_requirements(_INLINE)
-    assert printed("list", "a>=1,<2,b[x,y]") == ["a>=1,<2", "b[x,y]"]
-    assert printed("script", "/none") == printed("script", str(tmp_path / "plain.py")) == []
+    assert printed("install", "-q", "-r", "requirements.txt", "x", "./y") == [*_LISTED, "x", "./y"]
+    judged = [*_DEPENDENCIES, "python", "judge.py", "-v"]
+    assert printed("run", "-w", "a>=1,<2,b", "judge.py", "-v") == [
+        "alone",
+        "5",
+        "a>=1,<2",
+        "b",
+        *judged,
+    ]
+    assert printed("run", "plain.py") == ["project", "0", "python", "plain.py"]
+    assert printed("run", "-p", "3.12", "-m", "pytest", "-q") == [
+        "project",
+        "0",
+        "python",
+        "-m",
+        "pytest",
+        "-q",
+    ]
+    assert printed("run", "--", "none.py") == ["project", "0", "python", "none.py"]
+    assert printed("tool", "--with=c", "ruff@1.0", "-w") == [
+        "alone",
+        "2",
+        "c",
+        "ruff==1.0",
+        "ruff",
+        "-w",
+    ]
+    assert printed("tool", "-w", "ruff==1", "ruff") == ["alone", "1", "ruff==1", "ruff"]
+    assert printed("tool", "--from", "a[b]", "c") == ["alone", "1", "a[b]", "c"]
+    assert printed("run") == ["project", "0"]
 
 
 @pytest.mark.parametrize(
