@@ -141,7 +141,7 @@ def _marks(
     config = metafunc.config
     run = run_of(config)
     offline = task.needs_network and not (run.settings.network or task.limits.hosts)
-    skip = task.skip or (_OFFLINE if offline else None)
+    skip = task.skip or (_OFFLINE if offline else None) or _without_kit(run, task)
     baseline = run.baseline
     before = baseline and baseline.may_fail(task, metafunc.definition.nodeid)
     # What is wrong with a task's gold is acknowledged in its audit.
@@ -168,6 +168,24 @@ def _marks(
             marks.append(pytest.mark.xfail(reason=one_line(may_fail), strict=False))
         made[key] = marks
     return made[key]
+
+
+def _without_kit(run: Run, task: Task) -> str | None:
+    """Return why the tests of a task cannot run: they install what the verifier kit lacks.
+
+    It is the same for all tasks of a dataset, so that it is told once. Nodes have their own kits.
+    """
+    if task.verification is None or run.settings.cluster:
+        return None
+    from pytest_intercode.environments.swe.kit import add_command, lacking  # few suites need it
+
+    sets = lacking(task)
+    if not sets:
+        return None
+    return (
+        "its tests install packages from the network, and the verifier kit does not hold them; "
+        f"add them with: {add_command(run.settings.datasets, sets[0])}"
+    )
 
 
 _OFFLINE = "it needs the network: give --intercode-network, or --intercode-allow-host"

@@ -8,7 +8,7 @@ for curl, apt-get, uv and pip (``standins.sh``). Verifiers see it read-only. It 
 from __future__ import annotations
 
 import hashlib
-import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -17,11 +17,23 @@ from inspect import getsource
 from pathlib import Path
 
 from pytest_intercode.core.files import cache_folder
+from pytest_intercode.core.task import Task
 from pytest_intercode.errors import MissingProgram
 from pytest_intercode.sandboxes.portable import copy_python, run_installer, write_program
 from pytest_intercode.suites.harbor import requirements
 
-__all__ = ["AT", "DEFAULT", "add_set", "kit_folder", "kit_with", "make_kit", "settings"]
+__all__ = [
+    "AT",
+    "DEFAULT",
+    "add_command",
+    "add_set",
+    "holds",
+    "kit_folder",
+    "kit_with",
+    "lacking",
+    "make_kit",
+    "settings",
+]
 
 AT = "/opt/verifier-kit"
 """Where verifiers see it."""
@@ -57,6 +69,21 @@ def settings() -> str:
     )
 
 
+def holds(requirements: Sequence[str]) -> bool:
+    """Whether there is a kit with a set of these requirements."""
+    folder = kit_folder()
+    if not requirements:
+        return (folder / "bin").is_dir()
+    return (folder / "sets" / _key(requirements) / "requirements.txt").is_file()
+
+
+def lacking(task: Task) -> list[tuple[str, ...]]:
+    """Return the sets that the tests of a task have of the kit, and that it does not hold."""
+    verified = [task.verification, *(step.verification for step in task.steps)]
+    sets = [one.kit for one in verified if one is not None and not one.fetches]
+    return [each for each in dict.fromkeys(sets) if each is not None and not holds(each)]
+
+
 def kit_with(requirements: Sequence[str], place: str) -> Path:
     """Return the kit, which has a set of these requirements.
 
@@ -67,20 +94,19 @@ def kit_with(requirements: Sequence[str], place: str) -> Path:
     Raises:
         MissingProgram: there is no kit, or it lacks them; the message names the command.
     """
-    folder = kit_folder()
-    if (folder / "sets" / _key(requirements) / "requirements.txt").is_file():
-        return folder
-    if not requirements and (folder / "bin").is_dir():
-        return folder
+    if holds(requirements):
+        return kit_folder()
     what = ", ".join(requirements) or "curl and the like"
     raise MissingProgram(
         f"{place}: its tests install {what} from the network, and the verifier kit does not hold "
-        f"them; add them with: pytest-intercode kit {' '.join(map(_quoted, requirements))}".rstrip()
+        f"them; add them with: {add_command((), requirements)}"
     )
 
 
-def _quoted(word: str) -> str:
-    return f"'{word}'" if re.search(r"[<>\[\]~;!* ]", word) else word
+def add_command(datasets: Sequence[str], requirements: Sequence[str]) -> str:
+    """Return the command that adds what the tests of datasets install, or these requirements."""
+    words = [word for name in datasets for word in ("--dataset", name)] or requirements
+    return shlex.join(["pytest-intercode", "kit", *words])
 
 
 def _key(requirements: Iterable[str]) -> str:

@@ -199,7 +199,7 @@ def test_terminal_bench(own: dict[str, Task]) -> None:
 def test_the_base_images_of_terminal_bench_are_plain_ones(own: dict[str, Task]) -> None:
     image = own["known-base"].image
     assert image is not None
-    assert "FROM ubuntu:24.04\nWORKDIR /app\nCOPY" in image.text
+    assert "/t-bench/ubuntu-24-04:20250624\nWORKDIR /app\nCOPY" in image.text
     assert own["known-base"].workdir == "/app"
     other = own["links"].image
     assert other is not None

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pytest_intercode.suites.harbor import requirements
 from pytest_intercode.suites.harbor.bootstrap import requirements_of
 from pytest_intercode.suites.harbor.config import HealthcheckConfig
-from pytest_intercode.suites.harbor.dockerfile import bases, machine, rebased
+from pytest_intercode.suites.harbor.dockerfile import bases, machine, rebased, standing_for
 from pytest_intercode.suites.harbor.parts import (
     healthcheck_setup,
     labels,
@@ -57,15 +57,28 @@ def test_the_bases_of_a_dockerfile() -> None:
     assert bases(text) == ["a", "b:1"]
 
 
-def test_known_bases_are_replaced_wherever_they_are() -> None:
+def test_known_bases_are_replaced_where_they_are_not_there() -> None:
     text = (
         "FROM ghcr.io/laude-institute/t-bench/python-3-13:2025 AS a\n"
         "FROM t-bench/ubuntu-24-04@sha256:12\nRUN x"
     )
+    published = (
+        "ghcr.io/laude-institute/t-bench/python-3-13:2025",
+        "t-bench/ubuntu-24-04@sha256:12",
+    )
     assert rebased(text) == (
-        "FROM python:3.13-slim-bookworm AS a\nWORKDIR /app\nFROM ubuntu:24.04\nWORKDIR /app\nRUN x"
+        f"FROM {published[0]} AS a\nWORKDIR /app\nFROM {published[1]}\nWORKDIR /app\nRUN x"
     )
     assert rebased("FROM debian\nRUN x") == "FROM debian\nRUN x"
+    python, ubuntu = "python:3.13-slim-bookworm", "ubuntu:24.04"
+
+    def standing(replacements: dict[str, str], *there: str) -> dict[str, str]:
+        return standing_for(rebased(text), replacements, there.__contains__)
+
+    assert standing({}) == dict(zip(published, (python, ubuntu), strict=True))
+    assert standing({ubuntu: "mine"}, published[0]) == {published[1]: "mine"}
+    assert standing({published[0]: "mine"}, python) == {published[1]: ubuntu}
+    assert standing({}, *published) == {}
 
 
 @given(st.text())
