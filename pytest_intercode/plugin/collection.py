@@ -177,14 +177,15 @@ def _without_kit(run: Run, task: Task) -> str | None:
     """
     if task.verification is None or run.settings.cluster:
         return None
-    from pytest_intercode.environments.swe.kit import add_command, lacking  # few suites need it
+    # Few suites need it.
+    from pytest_intercode.environments.swe.kit import add_command, holds, sets_of
 
-    sets = lacking(task)
-    if not sets:
+    lacking = next((each for each in sets_of(task) if not holds(each)), None)
+    if lacking is None:
         return None
     return (
         "its tests install packages from the network, and the verifier kit does not hold them; "
-        f"add them with: {add_command(run.settings.datasets, sets[0])}"
+        f"add them with: {add_command(run.settings.datasets, lacking)}"
     )
 
 

@@ -30,8 +30,8 @@ __all__ = [
     "holds",
     "kit_folder",
     "kit_with",
-    "lacking",
     "make_kit",
+    "sets_of",
     "settings",
 ]
 
@@ -77,11 +77,11 @@ def holds(requirements: Sequence[str]) -> bool:
     return (folder / "sets" / _key(requirements) / "requirements.txt").is_file()
 
 
-def lacking(task: Task) -> list[tuple[str, ...]]:
-    """Return the sets that the tests of a task have of the kit, and that it does not hold."""
+def sets_of(task: Task) -> list[tuple[str, ...]]:
+    """Return the sets that the tests of a task have of the kit."""
     verified = [task.verification, *(step.verification for step in task.steps)]
     sets = [one.kit for one in verified if one is not None and not one.fetches]
-    return [each for each in dict.fromkeys(sets) if each is not None and not holds(each)]
+    return [each for each in dict.fromkeys(sets) if each is not None]
 
 
 def kit_with(requirements: Sequence[str], place: str) -> Path:
