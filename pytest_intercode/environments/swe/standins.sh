@@ -88,17 +88,18 @@ make_environment() { # uv venv, python -m venv
   rm -rf "$folder"
   activate "$folder"
 }
-install() { # pip install, uv pip install
+install() { # ENVIRONMENT, and the words behind pip install or uv pip install
+  local folder=$1 program
+  shift
   case " $* " in
   *" --system "*) # into the Python of the image, if it has one
-    local program
     if program=$(real pip3) || program=$(real pip); then
       words_of install "$@"
       PIP_BREAK_SYSTEM_PACKAGES=1 exec "$program" install "${meant[@]}"
     fi
     require "$shared" "$@"
     ;;
-  *) require "$1" "${@:2}" ;;
+  *) require "$folder" "$@" ;;
   esac
 }
 run() { # run or tool, and the words of uv run or uvx

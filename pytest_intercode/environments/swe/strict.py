@@ -80,7 +80,8 @@ class SweEnvironment(ShellEnvironment):
     def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
         """Return the agent's sandbox, and the verifier's if it has one."""
         mine = cls.spec(task, provider)
-        return [mine, cls._verifiers(task, provider)] if _is_fresh(task) else [mine]
+        fresh = task.verification is not None and _is_fresh(task)
+        return [mine, cls._verifiers(task, provider)] if fresh else [mine]
 
     @classmethod
     def _verifiers(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
