@@ -19,6 +19,7 @@ __all__ = ["main"]
 
 _COMMANDS = {
     "audit": "pytest_intercode.cli.audit",
+    "check": "pytest_intercode.cli.check",
     "compare": "pytest_intercode.cli.compare",
     "convert": "pytest_intercode.cli.convert",
     "export": "pytest_intercode.cli.export",

@@ -37,16 +37,14 @@ def run(options: argparse.Namespace) -> int:
         FetchError: something cannot be had.
         ConfigurationError: there is no such dataset.
     """
-    from pytest_intercode.environments.swe.kit import DEFAULT, add_set, make_kit
+    from pytest_intercode.environments.swe.kit import DEFAULT, add_set, make_kit, sets_of
     from pytest_intercode.errors import FetchError
     from pytest_intercode.suites.catalogue import named_tasks
 
     sets = [*DEFAULT, *filter(None, [tuple(options.requirements)])]
     for name in options.dataset:
         for task in named_tasks(name, None, f"--dataset={name}", folder=Path.cwd(), env=None):
-            verified = [step.verification for step in task.steps]
-            verified += [task.verification] if task.verification else []
-            sets += [one.kit for one in verified if one.kit]
+            sets += filter(None, sets_of(task))
     folder = make_kit(note)
     failed = 0
     for requirements in dict.fromkeys(sets):

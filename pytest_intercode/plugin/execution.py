@@ -156,7 +156,11 @@ class InlineExecution:
     def _expect_next(self, environment: Environment, *, started: bool) -> None:
         if not self._run.provides(environment) or self._pending():
             return
-        following = self._following()[started : started + _LOOK_AHEAD]
+        following = [
+            item
+            for item in self._following()[started : started + _LOOK_AHEAD]
+            if item.get_closest_marker("skip") is None
+        ]
         resumed = resumed_of(self._run.config)
         if resumed is not None:
             following = [item for item in following if resumed.record_of(item) is None]

@@ -31,7 +31,7 @@ from pytest_intercode.suites.loader import bundled_folder
 if TYPE_CHECKING:
     from pytest_intercode.sandboxes.hosts import DockerHost
 
-__all__ = ["SandboxProvider"]
+__all__ = ["SandboxProvider", "images_here"]
 
 Result = TypeVar("Result")
 
@@ -366,6 +366,18 @@ class SandboxProvider:
             _close(shared)
         if self._started:
             self._engine.close()
+
+
+def images_here(names: Iterable[str]) -> set[str] | None:
+    """Return which of these images the Docker engine has; None where no engine answers."""
+    from pytest_intercode.sandboxes.docker.engine import connect
+    from pytest_intercode.sandboxes.docker.images import layers_of
+
+    try:
+        with contextlib.closing(connect()) as api:
+            return {name for name in names if layers_of(api, name)}
+    except EngineUnavailable:
+        return None
 
 
 def _parsed(host: DockerHost | str) -> DockerHost:

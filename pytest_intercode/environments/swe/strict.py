@@ -96,7 +96,8 @@ class SweEnvironment(ShellEnvironment):
     def sandboxes(cls, task: Task, provider: SandboxProvider) -> list[SandboxSpec]:
         """Return the agent's sandbox, and the verifier's if it has one."""
         mine = cls.spec(task, provider)
-        return [mine, cls._verifiers(task, provider)] if _is_fresh(task) else [mine]
+        fresh = task.verification is not None and _is_fresh(task)
+        return [mine, cls._verifiers(task, provider)] if fresh else [mine]
 
     @classmethod
     def _verifiers(cls, task: Task, provider: SandboxProvider) -> SandboxSpec:
@@ -385,7 +386,7 @@ def _is_fresh(task: Task) -> bool:
 
 def _kit(task: Task, verification: Verification) -> tuple[tuple[str, str], ...]:
     """Return what is mounted for tests that need the kit."""
-    if verification.kit is None:
+    if verification.kit is None or verification.fetches:
         return ()
     place = f"{task.source}: task {task.id!r}"
     return ((str(kit_with(verification.kit, place)), AT),)

@@ -1,0 +1,180 @@
+"""``pytest-intercode check``: what the tasks of a dataset need of this machine, before a run.
+
+Reads task folders, looks for images and for sets of the verifier kit; builds and downloads nothing.
+Exit status: 0 all is there, 1 something is missing, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_intercode.cli.arguments import pair
+from pytest_intercode.cli.printing import note, say
+from pytest_intercode.core.text import aligned, counted
+from pytest_intercode.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pytest_intercode.core.task import ImageSource, Task
+
+__all__ = ["HELP", "add_arguments", "run"]
+
+HELP = "say what a dataset needs: base images, verifier kit, and which tasks would be skipped"
+
+_USAGE = 2
+_NAMED = 5  # tasks that are named in a row
+_THERE, _MISSING, _UNKNOWN = "there", "missing", "unknown"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of this command."""
+    parser.add_argument(
+        "datasets",
+        metavar="PATH",
+        nargs="+",
+        help="a task folder, a folder of them, their registry (registry.json:NAME), or a dataset",
+    )
+    parser.add_argument(
+        "--base-image",
+        metavar="NAME=REPLACEMENT",
+        type=pair,
+        action="append",
+        default=[],
+        help="another base image, as for --intercode-base-image (repeatable)",
+    )
+    parser.add_argument(
+        "--network",
+        action="store_true",
+        help="as for --intercode-network: tests whose sandbox has the network need no kit",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print a table of what is needed, and how to get what is missing."""
+    from pytest_intercode.suites.catalogue import data_folder, named_tasks, online
+
+    tasks: list[Task] = []
+    try:
+        for name in options.datasets:
+            folder = data_folder(None, "--data")
+            tasks += named_tasks(name, folder, f"check {name}", folder=Path.cwd(), env=None)
+    except ConfigurationError as error:
+        note(str(error))
+        return _USAGE
+    played = [online(task) if options.network else task for task in tasks if not task.skip]
+    images = _images(played, dict(options.base_image))
+    sets = _sets(played)
+    rows: list[tuple[str, str, int, str]] = [
+        *((state, "image", number, name) for (state, name), number in images.items()),
+        *((state, "kit", number, name) for (state, name), number in sets.items()),
+        *(("skipped", "", number, reason) for reason, number in _reasons(tasks).items()),
+        *((what, "", len(some), _names(some)) for what, some in _without(played) if some),
+    ]
+    table = [[state, kind, counted(number, "task"), what] for state, kind, number, what in rows]
+    for line in aligned(table, labels=4) if table else ():
+        say(line.rstrip())
+    say(f"{counted(len(tasks), 'task')}, {len(tasks) - len(played)} of them skipped")
+    return _advise(options.datasets, {(state, kind) for state, kind, *_ in rows})
+
+
+def _advise(datasets: Sequence[str], states: Collection[tuple[str, str]]) -> int:
+    """Say how what is missing can be had; return the exit status."""
+    from pytest_intercode.environments.swe.kit import add_command
+
+    if (_UNKNOWN, "image") in states:
+        note("no Docker engine answers, which would know the images")
+    if (_MISSING, "image") in states:
+        note(
+            "missing images: get them with docker pull or docker load, or put others in their "
+            "place with --intercode-base-image NAME=REPLACEMENT"
+        )
+    if (_MISSING, "kit") in states:
+        note(f"missing sets of the verifier kit: add them with {add_command(datasets, ())}")
+    return int(any(state == _MISSING for state, _ in states))
+
+
+def _images(tasks: Sequence[Task], replacements: Mapping[str, str]) -> dict[tuple[str, str], int]:
+    """Return how many tasks need an image, by whether it is there, and its name."""
+    from pytest_intercode.sandboxes.provider import images_here
+    from pytest_intercode.suites.harbor.dockerfile import bases, standing_for
+
+    sources = [list(_sources(task)) for task in tasks]
+    texts = {source: _text(source) for each in sources for source in each}
+    names = {name for text in texts.values() for name in bases(text)}
+    names |= {source.image for source in texts if source.image}
+    standing = {
+        name: plain
+        for text in texts.values()
+        for name, plain in standing_for(text, replacements, lambda name: False).items()
+    }
+    names |= {*standing.values(), *replacements.values()}
+    here = images_here(names)
+
+    def shown(name: str) -> tuple[str, str]:
+        others = [replacements[name]] if name in replacements else [name]
+        others += [standing[name]] if name in standing else []
+        used = next((other for other in others if here and other in here), others[-1])
+        state = _UNKNOWN if here is None else _THERE if used in here else _MISSING
+        return state, name if used == name else f"{name} ({used})"
+
+    def needed(source: ImageSource) -> set[tuple[str, str]]:
+        own = shown(source.image) if source.image else None
+        if own and (own[0] == _THERE or not texts[source]):
+            return {own}
+        return set(map(shown, bases(texts[source])))
+
+    found = Counter(one for each in sources for one in set[Any]().union(*map(needed, each)))
+    return dict(sorted(found.items(), key=lambda item: (item[0][0], -item[1], item[0][1])))
+
+
+def _sources(task: Task) -> Iterator[ImageSource]:
+    verified = [task.verification, *(step.verification for step in task.steps)]
+    for source in (task.image, *(one.image for one in verified if one is not None)):
+        if source is not None:
+            yield source
+
+
+def _text(source: ImageSource) -> str:
+    if source.text or source.dockerfile is None:
+        return source.text
+    try:
+        return source.dockerfile.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _sets(tasks: Iterable[Task]) -> dict[tuple[str, str], int]:
+    """Return how many tasks need a set of the kit, by whether it is there, and what is in it."""
+    from pytest_intercode.environments.swe.kit import holds, sets_of
+
+    found = Counter(
+        (_THERE if holds(each) else _MISSING, ", ".join(each) or "its programs alone")
+        for task in tasks
+        for each in sets_of(task)
+    )
+    return dict(sorted(found.items(), key=lambda item: (item[0][0], -item[1], item[0][1])))
+
+
+def _reasons(tasks: Iterable[Task]) -> Counter[str]:
+    """Return how many tasks are skipped for a reason, without the folders that it names."""
+    reasons: Counter[str] = Counter()
+    for task in tasks:
+        if task.skip:
+            folder = str(Path(task.source).parent)
+            reasons[task.skip.replace(f"{folder}: ", "").replace(f"{folder}/", "")] += 1
+    return reasons
+
+
+def _without(tasks: Sequence[Task]) -> list[tuple[str, list[Task]]]:
+    return [
+        ("no gold", [task for task in tasks if not task.gold]),
+        ("no tests", [task for task in tasks if task.env == "swe" and task.verification is None]),
+    ]
+
+
+def _names(tasks: Sequence[Task]) -> str:
+    names = ", ".join(task.id for task in tasks[:_NAMED])
+    return f"{names}, ..." if len(tasks) > _NAMED else names
