@@ -154,6 +154,8 @@ class EpisodeRecord:
         parts: the reward's parts.
         reason: what was wrong, in a few words; empty when solved.
         detail: a traceback of the agent, or the end of a build's log; empty otherwise.
+        test_output: the end of what the task's tests printed, for people alone: it may quote hidden
+            tests. Empty where it is solved, or no tests ran.
         attempts: reasons of earlier attempts that the infrastructure spoiled.
         state: both end states, for grading again.
         usage: what the agent used up.
@@ -191,6 +193,7 @@ class EpisodeRecord:
     parts: Mapping[str, float] = field(default_factory=dict)
     reason: str = ""
     detail: str = ""
+    test_output: str = ""
     attempts: tuple[str, ...] = ()
     state: Mapping[str, Any] = field(default_factory=dict)
     usage: Usage = UNSPENT
@@ -244,7 +247,16 @@ class EpisodeRecord:
     def without_trajectory(self) -> EpisodeRecord:
         """Return the record without texts and end states, which are most of its size."""
         turns = tuple(_BARE_TURNS[turn.executed] for turn in self.turns)
-        return replace(self, turns=turns, state={}, extra={}, log="", detail="", left_behind=())
+        return replace(
+            self,
+            turns=turns,
+            state={},
+            extra={},
+            log="",
+            detail="",
+            test_output="",
+            left_behind=(),
+        )
 
     def for_statistics(self) -> EpisodeRecord:
         """Return what tables, rates and comparisons need of it, as small as it can be.
@@ -272,6 +284,7 @@ class EpisodeRecord:
             reason="",
             attempts=(),
             detail="",
+            test_output="",
             log="",
             left_behind=(),
             state=_NOTHING,

@@ -55,10 +55,11 @@ def blamed(error: SandboxBroken | CommandFailed | UngradableState) -> Reward:
         CommandFailed: the agent had not acted, so it is not the agent's fault.
     """
     if isinstance(error, UngradableState):
-        return Reward(0.0, {}, f"what was left cannot be graded: {error}")
+        reason = f"what was left cannot be graded: {error}"
+        return Reward(0.0, {}, reason, error.test_output)
     if isinstance(error, CommandFailed) and not error.acted:
         raise error
-    return Reward(0.0, {}, f"the agent broke its sandbox: {error}")
+    return Reward(0.0, {}, f"the agent broke its sandbox: {error}", error.test_output)
 
 
 class Environment(abc.ABC):

@@ -118,6 +118,7 @@ def episode(record: EpisodeRecord) -> dict[str, Any]:
             "parts": record.parts,
             "reason": record.reason,
             "detail": record.detail,
+            "test_output": record.test_output,
             "log": record.log,
             "seconds": record.seconds if is_ours(record) else None,
             "usage": _usage(record.usage),

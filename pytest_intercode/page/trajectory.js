@@ -162,10 +162,12 @@ function turnOf(turn, n) {
 
 // -- the end: what is left, beside gold's
 
+const TEST_LINES = 62; // with those that say what is left out, and which tests are ours
 const MARKS = { "-": "gone", "+": "came", "!": "gone" };
 
 function endOf(episode) {
   const end = make("section.state", { "aria-label": "End state" });
+  if (episode.test_output) end.append(make("h2", null, "The end of what the tests printed"), box("pre.printed", episode.test_output, TEST_LINES));
   if (episode.state) {
     end.append(make("h2", null, "End state against gold"), make("p.quiet", null, "\u2212 only gold has it, + only the agent has it. Gold is shown to people only, after the run."));
     for (const section of episode.state) end.append(...sectionOf(section));

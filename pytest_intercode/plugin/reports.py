@@ -114,6 +114,12 @@ def _complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInf
         diffs = _diffs(episode)
         if diffs:
             report.sections.append(("intercode diff", clipped(diffs, _PATCH_CHARACTERS)))
+        _add_test_output(report, episode)
+
+
+def _add_test_output(report: pytest.TestReport, episode: EpisodeRecord) -> None:
+    if episode.test_output:
+        report.sections.append(("intercode test output", episode.test_output))
 
 
 def _diffs(episode: EpisodeRecord) -> str:
@@ -137,6 +143,7 @@ def _complete_broken(
     _set_properties(item, episode)
     _put(report, episode)
     report.longrepr = episode.headline
+    _add_test_output(report, episode)
     if hasattr(report, "wasxfail"):
         if isinstance(error, TaskError):
             return  # the task is known not to work

@@ -130,6 +130,8 @@ def to_row(record: EpisodeRecord) -> dict[str, Any]:
         "attempts": list(record.attempts),
         "end_state": dict(record.state),
     }
+    if record.test_output:
+        row["test_output"] = _plain(record.test_output)
     if record.image_digest:
         row["image_digest"] = _plain(record.image_digest)
     if record.parameters_version:
@@ -291,6 +293,9 @@ class EpisodeLine(_Lenient):
     """What was wrong, in a few words; empty when solved."""
     detail: StrictStr = ""
     """A traceback of the agent, or the end of a build's log."""
+    test_output: StrictStr = ""
+    """The end of what the task's tests printed: 60 lines and 4,000 characters at most; left out
+    where the task is solved or no tests ran. It may quote hidden tests, as end_state does."""
     seconds: _Number = 0.0
     """Wall time of the agent's part."""
     turn_seconds: list[_Number] = []
@@ -434,6 +439,7 @@ def _record(line: EpisodeLine) -> EpisodeRecord:
         parts=line.reward_parts,
         reason=line.reason,
         detail=line.detail,
+        test_output=line.test_output,
         attempts=tuple(line.attempts),
         state=line.end_state,
         usage=_usage(line.usage),

@@ -321,5 +321,6 @@ def failure_record(spec: RolloutSpec, error: IntercodeError) -> EpisodeRecord:
         agent_arguments=spec.agent_arguments,
         parameters_version=spec.parameters_version,
         reason=str(error),
+        test_output=error.test_output,
         node_id=spec.node_id,
     )

@@ -20,7 +20,13 @@ from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.environments.swe.kit import AT, kit_with
 from pytest_intercode.environments.swe.verifier import Index, Verifier, read_index
-from pytest_intercode.errors import CommandFailed, SandboxBroken, TaskError, UngradableState
+from pytest_intercode.errors import (
+    CommandFailed,
+    IntercodeError,
+    SandboxBroken,
+    TaskError,
+    UngradableState,
+)
 from pytest_intercode.rewards.reward_file import missing, reward_of_steps
 from pytest_intercode.rewards.verification import NothingRan, TestRun, reward_of_run
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
@@ -200,7 +206,12 @@ class SweEnvironment(ShellEnvironment):
             if fresh:
                 verifier.take(self.sandbox)
             self._state = {"patch": verifier.patch, "left_out": verifier.left_out}
-            return self._rewarded(task, verifier.run())
+            run = verifier.run()
+            try:
+                return replace(self._rewarded(task, run), test_output=run.tail)
+            except IntercodeError as error:
+                error.test_output = run.tail
+                raise
         except SandboxBroken as broken:
             raise UngradableState(f"it broke the sandbox that tests it: {broken}") from None
         finally:

@@ -310,13 +310,15 @@ def test_an_eval_archive_is_the_same_each_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_no_gold_and_the_last_record_of_a_try(name: str, tmp_path: Path) -> None:
     first = row(outcome="infrastructure-error", superseded=True, query="THE FIRST")
-    results = write(tmp_path / "r.jsonl", first, row(query="THE LAST"), row(1))
+    last = row(query="THE LAST", outcome="failed", test_output="HIDDEN TESTS")
+    results = write(tmp_path / "r.jsonl", first, last, row(1))
     output = tmp_path / "out.json"
     assert export(results, name, output) == 2
     files = output.iterdir() if output.is_dir() else [output]
     text = "".join(path.read_text() for path in files)
     assert "THE LAST" in text
     assert "THE FIRST" not in text
+    assert "HIDDEN TESTS" not in text
     assert "cdcdcdcd" not in text  # what the page's rows have for gold's files
     assert "abababab" not in text
 

@@ -205,6 +205,7 @@ def test_a_record_comes_back() -> None:
         turns=(turn, Turn("submit", "", False)),
         usage=used,
         log="end",
+        test_output="1 failed",
         left_behind=("a thread",),
         sandbox="docker",
         image="sha",
