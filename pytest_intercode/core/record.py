@@ -168,8 +168,10 @@ class EpisodeRecord:
             for one that comes from no registry.
         host: where its sandboxes were: the name of a cluster's node, or of a Docker host; empty for
             this machine.
-        phases: when ``prepare`` and ``run`` began, in seconds since the epoch by the clock of the
-            machine that it ran on, and how many seconds each took; empty where that is not known.
+        phases: when each of :data:`~pytest_intercode.core.phases.PHASES` began first, in seconds
+            since the epoch by the clock of the machine that it ran on, and how many seconds it took
+            in all. Those that took no time are left out. Earlier releases wrote ``prepare`` and
+            ``run``, and nothing else.
         node_id: the node id of its pytest item; empty outside of pytest.
         item: the place of that item among those of its run, from 0; None where it is not known.
         shard: the part of the run that it belongs to; None where the run has no parts.

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_intercode.core.forks import MakingProcess
+from pytest_intercode.core.phases import Phases
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Observation, Profile, StepResult, Turn
@@ -118,6 +119,7 @@ class Environment(abc.ABC):
         self.final: Reward | None = None
         self.tasks = TaskOrder(())
         self.turns_spent = 0
+        self.phases = Phases()
         self._without_state = False  # the last grading failed, so there is no end state to record
         self._over = ""
         self._best: Reward | None = None
@@ -502,7 +504,8 @@ class Environment(abc.ABC):
         """Grade; a sandbox that the agent broke is worth nothing, and no reason to try again."""
         self._without_state = False
         try:
-            return self.grade(answer)
+            with self.phases.timed("tests"):
+                return self.grade(answer)
         except (SandboxBroken, CommandFailed, UngradableState) as error:
             reward = blamed(error)
             self._without_state = True

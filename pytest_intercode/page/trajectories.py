@@ -127,6 +127,7 @@ def episode(record: EpisodeRecord) -> dict[str, Any]:
             "attempts": list(record.attempts),
             "node": record.node_id,
             "host": record.host,
+            "phases": _phases(record),
             "image": record.image,
             "max_turns": record.max_turns or None,
             "turns": [
@@ -136,6 +137,12 @@ def episode(record: EpisodeRecord) -> dict[str, Any]:
             "state": end_state_sections(record),
         }
     )
+
+
+def _phases(record: EpisodeRecord) -> list[list[Any]]:
+    """Return the phases' names and seconds, in the order in which they began."""
+    times = sorted(record.phases.items(), key=lambda phase: phase[1][0])
+    return [[name, seconds] for name, (_, seconds) in times if math.isfinite(seconds)]
 
 
 def _turn(turn: Turn, *, graded: bool) -> dict[str, Any]:

@@ -120,6 +120,10 @@ function factsOf(episode) {
   const facts = make("div.facts-of", null, line);
   if (episode.reason) facts.append(make("p.reason", { dir: "auto" }, shown(episode.reason)));
   for (const attempt of episode.attempts || []) facts.append(make("p.quiet", null, "tried before, and spoiled: ", shown(attempt)));
+  if (episode.phases) {
+    const times = episode.phases.map(([name, seconds]) => `${plain(name)} ${number(seconds, 2)} s`);
+    facts.append(make("p.quiet", null, times.join(", ")));
+  }
   if (episode.detail) facts.append(folded("detail", episode.detail));
   return facts;
 }

@@ -343,8 +343,9 @@ class EpisodeLine(_Lenient):
     host: StrictStr = ""
     """The node of a cluster, or the Docker host, that they were on; left out for this machine."""
     phases: dict[str, tuple[_Number, _Number]] = {}
-    """When each phase began, in seconds since the epoch by the clock of the machine that it ran on,
-    and how many seconds it took; left out where that is not known."""
+    """When each phase began first, in seconds since the epoch by the clock of the machine that it
+    ran on, and how many seconds it took in all: build, start, agent, carry, tests, gold. They do
+    not overlap. Those that took no time are left out. Earlier releases wrote prepare and run."""
     task_digest: StrictStr = ""
     """Changes with anything that the agent gets or is graded by."""
     repeat: _Whole = 1

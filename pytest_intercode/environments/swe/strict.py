@@ -122,7 +122,7 @@ class SweEnvironment(ShellEnvironment):
         def play(sandbox: Sandbox) -> Gold:
             return _Prepared(sandbox, index=self._prepare_verifier(sandbox, task))
 
-        return GoldRun(self.provider, self._verifiers(task, self.provider), play)
+        return GoldRun(self.provider, self._verifiers(task, self.provider), play, "start")
 
     def _prepare_verifier(self, sandbox: Sandbox, task: Task) -> Index | None:
         """Bring a verifier into the task's first state; one of another image has none."""
@@ -150,7 +150,8 @@ class SweEnvironment(ShellEnvironment):
     def _graded_step(self) -> Reward:
         """Grade the present step, and go on afterwards."""
         try:
-            return self._graded(self._at_step(self._step), self._at_step(self._step + 1))
+            with self.phases.timed("tests"):
+                return self._graded(self._at_step(self._step), self._at_step(self._step + 1))
         except (SandboxBroken, CommandFailed, UngradableState) as error:
             return blamed(error)
 
@@ -196,15 +197,17 @@ class SweEnvironment(ShellEnvironment):
     def _graded(self, task: Task, then: Task | None) -> Reward:
         """Grade a task, and make ready for another grading of it, or of its next step."""
         self._state = {}
-        self._collect(task)
         fresh = _is_fresh(task)
-        if fresh and then is None:
-            self.sandbox.settle(_SETTLE)
-            self.sandbox.halt()
+        with self.phases.timed("carry"):
+            self._collect(task)
+            if fresh and then is None:
+                self.sandbox.settle(_SETTLE)
+                self.sandbox.halt()
         verifier = self._verifier(task) if fresh else Verifier(self.sandbox, task)
         try:
             if fresh:
-                verifier.take(self.sandbox)
+                with self.phases.timed("carry"):
+                    verifier.take(self.sandbox)
             self._state = {"patch": verifier.patch, "left_out": verifier.left_out}
             run = verifier.run()
             try:
@@ -255,7 +258,8 @@ class SweEnvironment(ShellEnvironment):
             TaskError: they do not.
         """
         name = f"verified {task.suite} {task.id} {task.verification}"
-        why = self.provider.share(name, lambda: self._gold_problem(task))
+        with self.phases.timed("gold"):
+            why = self.provider.share(name, lambda: self._gold_problem(task))
         if why:
             raise TaskError(f"{task.source}: task {task.id!r}: gold cannot be verified: {why}")
 

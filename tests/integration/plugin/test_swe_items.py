@@ -71,6 +71,7 @@ def test_a_failure_shows_the_patch_and_the_record_holds_it(
     [record] = read_records(pytester.path / "r.jsonl")
     assert record.state["left_out"] == ["t/x"]
     assert record.test_output == "not ok 1 - f\nok 2 - runs"
+    assert {"start", "agent", "carry", "tests"} <= record.phases.keys()
     assert score(record, "strict").parts == {"fail_to_pass": 0.0, "pass_to_pass": 1.0}
     tests, patch = end_state_sections(record)
     assert tests["lines"][0] == ["!", "- f", "fails, and has to pass"]
