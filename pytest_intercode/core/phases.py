@@ -69,8 +69,7 @@ class Phases:
             return {
                 name: (self._began[name], self._seconds[name])
                 for name in PHASES
-                if self._seconds.get(name, 0.0) >= (0.0 if name == "agent" else _SHORTEST)
-                and name in self._began
+                if name in self._began and (name == "agent" or self._seconds[name] >= _SHORTEST)
             }
 
     def _note(self) -> None:

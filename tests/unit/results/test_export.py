@@ -290,6 +290,22 @@ def test_inspect_ai_reads_its_log(name: str, inspect_python: str, tmp_path: Path
                 if function == "bash"
             ]
             assert shown == [clean(each) for each in sent]
+        assert found["tables"]["events"][sample["uuid"]] == [
+            "sample_init",
+            *(kind for turn in sample["per turn"] for kind in turn),
+            *(["sample_limit"] if sample["limit"] else []),
+            *(["error"] if sample["error"] else []),
+            *["score"] * len(sample["scores"]),
+        ]
+        if record.turns:  # what follows on the last action was sent to no model
+            shown = found["tables"]["messages"][sample["uuid"]]
+            assert shown == sample["roles"][: len(shown)]
+            assert shown.count("assistant") == len(record.turns)
+    tables = found["tables"]
+    assert tables["samples"] == len(rows)
+    every_call = [call for sample in found["samples"] for call in sample["calls"]]
+    assert tables["calls"] == [function for _, function, _ in every_call]
+    assert len(tables["inputs"]) == sum(sample["turns"] for sample in found["samples"])
     mean = sum(graded) / len(graded)
     assert found["metrics"]["reward"]["mean"] == pytest.approx(mean)
 
