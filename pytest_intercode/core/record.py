@@ -173,6 +173,7 @@ class EpisodeRecord:
             in all. Those that took no time are left out. Earlier releases wrote ``prepare`` and
             ``run``, and nothing else.
         node_id: the node id of its pytest item; empty outside of pytest.
+        test_passed: whether that item passed, where it is a test of the user's own; None elsewhere.
         item: the place of that item among those of its run, from 0; None where it is not known.
         shard: the part of the run that it belongs to; None where the run has no parts.
         superseded: the try was run again, and the later record counts.
@@ -208,6 +209,7 @@ class EpisodeRecord:
     host: str = ""
     phases: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     node_id: str = ""
+    test_passed: bool | None = None
     item: int | None = None
     shard: ShardRecord | None = None
     superseded: bool = False
@@ -220,6 +222,14 @@ class EpisodeRecord:
     def solved(self) -> bool:
         """Whether the reward reached 1.0 and the agent ended well."""
         return self.outcome == "solved"
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether rates, gates and comparisons count it as solved.
+
+        A test of the user's own decides that by its verdict; elsewhere it has to be solved.
+        """
+        return self.solved if self.test_passed is None else self.test_passed
 
     @property
     def graded(self) -> bool:

@@ -229,7 +229,7 @@ def _span(record: EpisodeRecord) -> _Span | None:
 
 def _in_order(names: Iterable[str]) -> list[str]:
     """Return names of phases in the order in which they come; those of old files are last."""
-    places = {name: place for place, name in enumerate(PHASES)}
+    places: dict[str, int] = {name: place for place, name in enumerate(PHASES)}
     return sorted(names, key=lambda name: (places.get(name, len(places)), name))
 
 
@@ -291,7 +291,7 @@ def _row(
     lanes: int,
     total: float,
 ) -> list[str]:
-    solved = sum(each.solved for each in records)
+    solved = sum(each.succeeded for each in records)
     busy = sum(span.ended - span.began for span in spans)
     return [
         host or _HERE,

@@ -47,8 +47,9 @@ def index_of(runs: Sequence[Run], blocks: Blocks) -> dict[str, Any]:
 
     Each task is ``[id, env, suite, hardness, [tag...], query, [try...] of each run...]`` and, where
     there are two runs, its change and that in words; each try is ``[number, outcome, reward, turns,
-    seconds, reason, block, index]``. Envs, suites, hardness, tags, outcomes, reasons and changes
-    are numbers into the lists of their names.
+    seconds, reason, block, index, passed]``, where ``passed`` is the verdict of a test of the
+    user's own and None elsewhere. Envs, suites, hardness, tags, outcomes, reasons and changes are
+    numbers into the lists of their names.
     """
     outcomes, reasons, envs, suites, hardness, tags = (
         _Names(OUTCOMES),
@@ -101,6 +102,7 @@ def _try(each: EpisodeRecord, outcomes: _Names, reasons: _Names, blocks: Blocks)
         each.seconds if is_ours(each) else None,
         reasons.number(each.reason[:_LONGEST_REASON]),
         *blocks.add(episode(each)),
+        each.test_passed,
     ]
 
 
@@ -126,6 +128,7 @@ def episode(record: EpisodeRecord) -> dict[str, Any]:
             "refused": list(record.refused_hosts),
             "attempts": list(record.attempts),
             "node": record.node_id,
+            "test_passed": record.test_passed,
             "host": record.host,
             "phases": _phases(record),
             "image": record.image,

@@ -112,6 +112,7 @@ function factsOf(episode) {
   const most = episode.max_turns ? `/${episode.max_turns}` : "";
   const line = make("p.facts-line", null,
     badge(episode.outcome),
+    typeof episode.test_passed === "boolean" ? make("span", null, episode.test_passed ? "its test passed" : "its test failed") : null,
     make("span", null, `reward ${number(episode.reward, 3)}${partsOf(episode.parts)}`),
     make("span", null, `${episode.turns.length}${most} turns`),
     typeof episode.seconds === "number" ? make("span", null, `${number(episode.seconds, 2)} s`) : null,

@@ -143,6 +143,8 @@ def to_row(record: EpisodeRecord) -> dict[str, Any]:
             name: [round(began, 3), round(seconds, 3)]
             for name, (began, seconds) in record.phases.items()
         }
+    if record.test_passed is not None:
+        row["test_passed"] = record.test_passed
     if record.item is not None:
         row["item"] = record.item
     if record.shard is not None:
@@ -352,6 +354,9 @@ class EpisodeLine(_Lenient):
     """Which try at the task this is, from 1."""
     node_id: StrictStr = ""
     """The node id of its pytest item."""
+    test_passed: StrictBool | None = None
+    """Whether that item passed, where it is a test of the user's own; rates and gates count that in
+    place of the outcome. Left out elsewhere."""
     item: _Whole | None = None
     """The place of that item among those of its run, from 0; left out where it is not known."""
     shard: ShardOfRun | None = None
@@ -453,6 +458,7 @@ def _record(line: EpisodeLine) -> EpisodeRecord:
         host=line.host,
         phases=line.phases,
         node_id=line.node_id,
+        test_passed=line.test_passed,
         item=line.item,
         shard=None if line.shard is None else _part(line.shard),
         superseded=line.superseded,

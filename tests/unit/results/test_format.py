@@ -206,6 +206,7 @@ def test_a_record_comes_back() -> None:
         usage=used,
         log="end",
         test_output="1 failed",
+        test_passed=False,
         left_behind=("a thread",),
         sandbox="docker",
         image="sha",
