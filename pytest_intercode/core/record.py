@@ -175,6 +175,7 @@ class EpisodeRecord:
         node_id: the node id of its pytest item; empty outside of pytest.
         test_passed: whether that item passed, where it is a test of the user's own; None elsewhere.
         item: the place of that item among those of its run, from 0; None where it is not known.
+        run_name: what the run is called, where somebody named it (``--intercode-run-name``).
         shard: the part of the run that it belongs to; None where the run has no parts.
         superseded: the try was run again, and the later record counts.
         rescored_from: its first score, where it was scored again.
@@ -211,6 +212,7 @@ class EpisodeRecord:
     node_id: str = ""
     test_passed: bool | None = None
     item: int | None = None
+    run_name: str = ""
     shard: ShardRecord | None = None
     superseded: bool = False
     rescored_from: FirstScore | None = None

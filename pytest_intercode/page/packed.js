@@ -12,9 +12,12 @@ async function unpack(id) {
 const KEPT_BLOCKS = 8;
 const opened = new Map(); // the last blocks that were looked at
 
+// A block's episodes, without keeping them.
+const blockOf = (block) => opened.get(`block-${block}`) || unpack(`block-${block}`);
+
 async function trajectory(block, index) {
   const id = `block-${block}`;
-  const found = opened.get(id) || unpack(id);
+  const found = blockOf(block);
   opened.delete(id);
   opened.set(id, found);
   if (opened.size > KEPT_BLOCKS) opened.delete(opened.keys().next().value);

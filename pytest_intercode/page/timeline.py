@@ -184,7 +184,7 @@ def timeline(tries: Iterable[EpisodeRecord]) -> Timeline | None:
         )
     if len(everything) <= _MOST_BARS:
         notes.append(
-            "The pale part of a bar is its preparation, the light end its grading; a bar says "
+            "The grey part of a bar is its preparation, the faded end its grading; a bar says "
             "which episode it is."
         )
     bands: list[Band] = []

@@ -57,10 +57,15 @@ def to_line(record: EpisodeRecord) -> str:
     return json.dumps(to_row(record), ensure_ascii=True)
 
 
-def with_item(line: str, item: int | None, shard: ShardRecord | None = None) -> str:
-    """Return a line that :func:`to_line` wrote, with the place of its item and its shard."""
-    more = {} if item is None else {"item": item}
-    fields: dict[str, Any] = {**more, **({} if shard is None else {"shard": _shard(shard)})}
+def with_item(
+    line: str, item: int | None, shard: ShardRecord | None = None, run_name: str = ""
+) -> str:
+    """Return a line that :func:`to_line` wrote, with its item's place, its shard and its run."""
+    fields: dict[str, Any] = {} if item is None else {"item": item}
+    if run_name:
+        fields["run_name"] = _plain(run_name)
+    if shard is not None:
+        fields["shard"] = _shard(shard)
     return f"{line[:-1]}, {json.dumps(fields)[1:]}" if fields else line
 
 
@@ -147,6 +152,8 @@ def to_row(record: EpisodeRecord) -> dict[str, Any]:
         row["test_passed"] = record.test_passed
     if record.item is not None:
         row["item"] = record.item
+    if record.run_name:
+        row["run_name"] = _plain(record.run_name)
     if record.shard is not None:
         row["shard"] = _shard(record.shard)
     if record.refused_hosts:
@@ -359,6 +366,8 @@ class EpisodeLine(_Lenient):
     place of the outcome. Left out elsewhere."""
     item: _Whole | None = None
     """The place of that item among those of its run, from 0; left out where it is not known."""
+    run_name: StrictStr = ""
+    """What the run is called; left out where nobody named it."""
     shard: ShardOfRun | None = None
     """The part of the run that the episode belongs to; left out where the run has no parts."""
     attempts: list[StrictStr] = []
@@ -460,6 +469,7 @@ def _record(line: EpisodeLine) -> EpisodeRecord:
         node_id=line.node_id,
         test_passed=line.test_passed,
         item=line.item,
+        run_name=line.run_name,
         shard=None if line.shard is None else _part(line.shard),
         superseded=line.superseded,
         rescored_from=None if again is None else _first_score(again),

@@ -207,6 +207,7 @@ def test_a_record_comes_back() -> None:
         log="end",
         test_output="1 failed",
         test_passed=False,
+        run_name="nightly",
         left_behind=("a thread",),
         sandbox="docker",
         image="sha",
