@@ -245,14 +245,14 @@ def test_own(intercode_episode):
 """
 
 
-@pytest.mark.parametrize("more", [(), ("--intercode-concurrency=2",), ("-n", "2")])
 @pytest.mark.parametrize(
-    ("agent", "asserts", "rate", "passed"),
+    ("agent", "asserts", "rate", "passed", "more"),
     [
-        ("Idle", "intercode_episode.reward < 1", "100.0%", True),  # it is to fail
-        ("Solver", "len(intercode_episode.turns) > 5", "0.0%", False),  # more than the reward
-        ("OnlyPrints", "intercode_episode.outcome != 'timed-out'", "100.0%", True),
-        ("OnlyPrints", "intercode_episode.reward == 1", "33.3%", False),
+        ("Idle", "intercode_episode.reward < 1", "100.0%", True, ()),  # it is to fail
+        ("Solver", "len(intercode_episode.turns) > 5", "0.0%", False, ()),  # more than the reward
+        ("OnlyPrints", "intercode_episode.outcome != 'timed-out'", "100.0%", True, ()),
+        ("OnlyPrints", "intercode_episode.reward == 1", "33.3%", False, ("-n", "2")),
+        ("Idle", "intercode_episode.reward < 1", "100.0%", True, ("--intercode-concurrency=2",)),
     ],
 )
 def test_a_test_of_ones_own_is_solved_where_it_passes(
@@ -275,6 +275,9 @@ def test_a_test_of_ones_own_is_solved_where_it_passes(
     rows = results(pytester.path / "r.jsonl")
     assert len(rows) == 6
     verdicts = result.parseoutcomes()
+    counts = f"{verdicts.get('passed', 0)} passed, {verdicts.get('failed', 0)} failed"
+    line = f"solved is what tests of your own say of their episodes: {counts}"
+    result.stdout.fnmatch_lines([line])
     assert sum(row["test_passed"] for row in rows) == verdicts.get("passed", 0)
     solved = {row["task_id"] for row in rows if row["outcome"] == "solved"}
     assert len(solved) == {"Idle": 0, "OnlyPrints": 1, "Solver": 3}[agent]
