@@ -213,9 +213,16 @@ def thinking(
         rows = [json.loads(line) for line in results.read_text().splitlines()]
     assert [row["outcome"] for row in rows] == ["solved"] * episodes, done.stdout
     phases = [row["phases"] for row in rows]
-    inside = max(sum(each["run"]) for each in phases) - min(each["prepare"][0] for each in phases)
+    began = min(each["start"][0] for each in phases)
+    inside = max(map(_end_of, phases)) - began
     ideal = -(-episodes // concurrency) * _TURNS * _THOUGHT
     return {"whole run": whole, "seconds": inside, "ideal": ideal, "ratio": inside / ideal}
+
+
+def _end_of(phases: dict[str, tuple[float, float]]) -> float:
+    """Return when an episode ended, whose phases do not overlap."""
+    began, _ = phases["agent"]
+    return began + sum(seconds for begin, seconds in phases.values() if begin >= began)
 
 
 def growth(scale: Scale) -> Part:

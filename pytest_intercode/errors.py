@@ -58,7 +58,14 @@ __all__ = [
 
 
 class IntercodeError(Exception):
-    """Base of every exception that this package raises on purpose."""
+    """Base of every exception that this package raises on purpose.
+
+    Attributes:
+        test_output: the end of what the task's tests printed, where they ran before it; for people
+            alone, as it may quote hidden tests.
+    """
+
+    test_output = ""
 
 
 class ConfigurationError(IntercodeError):

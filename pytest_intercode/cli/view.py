@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="where the page goes (default: beside the last results file)",
     )
-    parser.add_argument("--title", help="what the page is called (default: the files' names)")
+    parser.add_argument("--title", help="what the page is called (default: what the runs are)")
     parser.add_argument("--open", action="store_true", help="open it in the browser")
 
 
@@ -54,11 +54,11 @@ def run(options: argparse.Namespace) -> int:
             raise ConfigurationError(
                 f"--output={output}: this is the run itself; name another file"
             )
-    names = _names(first, last)
+    names = _names(first, last) if other is not None else (_stem(first), "")
     write(
         first,
         output,
-        options.title or (_stem(first) if other is None else " and ".join(names)),
+        options.title,
         other=other,
         names=names,
         warn=note,
@@ -84,7 +84,7 @@ def _stem(results: Path) -> str:
 
 
 def _names(first: Path, last: Path) -> tuple[str, str]:
-    """Return what two runs are called: their files' names, as far as these differ."""
+    """Return what two runs without names are called: their files' names, as far as they differ."""
     names = _stem(first), _stem(last)
     if names[0] == names[1] and first.absolute() != last.absolute():
         names = (

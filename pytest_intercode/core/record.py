@@ -154,6 +154,8 @@ class EpisodeRecord:
         parts: the reward's parts.
         reason: what was wrong, in a few words; empty when solved.
         detail: a traceback of the agent, or the end of a build's log; empty otherwise.
+        test_output: the end of what the task's tests printed, for people alone: it may quote hidden
+            tests. Empty where it is solved, or no tests ran.
         attempts: reasons of earlier attempts that the infrastructure spoiled.
         state: both end states, for grading again.
         usage: what the agent used up.
@@ -166,10 +168,14 @@ class EpisodeRecord:
             for one that comes from no registry.
         host: where its sandboxes were: the name of a cluster's node, or of a Docker host; empty for
             this machine.
-        phases: when ``prepare`` and ``run`` began, in seconds since the epoch by the clock of the
-            machine that it ran on, and how many seconds each took; empty where that is not known.
+        phases: when each of :data:`~pytest_intercode.core.phases.PHASES` began first, in seconds
+            since the epoch by the clock of the machine that it ran on, and how many seconds it took
+            in all. Those that took no time are left out. Earlier releases wrote ``prepare`` and
+            ``run``, and nothing else.
         node_id: the node id of its pytest item; empty outside of pytest.
+        test_passed: whether that item passed, where it is a test of the user's own; None elsewhere.
         item: the place of that item among those of its run, from 0; None where it is not known.
+        run_name: what the run is called, where somebody named it (``--intercode-run-name``).
         shard: the part of the run that it belongs to; None where the run has no parts.
         superseded: the try was run again, and the later record counts.
         rescored_from: its first score, where it was scored again.
@@ -191,6 +197,7 @@ class EpisodeRecord:
     parts: Mapping[str, float] = field(default_factory=dict)
     reason: str = ""
     detail: str = ""
+    test_output: str = ""
     attempts: tuple[str, ...] = ()
     state: Mapping[str, Any] = field(default_factory=dict)
     usage: Usage = UNSPENT
@@ -203,7 +210,9 @@ class EpisodeRecord:
     host: str = ""
     phases: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     node_id: str = ""
+    test_passed: bool | None = None
     item: int | None = None
+    run_name: str = ""
     shard: ShardRecord | None = None
     superseded: bool = False
     rescored_from: FirstScore | None = None
@@ -215,6 +224,14 @@ class EpisodeRecord:
     def solved(self) -> bool:
         """Whether the reward reached 1.0 and the agent ended well."""
         return self.outcome == "solved"
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether rates, gates and comparisons count it as solved.
+
+        A test of the user's own decides that by its verdict; elsewhere it has to be solved.
+        """
+        return self.solved if self.test_passed is None else self.test_passed
 
     @property
     def graded(self) -> bool:
@@ -244,7 +261,16 @@ class EpisodeRecord:
     def without_trajectory(self) -> EpisodeRecord:
         """Return the record without texts and end states, which are most of its size."""
         turns = tuple(_BARE_TURNS[turn.executed] for turn in self.turns)
-        return replace(self, turns=turns, state={}, extra={}, log="", detail="", left_behind=())
+        return replace(
+            self,
+            turns=turns,
+            state={},
+            extra={},
+            log="",
+            detail="",
+            test_output="",
+            left_behind=(),
+        )
 
     def for_statistics(self) -> EpisodeRecord:
         """Return what tables, rates and comparisons need of it, as small as it can be.
@@ -272,6 +298,7 @@ class EpisodeRecord:
             reason="",
             attempts=(),
             detail="",
+            test_output="",
             log="",
             left_behind=(),
             state=_NOTHING,

@@ -17,8 +17,11 @@ class Reward:
         parts: named numbers that explain the value.
         reason: the first thing that is wrong, for people; empty when solved. It may quote the
             agent's own state, never gold's.
+        test_output: the end of what the task's tests printed, for people alone: it may quote hidden
+            tests. Empty where no tests ran.
     """
 
     value: float
     parts: Mapping[str, float] = field(default_factory=dict)
     reason: str = ""
+    test_output: str = ""

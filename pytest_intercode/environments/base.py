@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_intercode.core.forks import MakingProcess
+from pytest_intercode.core.phases import Phases
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Observation, Profile, StepResult, Turn
@@ -55,10 +56,11 @@ def blamed(error: SandboxBroken | CommandFailed | UngradableState) -> Reward:
         CommandFailed: the agent had not acted, so it is not the agent's fault.
     """
     if isinstance(error, UngradableState):
-        return Reward(0.0, {}, f"what was left cannot be graded: {error}")
+        reason = f"what was left cannot be graded: {error}"
+        return Reward(0.0, {}, reason, error.test_output)
     if isinstance(error, CommandFailed) and not error.acted:
         raise error
-    return Reward(0.0, {}, f"the agent broke its sandbox: {error}")
+    return Reward(0.0, {}, f"the agent broke its sandbox: {error}", error.test_output)
 
 
 class Environment(abc.ABC):
@@ -117,6 +119,7 @@ class Environment(abc.ABC):
         self.final: Reward | None = None
         self.tasks = TaskOrder(())
         self.turns_spent = 0
+        self.phases = Phases()
         self._without_state = False  # the last grading failed, so there is no end state to record
         self._over = ""
         self._best: Reward | None = None
@@ -501,7 +504,8 @@ class Environment(abc.ABC):
         """Grade; a sandbox that the agent broke is worth nothing, and no reason to try again."""
         self._without_state = False
         try:
-            return self.grade(answer)
+            with self.phases.timed("tests"):
+                return self.grade(answer)
         except (SandboxBroken, CommandFailed, UngradableState) as error:
             reward = blamed(error)
             self._without_state = True

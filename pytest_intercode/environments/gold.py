@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from pytest_intercode.core.phases import PhaseName, timed
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import (
     CommandFailed,
@@ -85,12 +86,18 @@ class GoldRun:
         provider: where the sandbox and the thread come from.
         spec: the sandbox.
         play: brings a fresh sandbox into the task's first state and plays gold in it.
+        phase: what waiting for it is called in records.
     """
 
     def __init__(
-        self, provider: SandboxProvider, spec: SandboxSpec, play: Callable[[Sandbox], Gold]
+        self,
+        provider: SandboxProvider,
+        spec: SandboxSpec,
+        play: Callable[[Sandbox], Gold],
+        phase: PhaseName = "gold",
     ) -> None:
         self._play = play
+        self._phase = phase
         self._stopped = threading.Event()
         self._sandbox: Sandbox | None = None
         self._order = provider.order(spec, urgent=False)
@@ -120,7 +127,8 @@ class GoldRun:
         """
         self._order.make_urgent()
         try:
-            return self._future.result(timeout=_PATIENCE)
+            with timed(self._phase):
+                return self._future.result(timeout=_PATIENCE)
         except (TimeoutError, FutureTimeout):  # two classes before Python 3.11
             raise SandboxError("the gold's sandbox did not answer") from None
 

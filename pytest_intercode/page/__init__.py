@@ -35,7 +35,7 @@ def require() -> None:
 def write(
     run: Path | Iterable[EpisodeRecord],
     target: Path,
-    title: str,
+    title: str | None,
     *,
     other: Path | Iterable[EpisodeRecord] | None = None,
     names: tuple[str, str] = ("before", "after"),
@@ -49,9 +49,9 @@ def write(
     Args:
         run: a results file, or its records.
         target: the HTML file; folders on the way to it are made.
-        title: what the page is called.
+        title: what the page is called; None for the names of its runs.
         other: a second run, newer than the first, to be compared with it.
-        names: what the two runs are called on the page, where there are two.
+        names: what the runs are called on the page, where their records do not say it.
         baseline: the results file of an older run, in place of ``other``: the run is compared with
             it. Of the older run the tasks that this one has are shown.
         notes: lines at the head of the page, such as the judgements of the gate.
@@ -73,4 +73,11 @@ def write(
         (newer,) = runs
         older = Run.of(baseline, names[0], warn).limited_to(newer)
         runs = [older, replace(newer, name=names[1])] if older.tries else runs
+    if len({run.name for run in runs}) < len(runs):
+        runs = [
+            replace(run, name=name if run.name == name else f"{run.name} ({name})")
+            for run, name in zip(runs, names, strict=True)
+        ]
+    if title is None:
+        title = " and ".join(run.name for run in runs)
     write_file(target, render(runs, title, notes), option=option)

@@ -12,9 +12,12 @@ async function unpack(id) {
 const KEPT_BLOCKS = 8;
 const opened = new Map(); // the last blocks that were looked at
 
+// A block's episodes, without keeping them.
+const blockOf = (block) => opened.get(`block-${block}`) || unpack(`block-${block}`);
+
 async function trajectory(block, index) {
   const id = `block-${block}`;
-  const found = opened.get(id) || unpack(id);
+  const found = blockOf(block);
   opened.delete(id);
   opened.set(id, found);
   if (opened.size > KEPT_BLOCKS) opened.delete(opened.keys().next().value);
@@ -28,8 +31,8 @@ async function readIndex() {
   index.tasks = index.tasks.map((task, place) => {
     const [id, env, suite, hardness, tags, query] = task;
     const runs = (two ? task.slice(6, 8) : task.slice(6, 7)).map((tries) =>
-      tries.map(([repeat, outcome, reward, turns, seconds, reason, block, at]) => ({
-        repeat, outcome: index.outcomes[outcome], reward, turns, seconds, reason: index.reasons[reason], block, at,
+      tries.map(([repeat, outcome, reward, turns, seconds, reason, block, at, passed]) => ({
+        repeat, passed, outcome: index.outcomes[outcome], reward, turns, seconds, reason: index.reasons[reason], block, at,
       })),
     );
     const made = {
@@ -49,16 +52,23 @@ async function readIndex() {
   return index;
 }
 
+// What a test of the user's own says of a try, where that is not what its outcome says.
+function verdictOf(each) {
+  if (typeof each.passed !== "boolean" || each.passed === (each.outcome === "solved")) return "";
+  return each.passed ? ", test passed" : ", test failed";
+}
+
 // What a task's tries came to in one run; spoiled ones do not count, unless there is nothing else.
 function summed(tries) {
   if (!tries.length) return null;
   const graded = tries.filter((each) => !["task-error", "infrastructure-error"].includes(each.outcome));
   const counted = graded.length ? graded : tries;
-  const solved = graded.filter((each) => each.outcome === "solved").length;
+  // A test of the user's own decides by its verdict.
+  const solved = graded.filter((each) => each.passed ?? each.outcome === "solved").length;
   const mean = (name) => counted.reduce((sum, each) => sum + (each[name] || 0), 0) / counted.length;
   const outcomes = new Set(tries.map((each) => each.outcome));
   let outcome = outcomes.size === 1 ? tries[0].outcome : "mixed";
-  let text = outcome;
+  let text = outcome + verdictOf(tries[0]);
   if (tries.length > 1) {
     text = graded.length ? `${solved}/${graded.length} solved` : outcome;
     if (graded.length) outcome = solved === graded.length ? "solved" : solved ? "mixed" : outcome === "mixed" ? "failed" : outcome;

@@ -1,6 +1,7 @@
 // The table of tasks: filtered, sorted, and only as many rows in the document as are in sight.
 
-const ROW = 36; // pixels, as the style sheet has it
+const NARROW = matchMedia("(max-width: 760px)");
+const rowHeight = () => (NARROW.matches ? 60 : 36); // pixels, as the style sheet has it
 const AROUND = 12; // rows beyond what is in sight
 
 const tasks = {
@@ -125,22 +126,79 @@ function matches(task, but) {
 }
 
 function filter() {
-  const words = chosen.q.toLowerCase().split(/\s+/).filter(Boolean);
+  searchTrajectories();
+  showMatching();
+  tasks.active = 0;
+  at("scroller").scrollTop = 0;
+  showRows(true);
+}
+
+// Show the tasks that are chosen, where the table is.
+function showMatching() {
+  const words = wordsOf(chosen.q);
   const left = tasks.index.tasks.filter(
     (task) =>
       (!chosen.env || task.env === chosen.env) &&
       (!chosen.suite || task.suite === chosen.suite) &&
       (!chosen.hardness || task.hardness === chosen.hardness) &&
       (!chosen.tag || task.tags.includes(chosen.tag)) &&
-      words.every((word) => task.searched.includes(word)),
+      (words.every((word) => task.searched.includes(word)) || search.matches.has(task)),
   );
   countChips(left);
+  const active = tasks.found[tasks.active];
   tasks.found = left.filter((task) => matches(task));
   order();
-  tasks.active = 0;
-  at("scroller").scrollTop = 0;
+  tasks.active = Math.max(0, tasks.found.indexOf(active));
   showFilters();
   showRows(true);
+}
+
+// -- search in trajectories, which are unpacked for it, block by block
+
+const search = { query: "", matches: new Set(), running: false };
+const SHORTEST = 2; // characters of a query that trajectories are searched for
+const PAUSE = 250; // milliseconds, in which more may be typed, and between two looks of the table
+
+const wordsOf = (query) => query.toLowerCase().split(/\s+/).filter(Boolean);
+
+async function searchTrajectories() {
+  const query = chosen.q;
+  if (query === search.query) return;
+  const words = wordsOf(query);
+  Object.assign(search, { query, matches: new Set(), running: query.trim().length >= SHORTEST });
+  if (!search.running) return;
+  await new Promise((resolve) => setTimeout(resolve, PAUSE));
+  const blocks = new Map();
+  for (const task of tasks.index.tasks) {
+    for (const each of task.runs.flat()) {
+      if (!blocks.has(each.block)) blocks.set(each.block, []);
+      blocks.get(each.block).push([task, each.at]);
+    }
+  }
+  let latest = performance.now();
+  for (const [block, places] of blocks) {
+    if (search.query !== query) return; // another search has begun
+    const episodes = await blockOf(block);
+    if (search.query !== query) return;
+    for (const [task, place] of places) {
+      if (search.matches.has(task)) continue;
+      const text = textOf(episodes[place]);
+      if (words.every((word) => task.searched.includes(word) || text.includes(word))) search.matches.add(task);
+    }
+    if (performance.now() - latest > PAUSE) {
+      showMatching();
+      latest = performance.now();
+    }
+  }
+  search.running = false;
+  showMatching();
+}
+
+// What of an episode is searched: what the agent did, saw, thought and printed, and why it failed.
+function textOf(episode) {
+  const texts = [episode.reason, episode.detail, episode.log, episode.test_output];
+  for (const turn of episode.turns || []) texts.push(turn.action, turn.observation, turn.thought, turn.answer, turn.log);
+  return texts.filter(Boolean).join("\n").toLowerCase();
 }
 
 function countChips(left) {
@@ -166,7 +224,8 @@ function showFilters() {
   for (const select of at("selects").querySelectorAll("select")) select.value = chosen[select.dataset.choice];
   const all = tasks.index.tasks.length;
   const count = tasks.found.length;
-  at("count").textContent = count === all ? several(all, "task") : `${count.toLocaleString("en")} of ${several(all, "task")}`;
+  const counted = count === all ? several(all, "task") : `${count.toLocaleString("en")} of ${several(all, "task")}`;
+  at("count").textContent = search.running ? `${counted}, searching trajectories` : counted;
   for (const head of at("head").firstElementChild.children) {
     const name = head.dataset.column;
     const sorted = chosen.sort === name ? "ascending" : chosen.sort === `-${name}` ? "descending" : null;
@@ -190,18 +249,21 @@ function makeHead() {
   at("head").replaceChildren(row);
 }
 
+const shownColumns = () => [...at("head").firstElementChild.children].filter((each) => each.offsetWidth).length;
+
 function space(rows) {
-  const cell = make("td", { colspan: String(tasks.columns.length) });
-  cell.style.height = `${rows * ROW}px`;
+  const cell = make("td"); // of one column: with those that are not shown, the table would be wider
+  cell.style.height = `${rows * rowHeight()}px`;
   return make("tr.space", { role: "presentation", "aria-hidden": "true" }, cell);
 }
 
 function showRows(anew) {
   const scroller = at("scroller");
   const count = tasks.found.length;
-  const first = Math.floor(scroller.scrollTop / ROW);
+  const height = rowHeight();
+  const first = Math.floor(scroller.scrollTop / height);
   const from = Math.max(0, first - AROUND);
-  const to = Math.min(count, first + Math.ceil(scroller.clientHeight / ROW) + AROUND);
+  const to = Math.min(count, first + Math.ceil(scroller.clientHeight / height) + AROUND);
   if (!anew && from === tasks.from && to === tasks.to) return;
   tasks.from = from;
   tasks.to = to;
@@ -209,7 +271,7 @@ function showRows(anew) {
   if (from > 0) rows.append(space(from));
   for (let n = from; n < to; n++) rows.append(rowOf(tasks.found[n], n));
   if (to < count) rows.append(space(count - to));
-  if (!count) rows.append(make("tr", null, make("td.none", { colspan: String(tasks.columns.length) }, "No task is like this. Clear the filters to see all.")));
+  if (!count) rows.append(make("tr", null, make("td.none", { colspan: String(shownColumns()) }, "No task is like this. Clear the filters to see all.")));
   at("body").replaceChildren(rows);
   scroller.setAttribute("aria-rowcount", String(count + 1));
   markActive();
@@ -219,7 +281,7 @@ function rowOf(task, n) {
   const row = make("tr", { id: `row-${n}`, role: "row", "aria-rowindex": String(n + 2), "data-n": String(n) });
   for (const column of tasks.columns) {
     const cell = make("td", { role: "gridcell", class: classOf(column) }, column.cell(task));
-    if (column.name === "task") cell.title = plain(task.query);
+    if (column.name === "task") cell.title = plain(`${task.id}\n${task.query}`);
     if (column.name === "reason") cell.title = plain(column.by(task));
     row.append(cell);
   }
@@ -240,8 +302,9 @@ function markActive() {
 function move(to) {
   const scroller = at("scroller");
   tasks.active = Math.max(0, Math.min(tasks.found.length - 1, to));
-  const top = tasks.active * ROW;
-  const room = scroller.clientHeight - 2 * ROW; // without the head
+  const height = rowHeight();
+  const top = tasks.active * height;
+  const room = scroller.clientHeight - 2 * height; // without the head
   if (top < scroller.scrollTop) scroller.scrollTop = top;
   else if (top > scroller.scrollTop + room) scroller.scrollTop = top - room;
   showRows();
@@ -250,7 +313,7 @@ function move(to) {
 
 function keyInTable(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target !== at("scroller")) return;
-  const page = Math.max(1, Math.floor(at("scroller").clientHeight / ROW) - 2);
+  const page = Math.max(1, Math.floor(at("scroller").clientHeight / rowHeight()) - 2);
   const moves = {
     ArrowDown: tasks.active + 1, j: tasks.active + 1, ArrowUp: tasks.active - 1, k: tasks.active - 1,
     PageDown: tasks.active + page, PageUp: tasks.active - page, Home: 0, End: tasks.found.length - 1,
@@ -277,4 +340,5 @@ function startTable(index) {
     openTask(tasks.found[tasks.active]);
   });
   new ResizeObserver(() => showRows()).observe(scroller);
+  NARROW.addEventListener("change", () => showRows(true));
 }

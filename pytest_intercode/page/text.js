@@ -48,15 +48,15 @@ const MOST_LINES = 40;
 const MOST_CHARACTERS = 6000;
 
 // A text in a box; a long one is cut until it is asked for.
-function box(kind, text) {
+function box(kind, text, mostLines = MOST_LINES) {
   const pre = make(kind);
   const lines = text.split("\n");
-  if (lines.length <= MOST_LINES && text.length <= MOST_CHARACTERS) {
+  if (lines.length <= mostLines && text.length <= MOST_CHARACTERS) {
     pre.append(shown(text));
     return pre;
   }
-  pre.append(shown(lines.slice(0, MOST_LINES).join("\n").slice(0, MOST_CHARACTERS)));
-  const size = lines.length > MOST_LINES ? `${lines.length} lines` : `${text.length} characters`;
+  pre.append(shown(lines.slice(0, mostLines).join("\n").slice(0, MOST_CHARACTERS)));
+  const size = lines.length > mostLines ? `${lines.length} lines` : `${text.length} characters`;
   const more = make("button.plain.more", { type: "button" }, `Show all ${size}`);
   more.addEventListener("click", () => {
     pre.replaceChildren(shown(text));

@@ -1,4 +1,4 @@
-"""What ran where: a line for each machine of a run, and when each of its episodes ran.
+"""What ran where: a line for each machine of a run, when each episode ran, how long phases took.
 
 Times are those of the records' phases, each by the clock of its machine. Pure functions of a run's
 tries; the template draws what they return.
@@ -10,11 +10,12 @@ import heapq
 import math
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
+from pytest_intercode.core.phases import PHASES
 from pytest_intercode.core.record import EpisodeRecord, lost_on
 from pytest_intercode.core.text import counted
 
@@ -26,6 +27,7 @@ WIDTH = 1000
 _HERE = "this machine"
 _LOST = lost_on("", "").partition(":")[0]
 _MOST_BARS = 500  # that say each what they are; above it they are drawn together
+_GRADING = frozenset(("carry", "tests", "gold"))
 _PAUSE = 60.0  # seconds without any episode that may be left out
 _PAUSE_SHARE = 0.05  # of the time in which episodes ran, which a pause is longer than
 _LANE = 12.0  # units of height, at most
@@ -42,7 +44,7 @@ _MOST_TICKS = 8
 
 
 class Bar(NamedTuple):
-    """An episode's preparation, or the episode: its place, what it is, and what it says."""
+    """A part of an episode: its place, what it is (a class of the style), and what it says."""
 
     x: float
     y: float
@@ -89,6 +91,8 @@ class Timeline:
         notes: what has to be known to read it.
         head: the names of the table's columns.
         rows: a line for each machine.
+        phase_head: the names of the columns of another table.
+        phase_rows: a line for each phase there.
         bands: a part of the drawing for each machine.
         ticks: the marks of the axis.
         pauses: where time was left out, in percent.
@@ -99,6 +103,8 @@ class Timeline:
     notes: Sequence[str]
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
+    phase_head: Sequence[str] = ()
+    phase_rows: Sequence[Sequence[str]] = ()
     bands: Sequence[Band] = ()
     ticks: Sequence[Tick] = ()
     pauses: Sequence[float] = ()
@@ -112,7 +118,9 @@ class _Span:
     record: EpisodeRecord
     began: float
     ran: float  # its preparation was over
+    graded: float  # that is, if all of its grading was at the end
     ended: float
+    seconds: Mapping[str, float]  # by phase
     lane: int = 0
 
 
@@ -175,7 +183,10 @@ def timeline(tries: Iterable[EpisodeRecord]) -> Timeline | None:
             f"{_duration(sum(axis.cut))} altogether."
         )
     if len(everything) <= _MOST_BARS:
-        notes.append("The pale part of a bar is its preparation; a bar says which episode it is.")
+        notes.append(
+            "The grey part of a bar is its preparation, the faded end its grading; a bar says "
+            "which episode it is."
+        )
     bands: list[Band] = []
     top = 0.0
     for host in hosts:
@@ -188,6 +199,8 @@ def timeline(tries: Iterable[EpisodeRecord]) -> Timeline | None:
         notes=notes,
         head=["machine", "episodes", "solved", "faults", "a minute", "at a time", "at most"],
         rows=rows,
+        phase_head=["phase", "in all", "share", "an episode", "at most"],
+        phase_rows=_phase_rows(everything),
         bands=bands,
         ticks=_ticks(axis.total),
         pauses=[100 * offset / axis.total for offset in axis.offsets[1:-1]] if axis.total else [],
@@ -204,9 +217,33 @@ def _span(record: EpisodeRecord) -> _Span | None:
     if not phases:
         return None
     began = min(begin for begin, _ in phases.values())
-    ended = max(end for _, end in phases.values())
-    ran = min(max(began, phases.get("run", (began, ended))[0]), ended)
-    return _Span(record, began, ran, ended)
+    ran, _ = phases.get("agent") or phases.get("run") or (began, began)  # the name of old files
+    # A phase has the time of all of its parts, so what follows on preparation is as long as they
+    # are together.
+    later = {name: end - begin for name, (begin, end) in phases.items() if begin >= ran}
+    ended = max(ran + sum(later.values()), *(end for _, end in phases.values()))
+    graded = ended - sum(seconds for name, seconds in later.items() if name in _GRADING)
+    seconds = {name: phases[name][1] - phases[name][0] for name in _in_order(phases)}
+    return _Span(record, began, ran, max(ran, graded), ended, seconds)
+
+
+def _in_order(names: Iterable[str]) -> list[str]:
+    """Return names of phases in the order in which they come; those of old files are last."""
+    places: dict[str, int] = {name: place for place, name in enumerate(PHASES)}
+    return sorted(names, key=lambda name: (places.get(name, len(places)), name))
+
+
+def _phase_rows(spans: Sequence[_Span]) -> list[list[str]]:
+    """Return how long each phase took: in all, its share, the mean over all episodes, the most."""
+    total = sum(sum(span.seconds.values()) for span in spans)
+    rows = []
+    for name in _in_order({name for span in spans for name in span.seconds}):
+        seconds = [span.seconds.get(name, 0.0) for span in spans]
+        whole = sum(seconds)
+        share = f"{100 * whole / total:.1f}%" if total else "-"
+        mean, most = whole / len(spans), max(seconds)
+        rows.append([name, _duration(whole), share, _duration(mean), _duration(most)])
+    return rows
 
 
 def _axis(spans: Iterable[_Span]) -> _Axis:
@@ -254,7 +291,7 @@ def _row(
     lanes: int,
     total: float,
 ) -> list[str]:
-    solved = sum(each.solved for each in records)
+    solved = sum(each.succeeded for each in records)
     busy = sum(span.ended - span.began for span in spans)
     return [
         host or _HERE,
@@ -288,24 +325,27 @@ def _band(
     paths: dict[str, list[str]] = defaultdict(list)
     for span in spans:
         y = start + span.lane * lane
-        marks = [axis.at(time) for time in (span.began, span.ran, span.ended)]
+        marks = [axis.at(time) for time in (span.began, span.ran, span.graded, span.ended)]
         record = span.record
         if all_of > _MOST_BARS:
             paths[record.outcome].append(f"M{marks[0]:.1f} {y + lane / 2:.1f}h{_wide(marks):.1f}")
             continue
         task = record.task
         name = f"{task.id}, try {task.repeat}" if task.repeat > 1 else task.id
-        says = (
-            f"{name}: {record.outcome}, {span.ended - span.ran:.1f} s"
-            f" after {span.ran - span.began:.1f} s of preparation"
-        )
+        parts = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in span.seconds.items())
+        says = f"{name}: {record.outcome}; {parts}"
         height = 0.84 * lane
         if marks[1] - marks[0] >= 1:
             bars.append(Bar(marks[0], y, marks[1] - marks[0], height, "preparation", says))
         else:
             marks[1] = marks[0]
+        if marks[3] - marks[2] < 1:
+            marks[2] = marks[3]
         wide = max(1.0, marks[2] - marks[1])
         bars.append(Bar(marks[1], y, wide, height, record.outcome, says))
+        if marks[3] > marks[2]:
+            kind = f"{record.outcome} grading"
+            bars.append(Bar(marks[2], y, marks[3] - marks[2], height, kind, says))
     strokes = [Stroke(kind, "".join(found), 0.84 * lane) for kind, found in sorted(paths.items())]
     return Band(host or _HERE, top + 14, start, start + lanes * lane, bars, strokes)
 

@@ -47,8 +47,9 @@ def index_of(runs: Sequence[Run], blocks: Blocks) -> dict[str, Any]:
 
     Each task is ``[id, env, suite, hardness, [tag...], query, [try...] of each run...]`` and, where
     there are two runs, its change and that in words; each try is ``[number, outcome, reward, turns,
-    seconds, reason, block, index]``. Envs, suites, hardness, tags, outcomes, reasons and changes
-    are numbers into the lists of their names.
+    seconds, reason, block, index, passed]``, where ``passed`` is the verdict of a test of the
+    user's own and None elsewhere. Envs, suites, hardness, tags, outcomes, reasons and changes are
+    numbers into the lists of their names.
     """
     outcomes, reasons, envs, suites, hardness, tags = (
         _Names(OUTCOMES),
@@ -101,6 +102,7 @@ def _try(each: EpisodeRecord, outcomes: _Names, reasons: _Names, blocks: Blocks)
         each.seconds if is_ours(each) else None,
         reasons.number(each.reason[:_LONGEST_REASON]),
         *blocks.add(episode(each)),
+        each.test_passed,
     ]
 
 
@@ -118,6 +120,7 @@ def episode(record: EpisodeRecord) -> dict[str, Any]:
             "parts": record.parts,
             "reason": record.reason,
             "detail": record.detail,
+            "test_output": record.test_output,
             "log": record.log,
             "seconds": record.seconds if is_ours(record) else None,
             "usage": _usage(record.usage),
@@ -125,7 +128,9 @@ def episode(record: EpisodeRecord) -> dict[str, Any]:
             "refused": list(record.refused_hosts),
             "attempts": list(record.attempts),
             "node": record.node_id,
+            "test_passed": record.test_passed,
             "host": record.host,
+            "phases": _phases(record),
             "image": record.image,
             "max_turns": record.max_turns or None,
             "turns": [
@@ -135,6 +140,12 @@ def episode(record: EpisodeRecord) -> dict[str, Any]:
             "state": end_state_sections(record),
         }
     )
+
+
+def _phases(record: EpisodeRecord) -> list[list[Any]]:
+    """Return the phases' names and seconds, in the order in which they began."""
+    times = sorted(record.phases.items(), key=lambda phase: phase[1][0])
+    return [[name, seconds] for name, (_, seconds) in times if math.isfinite(seconds)]
 
 
 def _turn(turn: Turn, *, graded: bool) -> dict[str, Any]:

@@ -78,15 +78,17 @@ function bodyOf(task, episodes) {
   const query = (episodes.find(Boolean) || {}).query || task.query;
   body.append(make("p.query-full", { dir: "auto" }, shown(query)));
   if (!two) {
-    body.append(factsOf(episodes[0]), ...episodes[0].turns.map((turn, n) => turnOf(turn, n)), endOf(episodes[0]));
+    const [episode] = episodes;
+    body.append(factsOf(episode), resultOf(episode), ...episode.turns.map((turn, n) => turnOf(turn, n)), endOf(episode));
     return body;
   }
   const pair = make("div.pair");
   const [left, right] = episodes;
-  const cell = (run, ...content) => make(`div.run-${run}`, null, ...content);
+  const cell = (run, ...content) => make(`div.run-${run}`, { "data-run": plain(tasks.index.runs[run]) }, ...content);
   tasks.index.runs.forEach((name, run) =>
     pair.append(cell(run, make("h3.run-name", null, make("span.swatch", { "aria-hidden": "true" }), shown(name)), episodes[run] ? factsOf(episodes[run]) : make("p.quiet", null, "not played in this run"))),
   );
+  episodes.forEach((each, run) => pair.append(cell(run, each ? resultOf(each) : null)));
   const turns = episodes.map((each) => (each ? each.turns : []));
   const parted = left && right ? whereParted(...turns) : -1;
   for (let n = 0; n < Math.max(...turns.map((those) => those.length)); n++) {
@@ -112,6 +114,7 @@ function factsOf(episode) {
   const most = episode.max_turns ? `/${episode.max_turns}` : "";
   const line = make("p.facts-line", null,
     badge(episode.outcome),
+    typeof episode.test_passed === "boolean" ? make("span", null, episode.test_passed ? "its test passed" : "its test failed") : null,
     make("span", null, `reward ${number(episode.reward, 3)}${partsOf(episode.parts)}`),
     make("span", null, `${episode.turns.length}${most} turns`),
     typeof episode.seconds === "number" ? make("span", null, `${number(episode.seconds, 2)} s`) : null,
@@ -120,6 +123,10 @@ function factsOf(episode) {
   const facts = make("div.facts-of", null, line);
   if (episode.reason) facts.append(make("p.reason", { dir: "auto" }, shown(episode.reason)));
   for (const attempt of episode.attempts || []) facts.append(make("p.quiet", null, "tried before, and spoiled: ", shown(attempt)));
+  if (episode.phases) {
+    const times = episode.phases.map(([name, seconds]) => `${plain(name)} ${number(seconds, 2)} s`);
+    facts.append(make("p.quiet", null, times.join(", ")));
+  }
   if (episode.detail) facts.append(folded("detail", episode.detail));
   return facts;
 }
@@ -160,16 +167,28 @@ function turnOf(turn, n) {
   );
 }
 
-// -- the end: what is left, beside gold's
+// -- the result: what is left, next to gold's; what differs comes first
 
+const TEST_LINES = 62; // with those that say what is left out, and which tests are ours
 const MARKS = { "-": "gone", "+": "came", "!": "gone" };
 
-function endOf(episode) {
-  const end = make("section.state", { "aria-label": "End state" });
-  if (episode.state) {
-    end.append(make("h2", null, "End state against gold"), make("p.quiet", null, "\u2212 only gold has it, + only the agent has it. Gold is shown to people only, after the run."));
-    for (const section of episode.state) end.append(...sectionOf(section));
+function resultOf(episode) {
+  const result = make("section.state", { "aria-label": "Result" });
+  const sections = episode.state || [];
+  if (sections.length) result.append(make("h2", null, "End state against gold"), make("p.quiet", null, "\u2212 only gold has it, + only the agent has it. Gold is shown to people only, after the run."));
+  for (const section of sections.filter((each) => each.same === false)) result.append(...sectionOf(section));
+  if (episode.test_output) result.append(make("h3", null, "The end of what the tests printed"), box("pre.printed", episode.test_output, TEST_LINES));
+  for (const section of sections.filter((each) => each.same !== false)) {
+    const nodes = sectionOf(section);
+    if (section.same) result.append(make("details.alike", null, make("summary", null, ...nodes.shift().childNodes), ...nodes));
+    else result.append(...nodes);
   }
+  return result;
+}
+
+// What was left besides, and where it ran.
+function endOf(episode) {
+  const end = make("section.state", { "aria-label": "End" });
   if (episode.log) end.append(folded("what the agent printed outside of turns", episode.log));
   if (episode.refused) end.append(folded("what the network of its sandbox refused", episode.refused.join("\n")));
   if (episode.left) end.append(folded("what the agent left behind in its process", episode.left.join("\n")));
@@ -182,17 +201,31 @@ function sectionOf(section) {
   const same = section.same === true ? make("span.same", null, "as gold's") : section.same === false ? make("span.differs", null, "not as gold's") : null;
   const nodes = [make("h3", null, shown(section.title), same)];
   if (section.note) nodes.push(make("p.quiet", null, shown(section.note)));
-  if (section.head && section.lines.length) nodes.push(tableOf(section));
+  if (section.head && section.lines.length) nodes.push(...cut(section.lines, (lines) => tableOf({ ...section, lines })));
   else if (section.lines.length) {
-    const pre = make("pre");
-    for (const [mark, text] of section.lines) {
-      const sign = { "=": " ", "-": "\u2212" }[mark] || mark || " ";
-      pre.append(make(`span.line${MARKS[mark] ? `.${MARKS[mark]}` : ""}`, { "data-mark": sign }, shown(text)));
-    }
-    nodes.push(pre);
+    nodes.push(...cut(section.lines, (lines) => {
+      const pre = make("pre");
+      for (const [mark, text] of lines) {
+        const sign = { "=": " ", "-": "\u2212" }[mark] || mark || " ";
+        pre.append(make(`span.line${MARKS[mark] ? `.${MARKS[mark]}` : ""}`, { "data-mark": sign }, shown(text)));
+      }
+      return pre;
+    }));
   }
   if (section.more) nodes.push(make("p.quiet", null, `and ${section.more.toLocaleString("en")} more`));
   return nodes;
+}
+
+// What shows lines, with the first of them; a button shows the others.
+function cut(lines, show) {
+  if (lines.length <= MOST_LINES) return [show(lines)];
+  const first = show(lines.slice(0, MOST_LINES));
+  const more = make("button.plain.more", { type: "button" }, `Show all ${lines.length} lines`);
+  more.addEventListener("click", () => {
+    first.replaceWith(show(lines));
+    more.remove();
+  });
+  return [first, more];
 }
 
 function tableOf(section) {

@@ -27,7 +27,7 @@ from pytest_intercode.plugin.hooks import HookError
 from pytest_intercode.plugin.order import ItemOrder
 from pytest_intercode.plugin.output import LiveLine, Output, Router
 from pytest_intercode.plugin.reporter import Reporter, reporter_of
-from pytest_intercode.plugin.run import Run, task_of
+from pytest_intercode.plugin.run import Run, is_own_test, task_of
 from pytest_intercode.plugin.workarounds import (
     log_level_held,
     may_be_tried_again,
@@ -388,9 +388,11 @@ class ConcurrentExecution(ConcurrentObserver):
             self._solved += record.solved
             again = may_be_tried_again(item)
             forgiven = again or item.get_closest_marker("xfail")
-            if not (record.solved or forgiven) and item in self._running:
+            own = is_own_test(item)  # its verdict is known when it has run
+            if not (own or record.solved or forgiven) and item in self._running:
                 self._failed.add(item)
-        if not again and self._reporter is not None:  # else the record may be superseded
+        # What is tried again may be superseded.
+        if not (own or again) and self._reporter is not None:
             self._reporter.write_early(record)
 
     def failed(self, handle: Handle, error: BaseException) -> None:

@@ -64,7 +64,9 @@ class PendingEpisode:
     """An episode that runs when it is first asked about, if it has not run before its turn.
 
     ``run()`` runs it and returns its record; ``reward``, ``outcome`` and ``turns`` do so too and
-    return the record's. It runs once.
+    return the record's. It runs once. Where the agent ended in an error, ``reward`` and ``turns``
+    fail the test: what an agent did not do is no news of one that crashed. ``outcome`` and
+    ``run()`` do not.
     """
 
     def __init__(
@@ -83,8 +85,9 @@ class PendingEpisode:
     def run(self) -> EpisodeRecord:
         """Run the episode, unless it has run, and return its record.
 
-        An episode that the infrastructure spoils is run once more, on a fresh sandbox and with a
-        fresh agent.
+        The record is returned whatever the episode ended in, an error of the agent included. An
+        episode that the infrastructure spoils is run once more, on a fresh sandbox and with a fresh
+        agent.
 
         Raises:
             InfrastructureError: it was spoiled twice.
@@ -116,8 +119,11 @@ class PendingEpisode:
 
     @property
     def reward(self) -> float:
-        """The reward; 1.0 means solved. It goes below 0 in ``paper`` SQL alone, down to -1."""
-        return self.run().reward
+        """The reward; 1.0 means solved. It goes below 0 in ``paper`` SQL alone, down to -1.
+
+        Fails the test where the agent ended in an error.
+        """
+        return self._run_without_error().reward
 
     @property
     def outcome(self) -> Outcome:
@@ -126,8 +132,18 @@ class PendingEpisode:
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """The trajectory."""
-        return self.run().turns
+        """The trajectory. Fails the test where the agent ended in an error."""
+        return self._run_without_error().turns
+
+    def _run_without_error(self) -> EpisodeRecord:
+        record = self.run()
+        if record.outcome == "agent-error":
+            pytest.fail(
+                f"{record.headline} (a test that is to go on nevertheless takes "
+                "intercode_episode.run(), whose record has reward and turns)",
+                pytrace=False,
+            )
+        return record
 
     def play(self) -> EpisodeRecord:
         """Play the task yourself, in the terminal and on a fresh sandbox: ``pytest --pdb``.

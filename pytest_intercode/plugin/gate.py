@@ -125,7 +125,7 @@ def _is_judged_together(report: pytest.TestReport) -> bool:
     if record is None:
         return False
     return record.outcome == "task-error" or (
-        report.when == "call" and record.graded and not record.solved
+        report.when == "call" and record.graded and not record.succeeded
     )
 
 

@@ -131,7 +131,8 @@ class Reporter:
             return
         item = self._items.get(record.node_id) if record.item is None else None
         shard = None if record.shard else self._shard
-        self._file.write(with_item(line, item, shard))
+        name = "" if record.run_name else self._settings.run_name or ""
+        self._file.write(with_item(line, item, shard, name))
         if self._file.problem and self._settings.results is not None:
             for name in ("session", "dsession"):  # the latter is xdist's, and has a word of its own
                 running: Any = self._config.pluginmanager.get_plugin(name)

@@ -17,7 +17,7 @@ import pytest
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import clipped, harmless, indented, one_line
 from pytest_intercode.errors import EngineUnavailable, InfrastructureError, TaskError
-from pytest_intercode.plugin.run import run_of, task_of
+from pytest_intercode.plugin.run import is_own_test, run_of, task_of
 from pytest_intercode.results.format import from_line, to_line
 from pytest_intercode.rollouts.rollout import failure_record
 
@@ -104,6 +104,8 @@ def _complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInf
     if episode is None:
         return
     del item.stash[_EPISODE]  # a rerun must not find the last run's
+    if is_own_test(item) and not isinstance(error, pytest.skip.Exception):
+        episode = dataclasses.replace(episode, test_passed=error is None)
     _put(report, episode)
     if report.failed or hasattr(report, "wasxfail"):
         results = run_of(item.config).settings.results
@@ -114,6 +116,12 @@ def _complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInf
         diffs = _diffs(episode)
         if diffs:
             report.sections.append(("intercode diff", clipped(diffs, _PATCH_CHARACTERS)))
+        _add_test_output(report, episode)
+
+
+def _add_test_output(report: pytest.TestReport, episode: EpisodeRecord) -> None:
+    if episode.test_output:
+        report.sections.append(("intercode test output", episode.test_output))
 
 
 def _diffs(episode: EpisodeRecord) -> str:
@@ -137,6 +145,7 @@ def _complete_broken(
     _set_properties(item, episode)
     _put(report, episode)
     report.longrepr = episode.headline
+    _add_test_output(report, episode)
     if hasattr(report, "wasxfail"):
         if isinstance(error, TaskError):
             return  # the task is known not to work

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import counted, one_line
-from pytest_intercode.plugin.run import SUITE_TASKS, Run, task_of
+from pytest_intercode.plugin.run import Run, is_own_test, task_of
 from pytest_intercode.results.format import shown_arguments, to_line
 from pytest_intercode.rollouts.rollout import sandbox_of
 from pytest_intercode.suites.digest import digest
@@ -65,7 +65,7 @@ class Resumed:
         """Return the result of an item, if all but the sandbox is as it was."""
         record, task = self._records.get(item.nodeid), task_of(item)
         # A test of the user's own may ask more than that the task be solved.
-        if record is None or task is None or not _of_suite(item):
+        if record is None or task is None or is_own_test(item):
             return None
         settings = self._run.settings
         same = (
@@ -95,11 +95,6 @@ class Resumed:
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
-
-
-def _of_suite(item: pytest.Item) -> bool:
-    module = item.getparent(pytest.Module)
-    return module is not None and SUITE_TASKS in module.stash
 
 
 def _reports(item: pytest.Item, record: EpisodeRecord) -> Iterable[pytest.TestReport]:

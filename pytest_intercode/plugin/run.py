@@ -41,7 +41,7 @@ from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.selection import Selection
 
-__all__ = ["SUITE_TASKS", "Run", "keep_task", "run_of", "task_of"]
+__all__ = ["SUITE_TASKS", "Run", "is_own_test", "keep_task", "run_of", "task_of"]
 
 SUITE_TASKS = pytest.StashKey[Sequence[Task]]()
 """The tasks of a suite, on its collector."""
@@ -312,6 +312,12 @@ class Run:
 def keep_task(item: pytest.Item, task: Task) -> None:
     """Remember the task that an item is run with; a user's fixture may have made it."""
     item.stash[_TASK] = task
+
+
+def is_own_test(item: pytest.Item) -> bool:
+    """Whether an item is a test function of the user's own, and not a task of a suite."""
+    module = item.getparent(pytest.Module)
+    return module is None or SUITE_TASKS not in module.stash
 
 
 def task_of(item: pytest.Item) -> Task | None:

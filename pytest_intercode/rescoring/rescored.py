@@ -190,6 +190,7 @@ def _rescored(
         profile=target if function is None else played,
         rescored_from=first,
         reward_function="" if function is None else function.name,
+        test_passed=None,  # it saw the first score
     )
     if is_ours(record):
         return new

@@ -153,7 +153,7 @@ def changes(before: Sequence[EpisodeRecord], after: Sequence[EpisodeRecord]) -> 
 
 def _share(tries: Sequence[EpisodeRecord]) -> Share:
     graded = [each for each in tries if each.graded]
-    return Share(sum(each.solved for each in graded), len(graded))
+    return Share(sum(each.succeeded for each in graded), len(graded))
 
 
 def _kind(in_old: bool, in_new: bool, was: Share, now: Share) -> Kind:
@@ -177,7 +177,7 @@ def _pair(
     pairs = [
         (old, new)
         for old, new in product(before, after)
-        if old.graded and new.graded and old.solved is worse and new.solved is not worse
+        if old.graded and new.graded and old.succeeded is worse and new.succeeded is not worse
     ]
     return next((pair for pair in pairs if pair[0].task.repeat == pair[1].task.repeat), pairs[0])
 

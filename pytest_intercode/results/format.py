@@ -57,10 +57,15 @@ def to_line(record: EpisodeRecord) -> str:
     return json.dumps(to_row(record), ensure_ascii=True)
 
 
-def with_item(line: str, item: int | None, shard: ShardRecord | None = None) -> str:
-    """Return a line that :func:`to_line` wrote, with the place of its item and its shard."""
-    more = {} if item is None else {"item": item}
-    fields: dict[str, Any] = {**more, **({} if shard is None else {"shard": _shard(shard)})}
+def with_item(
+    line: str, item: int | None, shard: ShardRecord | None = None, run_name: str = ""
+) -> str:
+    """Return a line that :func:`to_line` wrote, with its item's place, its shard and its run."""
+    fields: dict[str, Any] = {} if item is None else {"item": item}
+    if run_name:
+        fields["run_name"] = _plain(run_name)
+    if shard is not None:
+        fields["shard"] = _shard(shard)
     return f"{line[:-1]}, {json.dumps(fields)[1:]}" if fields else line
 
 
@@ -130,6 +135,8 @@ def to_row(record: EpisodeRecord) -> dict[str, Any]:
         "attempts": list(record.attempts),
         "end_state": dict(record.state),
     }
+    if record.test_output:
+        row["test_output"] = _plain(record.test_output)
     if record.image_digest:
         row["image_digest"] = _plain(record.image_digest)
     if record.parameters_version:
@@ -141,8 +148,12 @@ def to_row(record: EpisodeRecord) -> dict[str, Any]:
             name: [round(began, 3), round(seconds, 3)]
             for name, (began, seconds) in record.phases.items()
         }
+    if record.test_passed is not None:
+        row["test_passed"] = record.test_passed
     if record.item is not None:
         row["item"] = record.item
+    if record.run_name:
+        row["run_name"] = _plain(record.run_name)
     if record.shard is not None:
         row["shard"] = _shard(record.shard)
     if record.refused_hosts:
@@ -291,6 +302,9 @@ class EpisodeLine(_Lenient):
     """What was wrong, in a few words; empty when solved."""
     detail: StrictStr = ""
     """A traceback of the agent, or the end of a build's log."""
+    test_output: StrictStr = ""
+    """The end of what the task's tests printed: 60 lines and 4,000 characters at most; left out
+    where the task is solved or no tests ran. It may quote hidden tests, as end_state does."""
     seconds: _Number = 0.0
     """Wall time of the agent's part."""
     turn_seconds: list[_Number] = []
@@ -338,16 +352,22 @@ class EpisodeLine(_Lenient):
     host: StrictStr = ""
     """The node of a cluster, or the Docker host, that they were on; left out for this machine."""
     phases: dict[str, tuple[_Number, _Number]] = {}
-    """When each phase began, in seconds since the epoch by the clock of the machine that it ran on,
-    and how many seconds it took; left out where that is not known."""
+    """When each phase began first, in seconds since the epoch by the clock of the machine that it
+    ran on, and how many seconds it took in all: build, start, agent, carry, tests, gold. They do
+    not overlap. Those that took no time are left out. Earlier releases wrote prepare and run."""
     task_digest: StrictStr = ""
     """Changes with anything that the agent gets or is graded by."""
     repeat: _Whole = 1
     """Which try at the task this is, from 1."""
     node_id: StrictStr = ""
     """The node id of its pytest item."""
+    test_passed: StrictBool | None = None
+    """Whether that item passed, where it is a test of the user's own; rates and gates count that in
+    place of the outcome. Left out elsewhere."""
     item: _Whole | None = None
     """The place of that item among those of its run, from 0; left out where it is not known."""
+    run_name: StrictStr = ""
+    """What the run is called; left out where nobody named it."""
     shard: ShardOfRun | None = None
     """The part of the run that the episode belongs to; left out where the run has no parts."""
     attempts: list[StrictStr] = []
@@ -434,6 +454,7 @@ def _record(line: EpisodeLine) -> EpisodeRecord:
         parts=line.reward_parts,
         reason=line.reason,
         detail=line.detail,
+        test_output=line.test_output,
         attempts=tuple(line.attempts),
         state=line.end_state,
         usage=_usage(line.usage),
@@ -446,7 +467,9 @@ def _record(line: EpisodeLine) -> EpisodeRecord:
         host=line.host,
         phases=line.phases,
         node_id=line.node_id,
+        test_passed=line.test_passed,
         item=line.item,
+        run_name=line.run_name,
         shard=None if line.shard is None else _part(line.shard),
         superseded=line.superseded,
         rescored_from=None if again is None else _first_score(again),

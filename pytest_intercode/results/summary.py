@@ -82,10 +82,10 @@ def summarise(tries: Iterable[EpisodeRecord]) -> Summary:
     tries = list(tries)
     tasks = list(by_task(each for each in tries if each.graded).values())
     graded = [each for task in tasks for each in task]
-    solved = sum(each.solved for each in graded)
+    solved = sum(each.succeeded for each in graded)
     costs = [each.usage.cost for each in tries if each.usage.cost is not None]
     outcomes = Counter(each.outcome for each in tries)
-    counts = Counter((len(task), sum(each.solved for each in task)) for task in tasks)
+    counts = Counter((len(task), sum(each.succeeded for each in task)) for task in tasks)
     return Summary(
         tasks=len({key_of(each) for each in tries}),
         tries=len(tries),
@@ -133,7 +133,7 @@ def groups(tries: Iterable[EpisodeRecord], by: Grouping) -> dict[str, list[Episo
 def _rate_interval(tasks: Sequence[Sequence[EpisodeRecord]]) -> Interval | None:
     if not tasks:
         return None
-    solved = [[each.solved for each in task] for task in tasks]
+    solved = [[each.succeeded for each in task] for task in tasks]
     count = effective_tries(solved)
     return wilson(count * sum(map(sum, solved)) / sum(map(len, solved)), count)
 

@@ -38,6 +38,12 @@ def table(tries: Iterable[EpisodeRecord]) -> list[str]:
     lines = aligned(_rows(tries), labels=len(_LABELS))
     outcomes = Counter(each.outcome for each in tries)
     lines.append("outcomes: " + ", ".join(f"{n} {name}" for name, n in outcomes.most_common()))
+    verdicts = Counter(each.test_passed for each in tries if each.test_passed is not None)
+    if verdicts:
+        lines.append(
+            f"solved is what tests of your own say of their episodes: {verdicts[True]} passed, "
+            f"{verdicts[False]} failed"
+        )
     lines += _by_gold_alone(tries)
     if any(_spent(tries)):
         lines.append(_bill(tries))

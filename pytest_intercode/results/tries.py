@@ -109,4 +109,4 @@ def by_task(tries: Iterable[EpisodeRecord]) -> dict[TaskKey, list[EpisodeRecord]
 def solved(tries: Iterable[EpisodeRecord]) -> dict[TaskKey, list[bool]]:
     """Return, for each task with graded tries, whether each of these was solved."""
     graded = by_task(each for each in tries if each.graded)
-    return {key: [each.solved for each in task] for key, task in graded.items()}
+    return {key: [each.succeeded for each in task] for key, task in graded.items()}

@@ -156,4 +156,4 @@ def reward_of_steps(rewards: Sequence[Reward], overall: str) -> Reward:
     parts = {name: sum(r.parts.get(name, 0.0) for r in rewards) / count for name in names}
     value = sum(reward.value for reward in rewards) / count
     reason = "; ".join(reward.reason for reward in rewards if reward.reason)
-    return Reward(value, parts, reason)
+    return Reward(value, parts, reason, rewards[-1].test_output)

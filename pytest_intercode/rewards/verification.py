@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Verification
+from pytest_intercode.core.text import counted
 from pytest_intercode.errors import IntercodeError, UngradableState
 from pytest_intercode.rewards.reward_file import UnreadableReward, reward_of_files
 from pytest_intercode.rewards.swe import read_results, swe_report, swe_reward, swe_state
@@ -21,6 +22,8 @@ _NOT_FOUND = 127
 _OWN = ("reward", "terminal-bench", "terminal-bench-swebench")
 _PYTEST_RAN = re.compile(r"^=+ .*\b(?:passed|failed|errors?|no tests ran)\b.* =+\s*$", re.M)
 _PASSED = (Status.PASSED, Status.XFAIL)
+_TAIL_LINES = 60
+_TAIL_CHARACTERS = 4000
 
 
 class NothingRan(IntercodeError):
@@ -50,6 +53,28 @@ class TestRun:
     passes: str = ""
     fails: str = ""
     seal: str = ""
+
+    @property
+    def tail(self) -> str:
+        """The end of what was printed, for people: 60 lines and 4,000 characters at most.
+
+        It is without the seal. A line before it counts what it lacks; one after it names the
+        sentinels that ran among the task's tests.
+        """
+        end = self.log[-_TAIL_CHARACTERS:]
+        lines = end.rstrip("\n").split("\n")[-_TAIL_LINES:]
+        tail = "\n".join(lines)
+        missing = len(self.log.rstrip("\n")) - len(tail)
+        if missing:
+            tail = f"[... {counted(missing, 'character')} before this]\n{tail}"
+        ours = [
+            f"{name} has to {verb}"
+            for name, verb in ((self.passes, "pass"), (self.fails, "fail"))
+            if name and name in tail
+        ]
+        if ours:
+            tail = f"{tail}\n[pytest-intercode's sentinels: {', '.join(ours)}]"
+        return tail.replace(self.seal, "")
 
 
 def reward_of_run(verification: Verification, run: TestRun) -> tuple[Reward, dict[str, Any]]:

@@ -8,13 +8,13 @@ once more here, on a fresh sandbox and with a fresh agent, and nowhere else.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from pytest_intercode.agents.loader import failing
 from pytest_intercode.agents.protocol import Agent, AgentFactory
+from pytest_intercode.core.phases import Phases
 from pytest_intercode.core.record import EpisodeRecord, Outcome, TaskRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Profile
@@ -101,7 +101,6 @@ class Rollout:
         self._cancellation = Cancellation()
         self._environments: list[Environment] = []
         self._attempts: list[str] = []
-        self._phases: dict[str, tuple[float, float]] = {}
 
     @property
     def cancelled(self) -> str:
@@ -148,8 +147,8 @@ class Rollout:
             RolloutCancelled: it was cancelled.
         """
         environment.turns_spent = 0
-        with self._timed("prepare"):
-            self._twice(lambda _: self._reset(environment))
+        environment.phases = Phases()
+        self._twice(lambda _: self._reset(environment))
 
     def run(self, agent: Agent, environment: Environment) -> EpisodeRecord:
         """Let the agent act in the prepared environment, and grade what it leaves.
@@ -168,7 +167,7 @@ class Rollout:
                 environment.turns_spent += len(environment.turns)
                 self._reset(environment)
                 acting = agent.again() if agent.again is not None else agent
-            with services.stage(environment) as show:
+            with services.stage(environment) as show, environment.phases.timed("agent"):
                 record = run_episode(
                     acting,
                     environment,
@@ -182,7 +181,7 @@ class Rollout:
                 show(record.headline)
             return record
 
-        with self._timed("run"), services.isolate() as left:
+        with services.isolate() as left:
             record = self._twice(attempt, lambda: len(environment.turns) < environment.max_turns)
         provider = getattr(environment, "provider", None) or services.sandboxes
         backend, image = sandbox_of(environment, spec.task, provider)
@@ -197,7 +196,7 @@ class Rollout:
             image=image,
             image_digest=provider.pinned_image(image) if image else "",
             host=environment.sandbox_host(),
-            phases=dict(self._phases),
+            phases=environment.phases.recorded(),
             node_id=spec.node_id,
         )
 
@@ -206,14 +205,11 @@ class Rollout:
         while self._environments:
             self._environments.pop().close()
 
-    @contextlib.contextmanager
-    def _timed(self, phase: str) -> Iterator[None]:
-        at, began = time.time(), time.monotonic()
-        yield
-        self._phases[phase] = at, time.monotonic() - began
-
     def _reset(self, environment: Environment) -> None:
-        with self._cancellation.reaching(environment.cancel):
+        with (
+            environment.phases.timed("start"),
+            self._cancellation.reaching(environment.cancel),
+        ):
             environment.reset(task=self.spec.task)
 
     def _twice(
@@ -321,5 +317,6 @@ def failure_record(spec: RolloutSpec, error: IntercodeError) -> EpisodeRecord:
         agent_arguments=spec.agent_arguments,
         parameters_version=spec.parameters_version,
         reason=str(error),
+        test_output=error.test_output,
         node_id=spec.node_id,
     )

@@ -179,6 +179,7 @@ def run_episode(
         parts=dict(graded.parts),
         reason=reason,
         detail=detail,
+        test_output="" if outcome == "solved" else graded.test_output,
         state=environment.recorded_state(),
         usage=ledger.usage,
         log=run.last_words(),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pytest_intercode.core.forks import MakingProcess
+from pytest_intercode.core.phases import timed
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import (
     ConfigurationError,
@@ -271,7 +272,8 @@ class SandboxProvider:
     def image(self, source: ImageSource) -> str:
         """Return the name of a ready image; see the ``resolve`` of the backend's images."""
         self._start()
-        return self._images.resolve(source)
+        with timed("build"):
+            return self._images.resolve(source)
 
     def pinned_image(self, name: str) -> str:
         """Return what names an image in its registry for ever (``NAME@sha256:...``), or nothing.

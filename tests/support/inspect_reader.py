@@ -31,6 +31,36 @@ def read(path: str, again: str) -> dict[str, Any]:
         "summaries": len(package.read_eval_log_sample_summaries(path)),
         "by its id": package.read_eval_log_sample(path, id=first.id, epoch=first.epoch).input,
         "again": [_sample(each) for each in package.read_eval_log(again).samples],
+        "tables": _tables(found),
+    }
+
+
+def _tables(log: Any) -> dict[str, Any]:
+    """Return what the package's dataframes say of a log."""
+    analysis: Any = import_module("inspect_ai.analysis")
+    timed = [*analysis.EventInfo, *analysis.EventTiming]
+    samples = analysis.samples_df(log, quiet=True)
+    messages = analysis.messages_df(log, quiet=True)
+    events = analysis.events_df(log, columns=timed, quiet=True)
+    models, tools = (
+        analysis.events_df(
+            log, columns=[*timed, *columns], filter=lambda e, kind=kind: e.event == kind, quiet=True
+        )
+        for kind, columns in (
+            ("model", analysis.ModelEventColumns),
+            ("tool", analysis.ToolEventColumns),
+        )
+    )
+    for table, name in ((samples, "sample_id"), (messages, "message_id"), (events, "event_id")):
+        assert table[name].is_unique, name
+    return {
+        "samples": len(samples),
+        "messages": messages.groupby("sample_id")["role"].agg(list).to_dict(),
+        "events": events.groupby("sample_id")["event"].agg(list).to_dict(),
+        "calls": tools["tool_event_function"].tolist(),
+        "results": tools["tool_event_result"].tolist(),
+        "completions": models["model_event_completion"].tolist(),
+        "inputs": models["model_event_input"].tolist(),
     }
 
 
@@ -39,12 +69,18 @@ def _sample(sample: Any) -> dict[str, Any]:
     return {
         "id": sample.id,
         "epoch": sample.epoch,
+        "uuid": sample.uuid,
         "input": sample.input,
         "task": sample.metadata["task"],
         "scores": {name: score.value for name, score in (sample.scores or {}).items()},
         "error": sample.error and sample.error.message,
         "limit": sample.limit and sample.limit.type,
         "turns": sample.turn_count,
+        "per turn": [
+            ["model", *(["tool"] if message.tool_calls else [])]
+            for message in messages
+            if message.role == "assistant"
+        ],
         "roles": [message.role for message in messages],
         "calls": [
             [call.id, call.function, call.arguments]

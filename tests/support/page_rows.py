@@ -148,9 +148,12 @@ def placed(rows: list[dict[str, Any]], hosts: int, *, lanes: int = 8) -> list[di
         lane = mine.index(min(mine))
         prepare = rng.uniform(0.05, 1.0)
         row["host"] = f"node-{number % hosts}"
+        began, seconds = mine[lane] + prepare, row["seconds"]
         row["phases"] = {
-            "prepare": [mine[lane], prepare],
-            "run": [mine[lane] + prepare, row["seconds"]],
+            "start": [mine[lane], prepare],
+            "agent": [began, 0.7 * seconds],
+            "carry": [began + 0.7 * seconds, 0.1 * seconds],
+            "tests": [began + 0.8 * seconds, 0.2 * seconds],
         }
         mine[lane] += prepare + row["seconds"] + 0.05
     return rows

@@ -128,7 +128,10 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         assert mine is not None
         self._golds = golds
         words = self._split(";".join(self.current_task.gold))
-        with left_by_gold(self.current_task, CommandFailed, SandboxBroken):
+        with (
+            self.phases.timed("gold"),
+            left_by_gold(self.current_task, CommandFailed, SandboxBroken),
+        ):
             if self._graded is not None:
                 # InterCode resets gold's container and runs gold again whenever it grades. What the
                 # reset brings back has a new time, and what it overlooks is still there: golds that

@@ -99,7 +99,8 @@ class PythonEnvironment(ShellEnvironment):
             self.prepare(sandbox, task)
             return Gold(sandbox)
 
-        return GoldRun(self.provider, grading_spec(self.spec(task, self.provider)), play)
+        spec = grading_spec(self.spec(task, self.provider))
+        return GoldRun(self.provider, spec, play, "start")
 
     def submission(self, action: str) -> str | None:
         """Return the name or the code that an action submits."""
@@ -134,7 +135,9 @@ class PythonEnvironment(ShellEnvironment):
             return self._failed("nothing was run")
         sandbox = self._replaying = self._gold_result().sandbox
         try:
-            if not play_again(sandbox, submission.actions):
+            with self.phases.timed("carry"):
+                ended = play_again(sandbox, submission.actions)
+            if not ended:
                 return self._failed("the actions took far longer when they were played again")
             answers = answers_of(sandbox, self.current_task, submission, self.action_timeout)
         except SandboxBroken:

@@ -104,7 +104,8 @@ class SqlEnvironment(Environment):
         self._last = None
         self._alike = LastAlike(task.database.engine)
         self._graded = dict
-        self._gold = self._play_gold(engine, task)
+        with self.phases.timed("gold"):
+            self._gold = self._play_gold(engine, task)
         self._session = engine.session(task.database, writes=writes(task), limits=task.limits)
 
     def _play_gold(self, engine: Engine, task: Task) -> Any:

@@ -29,7 +29,13 @@ from pytest_intercode.environments.swe.verifier import (
     read_index,
     read_programs,
 )
-from pytest_intercode.errors import CommandFailed, SandboxBroken, TaskError, UngradableState
+from pytest_intercode.errors import (
+    CommandFailed,
+    IntercodeError,
+    SandboxBroken,
+    TaskError,
+    UngradableState,
+)
 from pytest_intercode.rewards.reward_file import missing, reward_of_steps
 from pytest_intercode.rewards.verification import NothingRan, TestRun, reward_of_run
 from pytest_intercode.sandboxes.protocol import Changes, Sandbox, SandboxSpec
@@ -133,7 +139,7 @@ class SweEnvironment(ShellEnvironment):
         def play(sandbox: Sandbox) -> Gold:
             return self._prepare_verifier(sandbox, task)
 
-        return GoldRun(self.provider, self._verifiers(task, self.provider), play)
+        return GoldRun(self.provider, self._verifiers(task, self.provider), play, "start")
 
     def _prepare_verifier(self, sandbox: Sandbox, task: Task) -> _Prepared:
         """Bring a verifier into the task's first state; one of another image has none."""
@@ -175,7 +181,8 @@ class SweEnvironment(ShellEnvironment):
 
     def _graded_step(self) -> Reward:
         """Grade the present step, and go on afterwards."""
-        return self._graded(self._at_step(self._step), self._at_step(self._step + 1))
+        with self.phases.timed("tests"):
+            return self._graded(self._at_step(self._step), self._at_step(self._step + 1))
 
     def _enter(self, step: Step, sandbox: Sandbox) -> None:
         """Bring what a step begins with."""
@@ -223,10 +230,12 @@ class SweEnvironment(ShellEnvironment):
         self._state = {}
         fresh = _is_fresh(task)
         verifier = self._verifier(task) if fresh else Verifier(self.sandbox, task, Carrying(task))
+        run: TestRun | None = None
         try:
             run = self._run_tests(verifier, self.sandbox, task, last=then is None)
-            return self._rewarded(task, run)
+            reward = self._rewarded(task, run)
         except _FAILURES as error:
+            error.test_output = run.tail if run else ""
             self._blame("gold cannot be verified", lambda: self._gold_problem(task), error)
             why = str(error)
             if isinstance(error, SandboxBroken):
@@ -236,27 +245,29 @@ class SweEnvironment(ShellEnvironment):
                 "left_out": verifier.left_out,
                 "tests": why,
             }
-            return self._explained(Reward(0.0, {}, why))
+            reward = self._explained(Reward(0.0, {}, why))
         finally:
             if fresh:
                 verifier.close()
             if then is not None:
                 self._gold = self._start_gold(then)
+        return replace(reward, test_output=run.tail if run else "")
 
     def _run_tests(
         self, verifier: Verifier, sandbox: Sandbox, task: Task, *, last: bool
     ) -> TestRun:
         """Have a verifier test what was left in a sandbox, in which nothing more is done."""
-        self._collect(sandbox, task)
-        if _is_fresh(task):
-            if last:
-                sandbox.settle(_SETTLE)
-                sandbox.halt()
-            verifier.take(sandbox)
+        with self.phases.timed("carry"):
+            self._collect(sandbox, task)
+            if _is_fresh(task):
+                if last:
+                    sandbox.settle(_SETTLE)
+                    sandbox.halt()
+                verifier.take(sandbox)
         self._state = {"patch": verifier.patch, "left_out": verifier.left_out}
         return verifier.run()
 
-    def _blame(self, fault: str, problem: Callable[[], str], error: Exception) -> None:
+    def _blame(self, fault: str, problem: Callable[[], str], error: IntercodeError) -> None:
         """See that what failed for the agent succeeds for gold, once for each task of a run.
 
         Args:
@@ -269,9 +280,12 @@ class SweEnvironment(ShellEnvironment):
         """
         task = self.current_task
         name = f"{fault} {self._step} {digest(task)}"
-        why = self.provider.share(name, problem)
+        with self.phases.timed("gold"):
+            why = self.provider.share(name, problem)
         if why:
-            raise TaskError(f"{task.source}: task {task.id!r}: {fault}: {why}") from error
+            failure = TaskError(f"{task.source}: task {task.id!r}: {fault}: {why}")
+            failure.test_output = error.test_output
+            raise failure from error
 
     def _verifier(self, task: Task) -> Verifier:
         """Wait for the verifier that was prepared beside the agent."""
@@ -326,7 +340,8 @@ class SweEnvironment(ShellEnvironment):
                 return GoldPaths()
 
         name = f"paths of gold {self._step} {digest(self.current_task)}"
-        return GoldPaths.of_patches(task) or self.provider.share(name, play)
+        with self.phases.timed("gold"):
+            return GoldPaths.of_patches(task) or self.provider.share(name, play)
 
     def _gold_problem(self, task: Task) -> str:
         """Return why gold's state cannot be graded; empty if it can."""

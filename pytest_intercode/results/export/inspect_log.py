@@ -7,10 +7,13 @@ file are one log: a task is a sample, a try is an epoch. There are two scores, `
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta, timezone
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -48,7 +51,7 @@ def _write_archive(source: Source, file: BinaryIO) -> None:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         _add(archive, "_journal/start.json", _json(start))
         for brief, record in source:
-            sample = _sample(brief, record)
+            sample = _sample(brief, record, source)
             summaries.append(_json(_summary(sample)))
             _add(archive, f"samples/{brief.name}_epoch_{brief.repeat}.json", _json(sample))
         _add(archive, "summaries.json", f"[{','.join(summaries)}]")
@@ -66,7 +69,7 @@ def _write_json(source: Source, file: BinaryIO) -> None:
     head = _json(_head(source))
     file.write(f'{head[:-1]},"samples":['.encode())
     for number, (brief, record) in enumerate(source):
-        file.write(f"{',' if number else ''}\n{_json(_sample(brief, record))}".encode())
+        file.write(f"{',' if number else ''}\n{_json(_sample(brief, record, source))}".encode())
     file.write(b"\n]}\n")
 
 
@@ -162,9 +165,11 @@ def _usage(usage: Usage) -> dict[str, Any]:
 # -- a sample
 
 
-def _sample(brief: Brief, record: EpisodeRecord) -> dict[str, Any]:
+def _sample(brief: Brief, record: EpisodeRecord, source: Source) -> dict[str, Any]:
     model = brief.model or _NO_MODEL
-    messages = _messages(record, brief.model)
+    # What reads several logs at once knows samples and messages by their ids alone.
+    identity = _identity(source.digest, brief.name, brief.repeat)
+    messages = _messages(record, brief.model, identity)
     facts = facts_of(record)
     answer = answer_of(record)
     sample: dict[str, Any] = {
@@ -187,7 +192,7 @@ def _sample(brief: Brief, record: EpisodeRecord) -> dict[str, Any]:
         "model_usage": {model: _usage(record.usage)} if record.usage else {},
         "turn_count": len(record.turns),
         "total_time": record.seconds,
-        "uuid": record.node_id or None,
+        "uuid": identity,
     }
     if brief.reward is not None:
         said = {"answer": answer, "explanation": record.reason or record.headline}
@@ -202,6 +207,8 @@ def _sample(brief: Brief, record: EpisodeRecord) -> dict[str, Any]:
         sample["error"] = {"message": why, "traceback": trace, "traceback_ansi": trace}
     if record.outcome in ("out-of-budget", "timed-out"):
         sample["limit"] = _limit(record)
+    sample["events"] = _events(sample, record, _began(record, source))
+    sample["events_data"] = {"messages": messages, "calls": []}
     return dict(clean({name: value for name, value in sample.items() if value is not None}))
 
 
@@ -215,14 +222,18 @@ def _limit(record: EpisodeRecord) -> dict[str, Any]:
     return {"type": kind, "limit": limit, "reason": record.reason or None}
 
 
-def _messages(record: EpisodeRecord, model: str) -> list[dict[str, Any]]:
+def _identity(*parts: object) -> str:
+    return hashlib.sha1(repr(parts).encode("utf-8", "replace")).hexdigest()[:22]
+
+
+def _messages(record: EpisodeRecord, model: str, sample: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [
-        {"id": "m0", "role": "user", "content": record.task.query, "source": "input"}
+        {"id": f"{sample}-0", "role": "user", "content": record.task.query, "source": "input"}
     ]
     for number, turn in enumerate(record.turns, 1):
         call = call_of(record.task.env, turn)
         said: dict[str, Any] = {
-            "id": f"m{number}a",
+            "id": f"{sample}-{number}a",
             "role": "assistant",
             "content": _content(turn, "" if call is not None else turn.action),
             "source": "generate",
@@ -231,7 +242,7 @@ def _messages(record: EpisodeRecord, model: str) -> list[dict[str, Any]]:
             said["model"] = model
         found.append(said)
         if call is None:
-            found.append({"id": f"m{number}b", "role": "user", "content": turn.observation})
+            found.append({"id": f"{sample}-{number}b", "role": "user", "content": turn.observation})
             continue
         name = f"call_{number}"
         said["tool_calls"] = [
@@ -240,7 +251,7 @@ def _messages(record: EpisodeRecord, model: str) -> list[dict[str, Any]]:
         if turn.observation or call.name != "submit":
             found.append(
                 {
-                    "id": f"m{number}b",
+                    "id": f"{sample}-{number}b",
                     "role": "tool",
                     "content": turn.observation,
                     "tool_call_id": name,
@@ -254,6 +265,94 @@ def _content(turn: Turn, text: str) -> str | list[dict[str, str]]:
     if not turn.thought:
         return text
     return [{"type": "reasoning", "reasoning": turn.thought}, {"type": "text", "text": text}]
+
+
+# -- events
+
+
+def _began(record: EpisodeRecord, source: Source) -> datetime:
+    """Return when the agent began; where that is not known, when the file was written."""
+    began, _ = record.phases.get("agent") or record.phases.get("run") or (0.0, 0.0)
+    with contextlib.suppress(ValueError, OverflowError, OSError):  # what is no time
+        if began > 0:
+            return datetime.fromtimestamp(began, timezone.utc)
+    return source.modified
+
+
+def _events(sample: dict[str, Any], record: EpisodeRecord, began: datetime) -> list[dict[str, Any]]:
+    """Return what happened, in order, as dataframes and the viewer's transcript read it.
+
+    A request to a model stands for each turn, as records do not have the requests themselves. What
+    it was sent are references to the first of the sample's messages, so that the log grows with the
+    turns and not with their square.
+    """
+    events: list[dict[str, Any]] = []
+    seconds = 0.0
+
+    def add(event: str, **fields: Any) -> None:
+        events.append(
+            {
+                "event": event,
+                "uuid": f"{sample['uuid']}-{len(events)}",
+                "timestamp": _time(began, seconds),
+                "working_start": seconds,
+                **fields,
+            }
+        )
+
+    add("sample_init", sample={name: sample[name] for name in ("id", "input", "target")})
+    places = {message["id"]: place for place, message in enumerate(sample["messages"])}
+    for number, turn in enumerate(record.turns, 1):
+        place = places[f"{sample['uuid']}-{number}a"]
+        message = sample["messages"][place]
+        answer = [each for each in sample["messages"][place + 1 :][:1] if each["role"] == "tool"]
+        calls = message.get("tool_calls", ())
+        model = sample["output"]["model"]
+        output = {
+            "model": model,
+            "choices": [{"message": message, "stop_reason": "tool_calls" if calls else "stop"}],
+            "completion": turn.action if not calls else "",
+            "time": turn.agent_seconds,
+            **({"usage": _usage(turn.usage)} if turn.usage else {}),
+        }
+        add(
+            "model",
+            model=model,
+            input=[],
+            input_refs=[[0, place]],
+            tools=[],
+            tool_choice="auto",
+            config={},
+            output=output,
+            completed=_time(began, seconds + turn.agent_seconds),
+            working_time=turn.agent_seconds,
+        )
+        seconds += turn.agent_seconds
+        for call in calls:
+            add(
+                "tool",
+                **call,
+                result=turn.observation,
+                completed=_time(began, seconds + turn.seconds),
+                working_time=turn.seconds,
+                **({"message_id": answer[0]["id"]} if answer else {}),
+            )
+        seconds += turn.seconds
+    if "limit" in sample:
+        limit = sample["limit"]
+        message = limit["reason"] or record.headline
+        add("sample_limit", type=limit["type"], limit=limit["limit"], message=message)
+    if "error" in sample:
+        add("error", error=sample["error"])
+    for name, score in sample.get("scores", {}).items():
+        add("score", score=score, target=sample["target"], scorer=name)
+    return events
+
+
+def _time(began: datetime, seconds: float) -> str:
+    with contextlib.suppress(ValueError, OverflowError):  # of what another program wrote
+        began += timedelta(seconds=seconds)
+    return began.isoformat(timespec="milliseconds")
 
 
 def _summary(sample: dict[str, Any]) -> dict[str, Any]:

@@ -89,7 +89,10 @@ def error_of(error: BaseException) -> Message:
         text = "it raised when asked for its text"
     if not kind:
         text = f"{type(error).__name__}: {text}"
-    return {"kind": kind, "text": text[:_LONGEST_ERROR]}
+    message = {"kind": kind, "text": text[:_LONGEST_ERROR]}
+    if isinstance(error, IntercodeError) and error.test_output:
+        message["test_output"] = error.test_output[:_LONGEST_ERROR]
+    return message
 
 
 def error_from(said: object, node: str) -> Exception:
@@ -106,4 +109,7 @@ def error_from(said: object, node: str) -> Exception:
         return RuntimeError(f"on node {node}: {text}")
     if cls is RolloutCancelled:
         return RolloutCancelled(text)
-    return cls(text)
+    made = cls(text)
+    if isinstance(made, IntercodeError):
+        made.test_output = str(fields.get("test_output", ""))[:_LONGEST_ERROR]
+    return made

@@ -155,6 +155,35 @@ def test_search_is_over_ids_and_queries(browser: Browser, many: Path) -> None:
     assert "No task is like this" in browser.evaluate("document.body.innerText")
 
 
+def test_search_is_in_trajectories_too(browser: Browser, tmp_path: Path) -> None:
+    rows = page_rows.run(3_000)
+    texts = {
+        "actions": "grep Needle x",
+        "observations": "a NEEDLE and thread",
+        "thoughts": "needle?",
+    }
+    for at, (column, text) in enumerate(texts.items()):
+        rows[700 * at + 11]["turn_history"][column] = [text] * 2
+    rows[2_900]["test_output"] = "E  needle is not hay"
+    rows[2_950]["end_state"] = {"agent": "needle", "gold": "needle"}
+    write(map(from_row, rows), tmp_path / "page.html", "Hay")
+    browser.open(tmp_path / "page.html")
+    ids = {at: rows[at]["task_id"] for at in (11, 711, 1411, 2900)}
+    for text, found in {
+        "nEEdle": [*ids.values()],
+        "needle thread 711": [ids[711]],  # a word of the id among them
+        "needle nowhere": [],
+    }.items():
+        browser.press("/")
+        browser.evaluate("document.getElementById('q').select()")
+        browser.send("Input.insertText", text=text)
+        browser.wait(f"{COUNT} === '{len(found)} of 3,000 tasks'")
+        assert browser.evaluate(IDS) == found
+        browser.press("Escape")
+    browser.click("#clear")
+    assert browser.evaluate(COUNT) == "3,000 tasks"
+
+
 def test_sorting(browser: Browser, many: Path) -> None:
     rewards = "[...document.querySelectorAll('#body tr[data-n] .number')].map(e => e.textContent)"
     browser.open(many)
@@ -287,6 +316,55 @@ def test_two_runs_side_by_side(browser: Browser, two: Path) -> None:
     assert "Both runs took the same actions." in browser.evaluate(f"{DIALOG}.innerText")
 
 
+def test_what_differs_from_gold_comes_before_the_turns(browser: Browser, two: Path) -> None:
+    browser.open(two)
+    open_in_dialog(browser)
+    sections = f"[...{DIALOG}.querySelectorAll('.state, .turn')]"
+    order = browser.evaluate(f"{sections}.map(e => e.getAttribute('aria-label'))")
+    assert order[:3] == ["Result", "Result", "Turn 1"]
+    assert order[-2:] == ["End", "End"]
+
+
+def test_the_end_of_what_tests_printed_is_whole(browser: Browser, tmp_path: Path) -> None:
+    printed = "\n".join(f"line {n} \x1b[31m<b>" for n in range(60))
+    (row,) = page_rows.run(1, skill=0.0)
+    row |= {"environment": "ic_swe", "outcome": "failed", "test_output": printed}
+    row["end_state"] = {"patch": "\n".join(f"+{n}" for n in range(100)), "left_out": []}
+    write([from_row(row)], tmp_path / "page.html", "Printed")
+    browser.open(tmp_path / "page.html")
+    open_in_dialog(browser)
+    text = browser.evaluate(f"{DIALOG}.querySelector('.printed').textContent")
+    assert text == printed.replace("\x1b", "\\x1b")
+    patch = f"{DIALOG}.querySelectorAll('.state .line').length"
+    assert browser.evaluate(patch) == 40
+    browser.click("#trajectory .state .more")
+    assert browser.evaluate(patch) == 100
+
+
+@pytest.mark.parametrize("width", [1400, 800, 420])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_ids_can_be_read(browser: Browser, two: Path, many: Path, width: int, theme: str) -> None:
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.send("Emulation.setDeviceMetricsOverride", **size)
+    colours = [{"name": "prefers-color-scheme", "value": theme}]
+    browser.send("Emulation.setEmulatedMedia", features=colours)
+    box = "getBoundingClientRect()"
+    for page in (two, many):
+        browser.open(page)
+        cells = f"{IN_SIGHT}.map(row => row.querySelector('.w-task').{box}.width)"
+        assert min(browser.evaluate(cells)) >= 180
+        heights = browser.evaluate(f"{IN_SIGHT}.map(row => row.{box}.height)")
+        assert {*map(round, heights)} == {60 if width == 420 else 36}
+        browser.evaluate("document.getElementById('scroller').focus()")
+        browser.press("End")
+        row = f"document.querySelector('#body tr.active').{box}"
+        scroller = f"document.getElementById('scroller').{box}"
+        assert browser.evaluate(f"{row}.bottom <= {scroller}.bottom + 1")
+        assert browser.evaluate(f"{row}.top >= {scroller}.top")
+    browser.send("Emulation.setEmulatedMedia", features=[])
+    browser.send("Emulation.clearDeviceMetricsOverride")
+
+
 # -- text that would do harm
 
 MARK = "<script>window.harm = 1</script>"
@@ -313,6 +391,8 @@ def hostile_records() -> list[EpisodeRecord]:
             reason=everywhere,
             detail=everywhere,
             log=everywhere,
+            test_output=everywhere,
+            run_name=text,
             suite=text,
             hardness=text,
             tags=[text],

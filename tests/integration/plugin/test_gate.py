@@ -224,11 +224,8 @@ def test_side_by_side_by_the_rate(pytester: pytest.Pytester, pretend: object) ->
         "def test_other(): assert False",
         "def test_other(nothing): pass",
         "import nothing_of_this_name",
-        "import pytest\n"
-        "@pytest.mark.intercode(suite='suite.yaml', ids='prints')\n"
-        "def test_other(intercode_episode): assert len(intercode_episode.turns) > 5",
     ],
-    ids=["test", "setup", "collection", "solved-and-yet-failed"],
+    ids=["test", "setup", "collection"],
 )
 def test_other_failures_are_not_made_good(
     pytester: pytest.Pytester, pretend: object, code: str
@@ -237,6 +234,93 @@ def test_other_failures_are_not_made_good(
     options = ("--intercode-agent=agents.py:OnlyPrints", "--intercode-fail-under=0.3")
     result = pytester.runpytest("suite.yaml", "test_other.py", *options)
     assert _exit(result) is not pytest.ExitCode.OK
+
+
+OWN = """
+import pytest
+
+@pytest.mark.intercode(suite="suite.yaml")
+def test_own(intercode_episode):
+    assert {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("agent", "asserts", "rate", "passed", "more"),
+    [
+        ("Idle", "intercode_episode.reward < 1", "100.0%", True, ()),  # it is to fail
+        ("Solver", "len(intercode_episode.turns) > 5", "0.0%", False, ()),  # more than the reward
+        ("OnlyPrints", "intercode_episode.outcome != 'timed-out'", "100.0%", True, ()),
+        ("OnlyPrints", "intercode_episode.reward == 1", "33.3%", False, ("-n", "2")),
+        ("Idle", "intercode_episode.reward < 1", "100.0%", True, ("--intercode-concurrency=2",)),
+    ],
+)
+def test_a_test_of_ones_own_is_solved_where_it_passes(
+    pytester: pytest.Pytester,
+    pretend: object,
+    agent: str,
+    asserts: str,
+    rate: str,
+    passed: bool,
+    more: tuple[str, ...],
+) -> None:
+    pytester.makepyfile(test_own=OWN.format(asserts))
+    result = pytester.runpytest_subprocess(
+        *("test_own.py", f"--intercode-agent=agents.py:{agent}", "--intercode-repeat=2"),
+        *("--intercode-fail-under=0.9", "--intercode-results=r.jsonl", *more),
+    )
+    assert _exit(result) is (pytest.ExitCode.OK if passed else pytest.ExitCode.TESTS_FAILED)
+    verb = "reaches" if passed else "is under"
+    result.stdout.fnmatch_lines([f"gate: the rate, {rate}, {verb} 90.0% (*"])
+    rows = results(pytester.path / "r.jsonl")
+    assert len(rows) == 6
+    verdicts = result.parseoutcomes()
+    counts = f"{verdicts.get('passed', 0)} passed, {verdicts.get('failed', 0)} failed"
+    line = f"solved is what tests of your own say of their episodes: {counts}"
+    result.stdout.fnmatch_lines([line])
+    assert sum(row["test_passed"] for row in rows) == verdicts.get("passed", 0)
+    solved = {row["task_id"] for row in rows if row["outcome"] == "solved"}
+    assert len(solved) == {"Idle": 0, "OnlyPrints": 1, "Solver": 3}[agent]
+
+
+def test_its_verdict_is_compared_with_the_baselines(
+    pytester: pytest.Pytester, pretend: object
+) -> None:
+    pytester.makepyfile(test_own=OWN.format("intercode_episode.reward < 1"))
+    pytester.runpytest(
+        "test_own.py", "--intercode-agent=agents.py:Idle", "--intercode-results=b.jsonl"
+    )
+    compared = ("test_own.py", "--intercode-baseline=b.jsonl")
+    result = pytester.runpytest(*compared, "--intercode-agent=agents.py:Idle")
+    result.assert_outcomes(passed=3)
+    result = pytester.runpytest(*compared, "--intercode-agent=agents.py:Solver")
+    result.assert_outcomes(failed=3)
+    assert _exit(result) is pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.mark.parametrize(
+    ("mark", "counts"),
+    [
+        ("pytest.skip()", None),
+        ("pytest.xfail()", False),
+        ("pass", True),
+        ("raise ValueError", False),
+    ],
+)
+def test_what_is_a_verdict(
+    pytester: pytest.Pytester, pretend: object, mark: str, counts: bool | None
+) -> None:
+    code = f"{OWN.format('intercode_episode.run()')}    {mark}\n"
+    pytester.makepyfile(test_own=code)
+    agent = "--intercode-agent=agents.py:Solver"
+    pytester.runpytest("test_own.py", agent, "--intercode-limit=1", "--intercode-results=r.jsonl")
+    [row] = results(pytester.path / "r.jsonl")
+    assert row.get("test_passed") is counts
+
+
+def test_a_task_of_a_suite_has_no_verdict_of_its_own(pytester: pytest.Pytester, run: Run) -> None:
+    run("Solver", "--intercode-results=r.jsonl")
+    assert not any("test_passed" in row for row in results(pytester.path / "r.jsonl"))
 
 
 def test_a_run_that_is_stopped_is_not_judged(run: Run) -> None:

@@ -408,6 +408,38 @@ def test_agent_errors(pytester: pytest.Pytester, agent: str, message: str) -> No
 
 
 @pytest.mark.usefixtures("pretend")
+@pytest.mark.parametrize(
+    ("asserts", "passed"),
+    [
+        ("not any('rm' in turn.action for turn in intercode_episode.turns)", False),
+        ("intercode_episode.reward < 1.0", False),
+        ("not intercode_episode.turns", False),
+        (
+            "intercode_episode.outcome == 'agent-error' and intercode_episode.run().turns == ()",
+            True,
+        ),
+        ("intercode_episode.run().reward == 0", True),
+        ("intercode_episode.outcome == 'solved'", False),
+    ],
+)
+def test_a_negative_assertion_does_not_pass_on_an_agent_that_crashed(
+    pytester: pytest.Pytester, asserts: str, passed: bool
+) -> None:
+    pytester.makepyfile(
+        faults=FAULTS,
+        test_own="import pytest\n\n@pytest.mark.intercode(suite='suite.yaml', ids='prints')\n"
+        f"def test_own(intercode_episode):\n    assert {asserts}\n",
+    )
+    result = pytester.runpytest("test_own.py", "--intercode-agent=faults.py:Raises", "-rf")
+    result.assert_outcomes(passed=int(passed), failed=int(not passed))
+    if not passed and "outcome" not in asserts:
+        result.stdout.fnmatch_lines(
+            ["agent error after 0/10 turns: ValueError: the model said no (*.run(), *)"]
+        )
+        result.stdout.no_fnmatch_line("*pytest_intercode/*.py*")
+
+
+@pytest.mark.usefixtures("pretend")
 def test_the_agents_own_traceback_is_shown(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(faults=FAULTS)
     result = run(pytester, "faults:Raises", "-k", "prints")

@@ -63,15 +63,86 @@ def test_a_failure_shows_the_patch_and_the_record_holds_it(
             "    -echo 0",
             "    +echo 2",
             "    +::error::x",
+            "*intercode test output*",
+            "    not ok 1 - f",
+            "    ok 2 - runs",
         ]
     )
     [record] = read_records(pytester.path / "r.jsonl")
     assert record.state["left_out"] == ["t/x"]
+    assert record.test_output == "not ok 1 - f\nok 2 - runs"
+    assert {"start", "agent", "carry", "tests"} <= record.phases.keys()
     assert score(record, "strict").parts == {"fail_to_pass": 0.0, "pass_to_pass": 1.0}
     tests, patch = end_state_sections(record)
     assert tests["lines"][0] == ["!", "- f", "fails, and has to pass"]
     assert ["+", "echo 2"] in patch["lines"]
     assert patch["note"] == "Not tested: t/x."
+
+
+PRINTS = """\
+def run(task, env):
+    shown = [env.step("echo 'echo MARK >&2; echo 2' >f.sh"), env.step("true"), env.step("submit")]
+    env.log(repr((shown, task, env.task)))
+"""
+
+
+@pytest.mark.usefixtures("suite")
+def test_an_agent_with_rewards_as_feedback_never_sees_what_the_tests_printed(
+    pytester: pytest.Pytester, quick_sandbox: str
+) -> None:
+    pytester.makepyfile(agent=PRINTS.replace("MARK", "what' 'tests' 'print"))
+    options = ("--intercode-agent=agent.py:run", "--intercode-results=r.jsonl", quick_sandbox)
+    pytester.runpytest("suite.yaml", "--intercode-feedback=reward", *options)
+    [record] = read_records(pytester.path / "r.jsonl")
+    assert record.test_output.splitlines()[0] == "what tests print"
+    assert "'turns_left': 8" in record.log
+    seen = record.log + "".join(turn.log + turn.observation for turn in record.turns)
+    assert "what tests print" not in seen
+    assert "not ok" not in seen
+
+
+@pytest.mark.usefixtures("suite")
+def test_what_the_tests_printed_is_escaped(pytester: pytest.Pytester, quick_sandbox: str) -> None:
+    pytester.makepyfile(
+        agent=f"def run(task, env):\n    env.upload({str(pytester.path / 'hostile')!r}, 'f.sh')\n"
+    )
+    (pytester.path / "hostile").write_text("printf '\\033[2J\\n::error::x\\n' >&2; echo 2\n")
+    result = pytester.runpytest("suite.yaml", "--intercode-agent=agent.py:run", quick_sandbox)
+    result.stdout.fnmatch_lines(
+        ["*intercode test output*", r"    \x1b*2J", r"    :\x3aerror::x", "    not ok 1 - f"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "agent", "outcome", "printed"),
+    [
+        ("echo begun; sleep 30", "oracle", "failed", "begun"),
+        ("echo no results", "oracle", "task-error", "no results"),
+        ('echo "ok 1 - f"; echo "ok 2 - runs"', "oracle", "solved", ""),
+        ("seq 100000", "oracle", "task-error", "[... 588,534 characters before this]\n99941"),
+    ],
+)
+def test_the_end_of_what_the_tests_printed_is_recorded(
+    pytester: pytest.Pytester,
+    suite: Path,
+    quick_sandbox: str,
+    command: str,
+    agent: str,
+    outcome: str,
+    printed: str,
+) -> None:
+    before, _, after = SUITE.partition("      command: |\n")
+    parser = after[after.index("      parser") :]
+    suite.write_text(f"{before}      command: {command!r}\n      timeout: 2\n{parser}")
+    options = (f"--intercode-agent={agent}", "--intercode-results=r.jsonl", quick_sandbox)
+    result = pytester.runpytest("suite.yaml", *options)
+    [record] = read_records(pytester.path / "r.jsonl")
+    assert record.outcome == outcome
+    assert record.test_output.startswith(printed)
+    assert bool(record.test_output) == bool(printed)
+    assert ("intercode test output" in result.stdout.str()) == bool(printed)
+    line = (pytester.path / "r.jsonl").read_text()
+    assert ('"test_output"' in line) == bool(printed)
 
 
 @pytest.mark.usefixtures("suite")

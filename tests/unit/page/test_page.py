@@ -513,6 +513,29 @@ def test_view_of_two_runs(results: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err == ""
 
 
+def test_view_knows_what_runs_were_called(results: Path) -> None:
+    rows = [json.loads(line) for line in results.read_text().splitlines()]
+    named = {"a.jsonl": "nightly <b>", "b.jsonl": "with tools", "c.jsonl": "with tools"}
+    for path, name in named.items():
+        lines = (json.dumps({**row, "run_name": name}) for row in rows)
+        Path(path).write_text("".join(f"{line}\n" for line in lines))
+    titles = {
+        ("a.jsonl",): "nightly &lt;b&gt;",
+        ("a.jsonl", "b.jsonl"): "nightly &lt;b&gt; and with tools",
+        ("b.jsonl", "c.jsonl"): "with tools (b) and with tools (c)",
+        ("run.jsonl", "b.jsonl"): "run and with tools",
+    }
+    for files, title in titles.items():
+        assert view(*files, "-o", "page.html") == 0
+        text = Path("page.html").read_text(encoding="utf-8")
+        assert re.findall("<h1>(.*?)</h1>", text) == [title]
+        if len(files) == 2:
+            found = re.findall('<h3 class="run-name"><span.*?</span>(.*?)</h3>', text)
+            assert " and ".join(found) == title
+    assert view("a.jsonl", "--title", "Mine", "-o", "page.html") == 0
+    assert "<h1>Mine</h1>" in Path("page.html").read_text(encoding="utf-8")
+
+
 def test_view_of_a_truncated_file(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with results.open("a") as file:
         file.write('{"environment": "ic_ba')

@@ -77,7 +77,31 @@ def test_preparation_is_drawn_before_the_episode() -> None:
     first, second = band.bars
     assert (first.kind, first.x, first.width) == ("preparation", 0, 400)
     assert (second.kind, second.x, second.width) == ("solved", 400, 600)
-    assert second.says == "t: solved, 6.0 s after 4.0 s of preparation"
+    assert second.says == "t: solved; prepare 3.0 s, run 6.0 s"
+
+
+def test_grading_is_drawn_at_the_end_and_phases_have_a_table() -> None:
+    phases = {
+        "build": (100.0, 2.0),
+        "start": (101.0, 1.0),
+        "agent": (103.0, 5.0),
+        "carry": (105.0, 0.5),
+        "tests": (106.0, 1.5),
+    }
+    found = drawn(record(0, 0, phases=phases), record(0, 0, phases={"agent": (103.0, 10.0)}))
+    first, second, third, _ = found.bands[0].bars
+    assert (first.kind, first.x, round(first.width)) == ("preparation", 0, round(3000 / 13))
+    assert (second.kind, round(second.width)) == ("solved", round(5000 / 13))
+    assert (third.kind, round(third.width)) == ("solved grading", round(2000 / 13))
+    says = "t: solved; build 2.0 s, start 1.0 s, agent 5.0 s, carry 0.5 s, tests 1.5 s"
+    assert {first.says, second.says, third.says} == {says}
+    assert found.phase_rows == [
+        ["build", "2 s", "10.0%", "1 s", "2 s"],
+        ["start", "1 s", "5.0%", "0.5 s", "1 s"],
+        ["agent", "15 s", "75.0%", "7.5 s", "10 s"],
+        ["carry", "0.5 s", "2.5%", "0.25 s", "0.5 s"],
+        ["tests", "1.5 s", "7.5%", "0.75 s", "1.5 s"],
+    ]
 
 
 def test_pauses_in_which_nothing_ran_are_left_out() -> None:
@@ -131,7 +155,10 @@ def test_the_page_has_it_without_a_script(tmp_path: Path) -> None:
     text = page.read_text()
     section = text.partition("What ran where</h2>")[2].partition("</section>")[0]
     assert section.count("<rect") >= 20
-    assert section.count('<th scope="row">') == 2
+    machines, phases = section.partition('<table class="phases">')[::2]
+    assert machines.count('<th scope="row">') == 2
+    names = re.findall(r'<th scope="row">(\w+)<', phases)
+    assert names == ["start", "agent", "carry", "tests"]
     assert "20 episodes on 2 machines in " in section
     assert "&lt;b&gt;evil" in section
     assert "<b>evil" not in text

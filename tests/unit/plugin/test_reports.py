@@ -10,6 +10,7 @@ import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.plugin.reports import complete, keep_episode, reported_episode, take_off
+from pytest_intercode.plugin.run import SUITE_TASKS
 from pytest_intercode.results.format import from_row, to_line
 
 
@@ -23,7 +24,11 @@ def _report() -> pytest.TestReport:
 
 
 def test_what_is_reported_here_is_taken_off_and_not_kept() -> None:
-    item = cast(Any, SimpleNamespace(stash=pytest.Stash(), user_properties=[]))
+    suite = SimpleNamespace(stash={SUITE_TASKS: ()})
+    item = cast(
+        Any,
+        SimpleNamespace(stash=pytest.Stash(), user_properties=[], getparent=lambda kind: suite),
+    )
     episode, report = _episode(), _report()
     keep_episode(item, episode)
     complete(report, item, cast(Any, SimpleNamespace(excinfo=None)))

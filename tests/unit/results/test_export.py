@@ -290,6 +290,22 @@ def test_inspect_ai_reads_its_log(name: str, inspect_python: str, tmp_path: Path
                 if function == "bash"
             ]
             assert shown == [clean(each) for each in sent]
+        assert found["tables"]["events"][sample["uuid"]] == [
+            "sample_init",
+            *(kind for turn in sample["per turn"] for kind in turn),
+            *(["sample_limit"] if sample["limit"] else []),
+            *(["error"] if sample["error"] else []),
+            *["score"] * len(sample["scores"]),
+        ]
+        if record.turns:  # what follows on the last action was sent to no model
+            shown = found["tables"]["messages"][sample["uuid"]]
+            assert shown == sample["roles"][: len(shown)]
+            assert shown.count("assistant") == len(record.turns)
+    tables = found["tables"]
+    assert tables["samples"] == len(rows)
+    every_call = [call for sample in found["samples"] for call in sample["calls"]]
+    assert tables["calls"] == [function for _, function, _ in every_call]
+    assert len(tables["inputs"]) == sum(sample["turns"] for sample in found["samples"])
     mean = sum(graded) / len(graded)
     assert found["metrics"]["reward"]["mean"] == pytest.approx(mean)
 
@@ -310,13 +326,15 @@ def test_an_eval_archive_is_the_same_each_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", FORMATS)
 def test_no_gold_and_the_last_record_of_a_try(name: str, tmp_path: Path) -> None:
     first = row(outcome="infrastructure-error", superseded=True, query="THE FIRST")
-    results = write(tmp_path / "r.jsonl", first, row(query="THE LAST"), row(1))
+    last = row(query="THE LAST", outcome="failed", test_output="HIDDEN TESTS")
+    results = write(tmp_path / "r.jsonl", first, last, row(1))
     output = tmp_path / "out.json"
     assert export(results, name, output) == 2
     files = output.iterdir() if output.is_dir() else [output]
     text = "".join(path.read_text() for path in files)
     assert "THE LAST" in text
     assert "THE FIRST" not in text
+    assert "HIDDEN TESTS" not in text
     assert "cdcdcdcd" not in text  # what the page's rows have for gold's files
     assert "abababab" not in text
 

@@ -1,0 +1,99 @@
+"""How long each phase of an episode took, measured from whichever thread works for it.
+
+An environment writes ``with self.phases.timed("carry"):``. What knows no environment, such as the
+provider of sandboxes, writes ``with timed("build"):``, and the time goes to the episode that the
+thread works for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Literal, TypeAlias, get_args
+
+__all__ = ["PHASES", "PhaseName", "Phases", "timed"]
+
+PhaseName: TypeAlias = Literal["build", "start", "agent", "carry", "tests", "gold"]
+"""The phases of an episode:
+
+* ``build``: waiting for an image that is built, pulled or looked up;
+* ``start``: starting sandboxes and setting them up, the verifier's where it is waited for;
+* ``agent``: the agent's turns;
+* ``carry``: bringing what the agent left into the sandbox that grades it;
+* ``tests``: grading it there, by running tests or by comparing;
+* ``gold``: waiting for gold.
+"""
+PHASES: tuple[PhaseName, ...] = get_args(PhaseName)
+
+_SHORTEST = 0.001  # seconds of a phase that is recorded; the agent's always is
+
+
+class Phases:
+    """The phases of one episode.
+
+    They never overlap: a phase that begins within another one, in this thread or in another,
+    interrupts it. So their seconds add up to the time that the episode took.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: list[_Opened] = []  # the innermost is the last
+        self._began: dict[PhaseName, float] = {}  # seconds since the epoch
+        self._seconds: dict[PhaseName, float] = {}
+        self._noted = 0.0
+
+    @contextlib.contextmanager
+    def timed(self, name: PhaseName) -> Iterator[None]:
+        """Count the time until the end to a phase, but for that of phases within it."""
+        opened = _Opened(name)
+        with self._lock:
+            self._note()
+            self._open.append(opened)
+            self._began.setdefault(name, time.time())
+        current = _CURRENT.set(self)
+        try:
+            yield
+        finally:
+            _CURRENT.reset(current)
+            with self._lock:
+                self._note()
+                self._open.remove(opened)  # of several threads, another may have begun a later one
+
+    def recorded(self) -> dict[str, tuple[float, float]]:
+        """Return when each phase began first (seconds since the epoch), and its seconds in all."""
+        with self._lock:
+            self._note()
+            return {
+                name: (self._began[name], self._seconds[name])
+                for name in PHASES
+                if name in self._began and (name == "agent" or self._seconds[name] >= _SHORTEST)
+            }
+
+    def _note(self) -> None:
+        """Count the time since the last call to the innermost phase, with the lock held."""
+        now = time.monotonic()
+        if self._open:
+            name = self._open[-1].name
+            self._seconds[name] = self._seconds.get(name, 0.0) + now - self._noted
+        self._noted = now
+
+
+class _Opened:
+    """One time that a phase is in; equal to no other."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: PhaseName) -> None:
+        self.name = name
+
+
+_CURRENT: ContextVar[Phases | None] = ContextVar("intercode-phases", default=None)
+
+
+def timed(name: PhaseName) -> contextlib.AbstractContextManager[None]:
+    """Count time to a phase of the episode that this thread works for; to nothing where none is."""
+    phases = _CURRENT.get()
+    return contextlib.nullcontext() if phases is None else phases.timed(name)
