@@ -17,7 +17,7 @@ from pytest_intercode.environments.access import as_user
 from pytest_intercode.environments.base import blamed
 from pytest_intercode.environments.gold import Gold, GoldRun
 from pytest_intercode.environments.shell import ShellEnvironment
-from pytest_intercode.environments.swe.gold import gold_actions
+from pytest_intercode.environments.swe.gold import check_first_state, gold_actions
 from pytest_intercode.environments.swe.kit import AT, kit_with
 from pytest_intercode.environments.swe.verifier import Index, Verifier, read_index
 from pytest_intercode.errors import CommandFailed, SandboxBroken, TaskError, UngradableState
@@ -232,6 +232,8 @@ class SweEnvironment(ShellEnvironment):
             return Reward(0.0, {}, str(nothing))
         self._state |= state
         left_out = self._state["left_out"]
+        if reward.value == 1.0:
+            check_first_state(task, self._state["patch"], left_out)
         if left_out and reward.value < 1.0:
             named = ", ".join(left_out[:3]) + (", ..." if len(left_out) > 3 else "")
             reward = replace(reward, reason=f"{reward.reason} (not tested: {named})")
