@@ -34,6 +34,8 @@ NAMES = (
     *("ant", "cargo", "cucumber", "doctest", "googletest", "gotest", "gradle_custom", "jq"),
     *("maven", "micropython_test", "minitest", "phpunit", "redis", "rspec_transformed_json"),
     "ruby_unit",
+    # of SWE-rebench V2
+    *("csharp", "elixir", "js", "js_2", "js_4", "junit_text", "npx", "pytest_nebo", "swift"),
     # what a runner writes for programs
     *("json_tests", "junit"),
 )
@@ -45,6 +47,7 @@ _ALIASES = {
     **dict.fromkeys(("pydicom", "pylint", "requests"), "pytest_options"),
     **dict.fromkeys(("astropy", "scikit", "sphinx"), "pytest_v2"),
     **{"unittest": "django", "gradle": "gradle_custom", "rspec": "rspec_transformed_json"},
+    "sbt": "junit_text",
     **{"jest_files": "carbon", "react_pdf": "carbon", "mocha_json": "prismjs"},
 }
 
@@ -62,11 +65,11 @@ _BY_ROW = (*_BY_NUMBER, "lighthouse", "next")
 
 _MISSING = frozenset(
     (
-        *("cpp", "cpp_v2", "cpp_v3", "cpp_v4", "csharp", "dart", "dart_v2", "dart_v3", "elixir"),
-        *("gradlew_v1", "haskell", "haskell_v2", "java_mvn", "java_mvn_v2", "js", "js_2", "js_3"),
-        *("js_4", "julia", "kotlin_junit", "lein", "lua_nvim", "npx", "ocaml", "ocaml_v2"),
-        *("ocaml_v3", "ocaml_v4", "ocaml_v5", "php_v1", "pytest_nebo", "r", "r_junit", "r_v2"),
-        *("ruby_v1", "ruby_v2", "sbt", "scala", "scala_v2", "scala_v3", "swift"),
+        *("combined_test_reports", "cpp", "cpp_v2", "cpp_v3", "cpp_v4", "dart", "dart_v2"),
+        *("dart_v3", "gradlew_v1", "haskell", "haskell_v2", "java_mvn", "java_mvn_v2", "js_3"),
+        *("julia", "kotlin_junit", "lein", "lua_nvim", "lue_nvim", "ocaml", "ocaml_v2"),
+        *("ocaml_v3", "ocaml_v4", "ocaml_v5", "php_v1", "r", "r_junit", "r_v2", "ruby_v1"),
+        *("ruby_v2", "scala", "scala_v2", "scala_v3"),
     )
 )
 """Names of SWE-rebench that have no parser here."""
@@ -143,6 +146,8 @@ def parser_of_row(name: str, instance: str, version: str) -> str:
                 f"the parser {name!r} is for the rows {', '.join(known)}, not for {number!r}"
             )
         return known[number]
+    if plain == "junit":
+        return "junit_text"  # of rows, it reads the log
     if plain == "next":
         return "next_mocha" if version == "1.27" else "next_karma"
     if plain == "lighthouse":

@@ -47,7 +47,7 @@ def _json_tests(log: str) -> Statuses:
 def built_in() -> dict[str, Parser]:
     """Return our parsers by their names; they are imported when a log is read."""
     from pytest_intercode.rewards.test_logs import javascript as js
-    from pytest_intercode.rewards.test_logs import others, python
+    from pytest_intercode.rewards.test_logs import others, python, rebench
 
     return {
         # Python
@@ -103,6 +103,16 @@ def built_in() -> dict[str, Parser]:
         "redis": others.parse_redis,
         "rspec_transformed_json": others.parse_rspec,
         "ruby_unit": others.parse_ruby_unit,
+        # of SWE-rebench V2
+        "csharp": rebench.parse_csharp,
+        "elixir": rebench.parse_elixir,
+        "js": rebench.parse_js,
+        "js_2": rebench.parse_js_2,
+        "js_4": rebench.parse_js_4,
+        "junit_text": rebench.parse_junit_text,
+        "npx": rebench.parse_npx,
+        "pytest_nebo": rebench.parse_pytest_nebo,
+        "swift": rebench.parse_swift,
         # what a runner writes for programs
         "json_tests": _json_tests,
         "junit": _junit,
