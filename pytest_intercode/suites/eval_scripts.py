@@ -22,7 +22,9 @@ __all__ = [
     "changed_tests",
     "common_script",
     "image_script",
+    "parser_files",
     "python_script",
+    "row_script",
     "sealed_script",
     "with_exit_status",
 ]
@@ -119,6 +121,92 @@ def common_script(
         f": '{END}'",
         reset,
     )
+
+
+def row_script(
+    *,
+    at: str,
+    commit: str,
+    test_patch: str,
+    changes: Sequence[Change],
+    before: Sequence[str],
+    commands: Sequence[str],
+    results: Sequence[str] = (),
+    stop: bool = False,
+    parser: str = "",
+) -> str:
+    """Return the script for commands of a row, which are meant for a shell without options.
+
+    Args:
+        at: the repository's folder.
+        commit: the commit that the tests' files are set back to.
+        test_patch: the patch that brings the tests.
+        changes: what it changes.
+        before: commands between the patch and the tests.
+        commands: the commands of the tests.
+        results: commands that print the results, in place of those of the tests.
+        stop: the first command that fails is the last one.
+        parser: a program in Python that reads what is printed; see :func:`parser_files`.
+
+    Raises:
+        PatchError: the patch cannot be written into a script.
+    """
+    files = _existing(changes)
+    brought = [
+        *([f"git checkout {commit} {' '.join(files)}"] if files else []),
+        f"git apply --verbose --reject - <<'{_HEREDOC}'\n{_heredoc(test_patch)}",
+    ]
+    if stop:
+        commands = ["(", "set -e", *commands, ")"]
+    printing = [*commands] if not results else [*results]
+    if parser:
+        printing = ["{", *printing, f"}} > {_WORK}/log 2>&1", f"python3 {_WORK}/{_READING}"]
+    return _script(
+        f"cd {at}",
+        f"git config --global --add safe.directory {at}",
+        *_cleared(changes),
+        *(brought if changes else []),
+        "set +xuo pipefail",
+        *before,
+        *(commands if results else []),
+        "set -x",
+        f": '{START}'",
+        "set +x",
+        *printing,
+        "set -x",
+        f": '{END}'",
+    )
+
+
+def parser_files(parser: str) -> dict[str, str]:
+    """Return the files, by their paths, that read a log with a program in Python.
+
+    Args:
+        parser: a program with a function ``parser`` that takes a log and returns ``pass``, ``fail``
+            or ``skip`` for each test, by its name.
+    """
+    return {f"{_WORK}/parser.py": parser, f"{_WORK}/{_READING}": _READ}
+
+
+_WORK = "/workspace"
+_READING = "read_log.py"
+_READ = f"""\
+import contextlib, io, json
+words = {{"pass": "PASSED", "fail": "FAILED", "skip": "SKIPPED"}}
+names = {{"__name__": "parser"}}
+with open("{_WORK}/parser.py", encoding="utf-8") as file:
+    program = file.read()
+with open("{_WORK}/log", encoding="utf-8", errors="replace") as file:
+    log = file.read()
+with contextlib.redirect_stdout(io.StringIO()):
+    exec(compile(program, "parser.py", "exec"), names)
+    statuses = names["parser"](log) or {{}}
+tests = [
+    {{"name": str(name), "status": words.get(str(word).lower(), str(word).upper())}}
+    for name, word in statuses.items()
+]
+print(json.dumps({{"tests": tests}}))
+"""
 
 
 def image_script(

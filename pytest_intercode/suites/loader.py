@@ -30,7 +30,14 @@ from pytest_intercode.suites.schema import (
 )
 from pytest_intercode.suites.yaml_files import read_yaml
 
-__all__ = ["Suite", "bundled_folder", "load_rows", "load_suite"]
+__all__ = ["FORMS", "Suite", "bundled_folder", "load_rows", "load_suite"]
+
+
+FORMS = (
+    *("swe-bench", "swe-bench-5", "swe-bench-live", "swe-bench-pro", "swe-gym", "swe-rebench"),
+    *("swe-rebench-v2", "swe-smith"),
+)
+"""Bundled datasets of which each has rows of another form; others have rows of one of these."""
 
 
 @dataclass(frozen=True)
@@ -121,17 +128,24 @@ def load_rows(path: Path, env: str) -> Suite:
     if env == "swe":
         from pytest_intercode.suites.swebench import dataset_of_rows  # few suites need it
 
-        published = dataset_of_rows(path, _tables())
+        forms = {form: _published(form) for form in FORMS}
+        manifests = {form: rows.swebench for form, (rows, _) in forms.items() if rows.swebench}
+        published = dataset_of_rows(path, manifests, _tables())
     if published is not None:
-        raw, _ = read_yaml(bundled_folder("tasks") / "datasets" / f"{published}.yaml")
-        model = SuiteModel.model_validate(raw)
-        assert isinstance(model.rows, RowSource)
-        source = model.rows.model_copy(update={"path": path.name, "dataset": name})
-        defaults = model.defaults
+        rows, defaults = forms[published]
+        source = rows.model_copy(update={"path": path.name, "dataset": name})
     tasks = _from_source(source, blank, defaults, {}, path.parent)
     if not tasks:
         raise SuiteError(f"{path}: holds no rows")
     return Suite(name, env, tuple(_checked(tasks)), path)
+
+
+def _published(dataset: str) -> tuple[RowSource, TaskFields]:
+    """Return the rows of a bundled dataset, and what its tasks share."""
+    raw, _ = read_yaml(bundled_folder("tasks") / "datasets" / f"{dataset}.yaml")
+    model = SuiteModel.model_validate(raw)
+    assert isinstance(model.rows, RowSource)
+    return model.rows, model.defaults
 
 
 def _build(blank: Task, layers: list[TaskFields], folder: Path, **alone: Any) -> Task:

@@ -2,20 +2,68 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from collections.abc import Iterator, Mapping
+from string import Formatter
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["SwebenchModel"]
+__all__ = ["REPOSITORY_NAME", "SwebenchModel", "fields_of", "telling_columns"]
+
+REPOSITORY_NAME = "repo_name"
+"""What a pattern may have in braces besides columns: the repository without its owner."""
+
+_IMAGES = ("container_image", "docker_image", "dockerfile", "dockerhub_tag", "image", "image_name")
+_TELLING = frozenset(
+    (
+        *_IMAGES,
+        # how they run
+        *(
+            "before_repo_set_cmd",
+            "build_cmd",
+            "build_cmds",
+            "env_vars",
+            "eval_cmd",
+            "eval_commands",
+        ),
+        *("eval_script", "install_config", "print_cmds", "rebuild_cmds", "run_script", "run_tests"),
+        *("selected_test_files_to_run", "test_cmd", "test_cmds", "test_command", "test_commands"),
+        *("test_patch", "test_script"),
+        # what their results are
+        *("expected_output_json", "log_parser", "log_parsers", "parser"),
+        # what gold is
+        *("bug_patch", "fix_patch"),
+    )
+)
+
+
+def telling_columns(row: Mapping[str, Any]) -> set[str]:
+    """Return the columns of a row that say how it is tested; those of an object have a dot.
+
+    Rows of another form than a manifest's have some that it does not read, or lack some. Columns
+    that are null or empty say nothing.
+    """
+    columns = {name for name in _TELLING.intersection(row) if _says(row[name])}
+    config = row.get("install_config")
+    if isinstance(config, Mapping):
+        inner = _TELLING.intersection(config)
+        columns |= {f"install_config.{name}" for name in inner if _says(config[name])}
+    return columns
+
+
+def _says(value: Any) -> bool:
+    return value is not None and value != "" and value != [] and value != {}
 
 
 class SwebenchModel(BaseModel):
     """``swebench``: what the columns of a row are. A pattern has the row's columns in braces.
 
     Attributes:
-        at: the repository's folder in the image.
+        at: a pattern for the repository's folder in the image.
         commit: a pattern for the base commit.
-        image: a pattern for the image's name, which becomes lower-case.
+        image: a pattern for the image's name, which becomes lower-case; of several, the first whose
+            columns say something.
         namespace: what goes before an image's name without a slash.
         double: what two underscores become in an image's name.
         dockerfile: a pattern for a Dockerfile to build instead, where there is one.
@@ -31,22 +79,36 @@ class SwebenchModel(BaseModel):
         version: the column with its version, for a table.
         script: the column with a whole script.
         commands: the column with the commands of the tests, one or a list.
-        build: the column with commands before them.
+        install: a column with commands before them, which a row need not have.
+        exports: a column with commands before those, which a row need not have.
+        build: a column with commands before the tests, which a row need not have.
+        results: a column with commands that print what is read, in place of what the tests print;
+            a row need not have it.
+        python: whether the commands are for the environment of conda that images of SWE-bench have,
+            and are given the files of tests that the patch changes.
+        stop: whether the first of the commands that fails is the last one.
+        status: whether tests that end with an error, of which the log names none, are no run.
+        times: whether names of tests may end with how long the test took.
         beside: a pattern for a folder with ``run_script.sh`` and ``parser.py``.
         selected: the column with the tests' files, for ``beside``.
         before: the column with commands whose last line brings the tests, for ``beside``.
-        parser: the column with the parser's name, or a parser's name.
+        parser: the column with the parser's name.
+        program: whether the parser's column may hold a program in Python that defines
+            ``parser``; it runs where the tests ran.
         kind: the column that says ``fail_only`` where a test passes unless it is seen to fail.
         split: the split that these rows are of, where they have a column ``split``.
         timeout: seconds for the tests.
         variables: environment variables of the tests.
+        shown: what rows of this form are known by besides the names of their columns: a regular
+            expression for the whole text of a column.
+        unread: columns that say how other rows are tested, and that these need not be read for.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     at: Annotated[str, Field(pattern="^/")] = "/testbed"
     commit: str = "{base_commit}"
-    image: str
+    image: str | list[str]
     namespace: str = ""
     double: str = "__"
     dockerfile: str | None = None
@@ -62,15 +124,30 @@ class SwebenchModel(BaseModel):
     version: str = "version"
     script: str | None = None
     commands: str | None = None
+    install: str | None = None
+    exports: str | None = None
     build: str | None = None
+    results: str | None = None
+    python: bool = False
+    stop: bool = False
+    status: bool = True
+    times: bool = False
     beside: str | None = None
     selected: str = "selected_test_files_to_run"
     before: str = "before_repo_set_cmd"
     parser: str = "log_parser"
+    program: bool = False
     kind: str = "eval_type"
     split: str | None = None
     timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1800.0
     variables: dict[str, str] = {}
+    shown: dict[str, str] = {}
+    unread: list[str] = []
+
+    @property
+    def images(self) -> list[str]:
+        """The patterns for the image's name."""
+        return [self.image] if isinstance(self.image, str) else self.image
 
     def columns(self) -> list[str]:
         """Return the columns that a row has to have."""
@@ -79,12 +156,60 @@ class SwebenchModel(BaseModel):
             needed.append(self.test_patch)
         if self.table is not None:
             needed.append(self.repo)
-        needed += [self.script] if self.script else []
+        needed += [self.script, self.parser] if self.script else []
         needed += [self.commands, self.parser] if self.commands else []
         needed += [self.selected, self.before] if self.beside else []
         return needed
+
+    def unread_columns(self, row: Mapping[str, Any]) -> list[str]:
+        """Return the columns that say how a row is tested, and that are not read.
+
+        One of ``unread`` that names an image has to name the same one.
+        """
+        patterns = [self.at, self.commit, *self.images, self.dockerfile or "", self.beside or ""]
+        read = {*self.columns(), *(n for p in patterns for n in fields_of(p))}
+        images = [row.get(name) for pattern in self.images for name in fields_of(pattern)]
+        read |= {n for n in self.unread if n not in _IMAGES or row.get(n) in images}
+        more = (self.test_patch, self.script, self.install, self.exports, self.build, self.results)
+        read |= set(filter(None, more))
+        read |= {name.partition(".")[0] for name in read}
+        return sorted(telling_columns(row) - read)
+
+    def missing_columns(self, row: Mapping[str, Any]) -> list[str]:
+        """Return the columns that a row of this form has, and that this one does not have.
+
+        Those that say how it is tested may not be empty.
+        """
+        images = [*fields_of(self.images[0])] if len(self.images) == 1 else []
+        telling = telling_columns(row)
+        return [
+            name
+            for name in [*self.columns(), *images]
+            if (
+                name not in telling
+                if name.rpartition(".")[2] in _TELLING
+                else name not in row and name != REPOSITORY_NAME
+            )
+        ]
+
+    def misfit(self, row: Mapping[str, Any]) -> str:
+        """Return the column whose text shows that a row is of another form; empty if none does."""
+        for name, pattern in self.shown.items():
+            if not re.fullmatch(pattern, str(row.get(name, ""))):
+                return name
+        return ""
 
     def big(self) -> set[str]:
         """Return the columns that are no part of a task's metadata, as the task holds them."""
         found = {self.query, self.gold, self.fail_to_pass, self.pass_to_pass}
         return found | {c for c in (self.bug, self.test_patch, self.script) if c}
+
+
+def fields_of(pattern: str) -> Iterator[str]:
+    """Yield the columns that a pattern names; one that is no pattern names none."""
+    try:
+        for _, name, *_ in Formatter().parse(pattern):
+            if name:
+                yield name
+    except ValueError:
+        return

@@ -6,13 +6,17 @@ point, which is looked for when a name is not built in.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 from pytest_intercode.errors import ConfigurationError, suggestion
 
-__all__ = ["GROUP", "NAMES", "added_parsers", "parser_names", "parser_of_row", "plain_parser"]
+__all__ = [
+    *("GROUP", "NAMES", "UNTIMED", "UnknownParser", "added_parsers", "parser_names"),
+    *("parser_of_row", "plain_parser", "untimed"),
+]
 
 GROUP = "pytest_intercode.log_parsers"
 """The group of entry points: each names a function of a log to statuses, as words, by name."""
@@ -30,6 +34,8 @@ NAMES = (
     *("ant", "cargo", "cucumber", "doctest", "googletest", "gotest", "gradle_custom", "jq"),
     *("maven", "micropython_test", "minitest", "phpunit", "redis", "rspec_transformed_json"),
     "ruby_unit",
+    # of SWE-rebench V2
+    *("csharp", "elixir", "js", "js_2", "js_4", "junit_text", "npx", "pytest_nebo", "swift"),
     # what a runner writes for programs
     *("json_tests", "junit"),
 )
@@ -41,6 +47,7 @@ _ALIASES = {
     **dict.fromkeys(("pydicom", "pylint", "requests"), "pytest_options"),
     **dict.fromkeys(("astropy", "scikit", "sphinx"), "pytest_v2"),
     **{"unittest": "django", "gradle": "gradle_custom", "rspec": "rspec_transformed_json"},
+    "sbt": "junit_text",
     **{"jest_files": "carbon", "react_pdf": "carbon", "mocha_json": "prismjs"},
 }
 
@@ -56,6 +63,39 @@ _BY_ROW = (*_BY_NUMBER, "lighthouse", "next")
 """Names of SWE-bench that mean one of several parsers, by a row's number or version."""
 
 
+_MISSING = frozenset(
+    (
+        *("combined_test_reports", "cpp", "cpp_v2", "cpp_v3", "cpp_v4", "dart", "dart_v2"),
+        *("dart_v3", "gradlew_v1", "haskell", "haskell_v2", "java_mvn", "java_mvn_v2", "js_3"),
+        *("julia", "kotlin_junit", "lein", "lua_nvim", "lue_nvim", "ocaml", "ocaml_v2"),
+        *("ocaml_v3", "ocaml_v4", "ocaml_v5", "php_v1", "r", "r_junit", "r_v2", "ruby_v1"),
+        *("ruby_v2", "scala", "scala_v2", "scala_v3"),
+    )
+)
+"""Names of SWE-rebench that have no parser here."""
+
+UNTIMED = "+untimed"
+"""What follows the name of a parser whose names of tests are taken without their times."""
+
+_PREFIX = re.compile("parse_(?:logs?_)?")
+_WITHIN = re.compile(r"\sin\s\d+(?:\.\d+)?\sm?sec\b", re.IGNORECASE)
+_DURATION = re.compile(r"\d+(?:\.\d+)?\s?m?s", re.IGNORECASE)
+
+
+class UnknownParser(ConfigurationError):
+    """A row names a parser that its publisher has, and that is not here."""
+
+
+def untimed(name: str) -> str:
+    """Return the name of a test without how long it took: ``a (3 ms)``, ``a [0.1s]``."""
+    name = _WITHIN.sub("", name).strip()
+    for opening, closing in ("[]", "()"):
+        head, bracket, duration = name.removesuffix(closing).rpartition(opening)
+        if bracket and name.endswith(closing) and _DURATION.fullmatch(duration.strip()):
+            name = head.rstrip()
+    return name
+
+
 def parser_names() -> tuple[str, ...]:
     """Return the names of all parsers, the added ones last."""
     return (*sorted({*NAMES, *_ALIASES}), *sorted(added_parsers()))
@@ -65,14 +105,20 @@ def plain_parser(name: str) -> str:
     """Return the one name of a parser that has several.
 
     Raises:
+        UnknownParser: a publisher of rows has it, and it is not here.
         ConfigurationError: there is no such parser.
     """
-    plain = name.removeprefix("parse_log_")
+    plain = _PREFIX.sub("", name, count=1)
     plain = _ALIASES.get(plain, plain)
     if plain in NAMES:
         return plain
     if name in added_parsers():
         return name
+    if plain in _MISSING:
+        raise UnknownParser(
+            f"its tests' results are read by {name!r}, which is not here; a package can add it by "
+            "an entry point (docs/swe-bench.md, 'Parsers')"
+        )
     more = " In SWE-bench it means one of several, by the row." if plain in _BY_ROW else ""
     names = parser_names()
     raise ConfigurationError(
@@ -92,7 +138,7 @@ def parser_of_row(name: str, instance: str, version: str) -> str:
     Raises:
         ConfigurationError: there is no such parser, or none for this row.
     """
-    plain = name.removeprefix("parse_log_")
+    plain = _PREFIX.sub("", name, count=1)
     if plain in _BY_NUMBER:
         known, number = _BY_NUMBER[plain], instance.rpartition("-")[2]
         if number not in known:
@@ -100,6 +146,8 @@ def parser_of_row(name: str, instance: str, version: str) -> str:
                 f"the parser {name!r} is for the rows {', '.join(known)}, not for {number!r}"
             )
         return known[number]
+    if plain == "junit":
+        return "junit_text"  # of rows, it reads the log
     if plain == "next":
         return "next_mocha" if version == "1.27" else "next_karma"
     if plain == "lighthouse":

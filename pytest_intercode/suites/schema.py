@@ -48,7 +48,7 @@ from pytest_intercode.core.task import (
 )
 from pytest_intercode.errors import MissingFile, suggestion
 from pytest_intercode.suites.manifest import SwebenchModel
-from pytest_intercode.suites.parser_names import parser_names
+from pytest_intercode.suites.parser_names import UNTIMED, parser_names
 from pytest_intercode.suites.registered import environment_names, is_environment
 
 __all__ = ["RowSource", "SuiteModel", "TaskFields", "TaskModel", "build_task"]
@@ -325,7 +325,7 @@ class VerificationModel(_Model):
     @classmethod
     def _known(cls, value: str) -> str:
         names = (*_OTHER_PARSERS, *parser_names())
-        if value not in names:
+        if value.removesuffix(UNTIMED) not in names:
             raise ValueError(f"there is no parser {value!r}.{suggestion(value, names)}")
         return value
 

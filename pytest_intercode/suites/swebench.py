@@ -13,22 +13,25 @@ import posixpath
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from pytest_intercode.core.text import clipped, one_line
 from pytest_intercode.errors import ConfigurationError, MissingFile, SuiteError, suggestion
 from pytest_intercode.suites.eval_scripts import (
     changed_tests,
     common_script,
     image_script,
+    parser_files,
     python_script,
+    row_script,
     with_exit_status,
 )
-from pytest_intercode.suites.manifest import SwebenchModel
-from pytest_intercode.suites.parser_names import parser_of_row
+from pytest_intercode.suites.manifest import REPOSITORY_NAME, SwebenchModel, fields_of
+from pytest_intercode.suites.parser_names import UNTIMED, UnknownParser, parser_of_row, untimed
 from pytest_intercode.suites.patches import (
     Change,
     PatchError,
@@ -42,18 +45,22 @@ from pytest_intercode.suites.yaml_files import read_yaml
 
 __all__ = ["dataset_of_rows", "read_swebench"]
 
+_SHOWN = 40  # characters of a column's name in a message
+_SHOWN_ALL = 600  # characters of all of them
 _LONGEST_LIST = 32 * 1024**2  # characters of a list that is text
 _MIRROR = re.compile(r"[^/]*/(.+?)__(.+)\.[0-9a-f]{8}")
 _CASE = re.compile(r"\[case ([^\]]+)\]")
 _PYTEST = re.compile(r"(?:python3?(?: -\w+)* -m )?pytest\b")  # takes tests of ours by itself
+_FOLDER = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[\w.+@-]+)+", re.ASCII)
+_COMMIT = re.compile(r"(?!-)[\w./+@^~-]+", re.ASCII)
+_IMAGE = re.compile(r"(?![-./])[\w./-]+(?::[\w./-]+)*(?:@sha256:[0-9a-f]{64})?", re.ASCII)
+_PROGRAM = re.compile(r"^def parser\(", re.MULTILINE)
 _DEPRECATED = "deprecated"
-# Columns that only the rows of one form have; rows without them are classic ones.
-_SIGNS = (
-    ("eval_script", "swe-bench-5"),
-    ("dockerhub_tag", "swe-bench-pro"),
-    ("image_name", "swe-smith"),
-    ("difficulty", "swe-bench-verified"),
-)
+_OWN = frozenset(("gold", "query", "verification"))  # columns of rows in our own form
+_NO_FORM = {  # signs of forms that are known and cannot be played
+    "expected_output_json": "R2E-Gym",
+    "fix_patch": "Multi-SWE-bench",
+}
 
 
 # -- how to test
@@ -106,21 +113,56 @@ def _table(path: Path) -> Mapping[str, _Repository]:
 # -- rows
 
 
-def dataset_of_rows(path: Path, tables: Path) -> str | None:
+def dataset_of_rows(path: Path, manifests: Mapping[str, SwebenchModel], tables: Path) -> str | None:
     """Return the dataset whose manifest fits a file of rows, going by the first one.
+
+    A manifest fits if it reads all columns that say how the row is tested, and the row has all that
+    it needs.
 
     Args:
         path: the rows.
+        manifests: those of the forms that there are, by the datasets' names.
         tables: the folder of our own tables.
+
+    Returns:
+        None for rows of our own form.
+
+    Raises:
+        SuiteError: no manifest fits, or several.
     """
-    row = next((row for _, row in read_rows(path)), {})
-    if "instance_id" not in row:
+    place, row = next(iter(read_rows(path)), ("", {}))
+    if not row or (_OWN.intersection(row) and "instance_id" not in row):
         return None
-    for column, name in _SIGNS:
-        if column in row:
-            return name
-    gym = str(row.get("repo", "")).lower() in _table(tables / "swe-gym.yaml")
-    return "swe-gym" if gym else "swe-bench"
+    fitting = [name for name, manifest in manifests.items() if _fits(row, manifest, tables)]
+    if len(fitting) == 1:
+        return fitting[0]
+    known = next((name for column, name in _NO_FORM.items() if row.get(column)), None)
+    if fitting:
+        problem = f"these rows could be of {' or '.join(fitting)}"
+    elif known:
+        problem = f"these rows look like those of {known}, which cannot be played"
+    else:
+        problem = f"these rows are of no known form ({', '.join(manifests)})"
+    raise SuiteError(
+        f"{place}: {problem}. Their columns are: {_columns(row)}. Name the dataset "
+        "with --intercode-dataset=NAME and its folder with --intercode-data, or write a suite that "
+        "says what the columns are: docs/swe-bench.md, 'A manifest of your own'"
+    )
+
+
+def _columns(row: Row) -> str:
+    """Return the names of a row's columns, as a message shows them."""
+    names = ", ".join(one_line(clipped(name, _SHOWN)) for name in row)
+    return clipped(names, _SHOWN_ALL)
+
+
+def _fits(row: Row, manifest: SwebenchModel, tables: Path) -> bool:
+    """Whether a row is of a manifest's form."""
+    if manifest.unread_columns(row) or manifest.missing_columns(row) or manifest.misfit(row):
+        return False
+    if manifest.table is None or manifest.shown:
+        return True
+    return str(row.get(manifest.repo)).lower() in _table(tables / f"{manifest.table}.yaml")
 
 
 def read_swebench(
@@ -159,37 +201,62 @@ class _Reader:
     def fields(self) -> Row:
         """Return the fields of the row's task."""
         row, manifest = self._row, self._manifest
+        self._check_form()
         for column in manifest.columns():
             self._column(column)
+        image = self._image()
         made: Row = {
             "query": str(row.get(manifest.query) or "").replace("\r\n", "\n").strip(),
-            "workdir": manifest.at,
-            "repository": {"at": manifest.at, "commit": self._filled("commit")},
-            **self._image(),
+            "workdir": self._at,
+            "repository": {"at": self._at, "commit": self._commit},
+            **(image or {}),
         }
-        skips = [self._split(), self._assets()]
+        skips = [self._split(), self._assets(), None if image else "it names no image"]
         if not made["query"]:
             skips.append(f"it has no problem: {manifest.query} is empty")
             made["query"] = "(none)"
-        fail_to_pass = self._names(manifest.fail_to_pass)
+        fail_to_pass, pass_to_pass = map(
+            self._tests_of, (manifest.fail_to_pass, manifest.pass_to_pass)
+        )
         if not fail_to_pass:
             skips.append(f"{manifest.fail_to_pass} is empty, so that doing nothing would solve it")
         try:
             made |= self._gold()
             made["verification"] = {
                 "fail_to_pass": fail_to_pass,
-                "pass_to_pass": self._names(manifest.pass_to_pass),
+                "pass_to_pass": pass_to_pass,
                 "absent": manifest.absent,
                 "timeout": manifest.timeout,
                 "variables": manifest.variables,
                 **self._tests(fail_to_pass),
             }
-        except PatchRefused as refused:
+        except (PatchRefused, UnknownParser) as refused:
             skips.append(str(refused))
             made["gold"] = made.get("gold", "(refused)")
             made["verification"] = {"command": "false", "parser": "status"}
         made["skip"] = next(filter(None, skips), None)
         return made
+
+    def _check_form(self) -> None:
+        """Check that the row is of the manifest's form.
+
+        Raises:
+            SuiteError: it has columns that the manifest should read and does not, or shows
+                otherwise that it is of another form.
+        """
+        if unread := self._manifest.unread_columns(self._row):
+            names = ", ".join(map(repr, unread))
+            raise SuiteError(
+                f"{self._place}: {names}: such columns say how a row is tested, and the manifest "
+                "does not read them: these rows are of another form. A suite of your own can say "
+                "what they are (docs/swe-bench.md, 'A manifest of your own'); its field 'unread' "
+                "names those that need not be read"
+            )
+        if name := self._manifest.misfit(self._row):
+            raise SuiteError(
+                f"{self._place}: {name}: {self._row.get(name)!r:.60} is not of the form "
+                f"{self._manifest.shown[name]!r}, which rows of this dataset have"
+            )
 
     # -- columns
 
@@ -200,7 +267,7 @@ class _Reader:
             if not isinstance(value, dict) or part not in value:
                 raise SuiteError(
                     f"{self._place}: the column {name!r} is missing.{suggestion(name, self._row)} "
-                    f"There are: {', '.join(self._row)}"
+                    f"There are: {_columns(self._row)}"
                 )
             value = value[part]
         return value
@@ -215,13 +282,13 @@ class _Reader:
 
     def _names(self, name: str) -> list[str]:
         """Return a list, which may be JSON or a literal of Python in a text."""
-        value = self._column(name)
-        if isinstance(value, str) and value.strip():
-            value = _parsed(value)
+        value = text = self._column(name)
+        if isinstance(text, str) and text.strip():
+            value = _parsed(text)
             if value is None:
                 raise SuiteError(
                     f"{self._place}: {name}: neither JSON nor a Python list, or cut short: "
-                    f"{self._row[name][:60]!r}"
+                    f"{text[:60]!r}"
                 )
         if not value:
             return []
@@ -229,15 +296,35 @@ class _Reader:
             raise SuiteError(f"{self._place}: {name}: a list of names is needed: {value!r:.60}")
         return value
 
-    def _filled(self, field: str) -> str:
-        pattern: str = getattr(self._manifest, field)
+    def _tests_of(self, column: str) -> list[str]:
+        names = self._names(column)
+        return list(dict.fromkeys(map(untimed, names))) if self._manifest.times else names
+
+    def _filled(self, field: str, pattern: str) -> str:
+        """Return a pattern with the row's columns in it."""
+        name = str(self._row.get(self._manifest.repo, "")).rpartition("/")[2]
         try:
-            return pattern.format_map(self._row)
+            return pattern.format_map({REPOSITORY_NAME: name, **self._row})
         except (KeyError, AttributeError, IndexError, TypeError, ValueError) as error:
             raise SuiteError(
                 f"{self._place}: {field}: the pattern {pattern!r} does not fit: "
-                f"{type(error).__name__}: {error}. There are: {', '.join(self._row)}"
+                f"{type(error).__name__}: {error}. There are: {_columns(self._row)}"
             ) from None
+
+    def _checked(self, field: str, form: re.Pattern[str], what: str) -> str:
+        """Return a filled pattern whose text becomes part of a script, or names an image."""
+        text = self._filled(field, getattr(self._manifest, field))
+        if not form.fullmatch(text):
+            raise SuiteError(f"{self._place}: {field}: {text!r:.80} is no {what}")
+        return text
+
+    @cached_property
+    def _at(self) -> str:
+        return self._checked("at", _FOLDER, "folder")
+
+    @cached_property
+    def _commit(self) -> str:
+        return self._checked("commit", _COMMIT, "commit")
 
     # -- parts of a task
 
@@ -261,16 +348,29 @@ class _Reader:
             return None
         return "its tests need files (image_assets) that rows do not hold"
 
-    def _image(self) -> Row:
-        if self._manifest.dockerfile is not None:
-            path = self._filled("dockerfile")
+    def _image(self) -> Row | None:
+        """Return the image, or None if the row names none."""
+        manifest = self._manifest
+        if manifest.dockerfile is not None:
+            path = self._filled("dockerfile", manifest.dockerfile)
             if (self._folder / path).is_file():
                 return {"dockerfile": path}
-        name, colon, tag = self._filled("image").partition(":")
-        name = name.lower().replace("__", self._manifest.double)
-        if self._manifest.namespace and "/" not in name:
-            name = f"{self._manifest.namespace}/{name}"
-        return {"image": f"{name}{colon}{tag}"}
+        for pattern in manifest.images:
+            columns = list(fields_of(pattern))
+            if len(manifest.images) == 1:
+                columns = [name for name in columns if name in self._row]
+            if all(self._row.get(name) not in (None, "") for name in columns):
+                break
+        else:
+            return None
+        name, colon, tag = self._filled("image", pattern).partition(":")
+        name = name.lower().replace("__", manifest.double)
+        if manifest.namespace and "/" not in name:
+            name = f"{manifest.namespace}/{name}"
+        image = f"{name}{colon}{tag}"
+        if not _IMAGE.fullmatch(image):
+            raise SuiteError(f"{self._place}: image: {image!r:.80} is no name of an image")
+        return {"image": image}
 
     def _changes(self, column: str) -> tuple[Change, ...]:
         try:
@@ -290,7 +390,7 @@ class _Reader:
             raise SuiteError(f"{self._place}: {self._manifest.bug}: is empty")
         return {
             "gold": reversed_patch(changes),
-            "setup": [_planted(self._text(self._manifest.bug), self._manifest.at)],
+            "setup": [_planted(self._text(self._manifest.bug), self._at)],
         }
 
     def _tests(self, fail_to_pass: Sequence[str]) -> Row:
@@ -300,34 +400,79 @@ class _Reader:
         elif manifest.beside is not None:
             return self._beside(manifest.beside)
         elif manifest.commands is not None:
-            changes = self._changes(manifest.test_patch) if manifest.test_patch else ()
-            commands = self._commands(manifest.commands)
-            build = self._commands(manifest.build) if manifest.build else ()
-            script = self._script(common_script, changes, commands=commands, build=build)
-            found = self._read_by_row(script)
+            found = self._by_commands(manifest.commands)
         else:
             found = self._by_table(fail_to_pass)
         if self._row.get(manifest.kind) == "fail_only":
             found["absent"] = "passed"
         return found
 
+    def _by_commands(self, column: str) -> Row:
+        """Return how to test by commands in the row."""
+        manifest = self._manifest
+        changes = self._changes(manifest.test_patch) if manifest.test_patch else ()
+        commands = self._commands(column)
+        if not any(command.strip() for command in commands):
+            raise SuiteError(f"{self._place}: {column}: is empty")
+        install, exports = self._optional(manifest.install), self._optional(manifest.exports)
+        build, results = self._optional(manifest.build), self._optional(manifest.results)
+        if manifest.python:
+            words = [shlex.quote(path) for path in changed_tests(changes)]
+            commands = [*commands[:-1], " ".join([commands[-1], *words])]
+            script = self._script(
+                python_script,
+                changes,
+                commands=[*build, *commands, *results],
+                install="\n".join(install),
+                exports=exports,
+            )
+            alone = len(commands) == 1 and bool(_PYTEST.match(commands[0]))
+            return self._read_by_row(script) | {"sentinels": alone}
+        parser = self._text(manifest.parser)
+        is_program = manifest.program and _PROGRAM.search(parser) is not None
+        script = self._script(
+            row_script,
+            changes,
+            before=[*exports, *install, *build],
+            commands=commands,
+            results=results,
+            stop=manifest.stop,
+            parser=parser if is_program else "",
+        )
+        if is_program:
+            files = parser_files(parser)
+            return {"command": script, "parser": "json_tests", "sentinels": False, "files": files}
+        return self._read_by_row(script)
+
+    def _optional(self, column: str | None) -> list[str]:
+        """Return the commands of a column that a row need not have."""
+        name, _, inner = (column or "").partition(".")
+        value = self._row.get(name)
+        if inner:
+            value = value.get(inner) if isinstance(value, dict) else None
+        return [] if value is None else self._commands(column or "")
+
     def _read_by_row(self, script: str) -> Row:
         """Return how to test by a script, whose log is read as the row says."""
-        parser = self._parser(self._text(self._manifest.parser))
-        return {"command": with_exit_status(script), "parser": parser, "sentinels": False}
+        manifest = self._manifest
+        parser = self._parser(self._text(manifest.parser)) + (UNTIMED if manifest.times else "")
+        command = with_exit_status(script) if manifest.status else script
+        return {"command": command, "parser": parser, "sentinels": False}
 
     def _script(self, make: Callable[..., str], changes: Sequence[Change], **parts: Any) -> str:
         """Return a script that brings the patch of the tests, if there is one, and runs them."""
-        at, column = self._manifest.at, self._manifest.test_patch
-        commit, patch = self._filled("commit"), self._text(column) if column else ""
+        column = self._manifest.test_patch
+        patch = self._text(column) if column else ""
         try:
-            return make(at=at, commit=commit, test_patch=patch, changes=changes, **parts)
+            return make(
+                at=self._at, commit=self._commit, test_patch=patch, changes=changes, **parts
+            )
         except PatchError as error:
             raise SuiteError(f"{self._place}: {column}: {error}") from None
 
     def _commands(self, column: str) -> list[str]:
         value = self._column(column)
-        if isinstance(value, str) and not value.lstrip().startswith("["):
+        if isinstance(value, str) and not isinstance(_parsed(value), list):
             return [value]
         return self._names(column)
 
@@ -335,6 +480,8 @@ class _Reader:
         instance = str(self._row.get("instance_id", ""))
         try:
             return parser_of_row(name, instance, str(self._row.get(self._manifest.version, "")))
+        except UnknownParser:
+            raise
         except ConfigurationError as error:
             raise SuiteError(f"{self._place}: {self._manifest.parser}: {error}") from None
 
@@ -346,7 +493,7 @@ class _Reader:
         commands = [*tests.commands[:-1], " ".join([tests.commands[-1], *words])]
         if changes is None:
             files = _files(fail_to_pass) if repository.names == "files" else []
-            script = image_script(at=manifest.at, files=files, commands=commands)
+            script = image_script(at=self._at, files=files, commands=commands)
         elif repository.conda:
             script = self._script(
                 python_script,
@@ -411,7 +558,7 @@ class _Reader:
 
     def _beside(self, pattern: str) -> Row:
         """Return how to test by two programs that lie beside the rows."""
-        folder = self._filled("beside")
+        folder = self._filled("beside", pattern)
         for name in ("run_script.sh", "parser.py"):
             if not (self._folder / folder / name).is_file():
                 raise MissingFile(
@@ -423,7 +570,7 @@ class _Reader:
         bring = self._text(manifest.before).strip().rpartition("\n")[2]
         work = "/workspace"
         command = image_script(
-            at=manifest.at,
+            at=self._at,
             files=(),
             conda=False,
             commands=[f"cat {work}/output.json"],
@@ -463,9 +610,12 @@ def _files(names: Sequence[str]) -> list[str]:
 
 def _planted(bug: str, at: str) -> str:
     """Return a command that brings a bug, and makes all of history one commit that has it."""
-    git = f"git -C {shlex.quote(at)} -c user.name=base -c user.email=base@localhost"
+    git = f"git -C {shlex.quote(at)} -c safe.directory='*'"
+    git += " -c user.name=base -c user.email=base@localhost"
     return "\n".join(
         [
+            # Files of a layer have other inodes and times than the index has noted.
+            f"{git} update-index -q --refresh",
             heredoc(f"{git} apply --index --whitespace=nowarn", bug, " || exit"),
             f"tree=$({git} write-tree) && commit=$({git} commit-tree -m base $tree) || exit",
             f"{git} update-ref HEAD $commit || exit",

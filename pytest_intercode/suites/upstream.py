@@ -129,8 +129,9 @@ ELSEWHERE = {
     "(data/python/apps/transform.py)",
     **dict.fromkeys(
         (
-            *("swe-bench", "swe-bench-5", "swe-bench-lite", "swe-bench-multilingual"),
-            *("swe-bench-pro", "swe-bench-verified", "swe-gym", "swe-smith"),
+            *("swe-bench", "swe-bench-5", "swe-bench-lite", "swe-bench-live"),
+            *("swe-bench-multilingual", "swe-bench-pro", "swe-bench-verified", "swe-gym"),
+            *("swe-rebench", "swe-rebench-v2", "swe-smith"),
         ),
         "its rows are published elsewhere; save them as JSON Lines, as docs/swe-bench.md shows",
     ),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Collection
 
 from pytest_intercode.core.task import Task
+from pytest_intercode.errors import TaskError
 from pytest_intercode.suites.patches import heredoc
 
-__all__ = ["gold_actions", "is_patch", "paths_of_patch"]
+__all__ = ["check_first_state", "gold_actions", "is_patch", "paths_of_patch"]
 
 _HEADER = re.compile(  # most often both names are the same, and tell where the first one ends
     r'^diff --git "?a/(?:(?P<both>.*?)"? "?b/(?P=both)|(?P<old>.*?)"? "?b/(?P<new>.*?))"?$',
@@ -31,3 +33,29 @@ def gold_actions(task: Task) -> list[str]:
     at = task.repository.at if task.repository else task.workdir
     command = f"git -C {shlex.quote(at)} apply --whitespace=nowarn"
     return [heredoc(command, gold) if is_patch(gold) else gold for gold in task.gold]
+
+
+def check_first_state(task: Task, patch: str, left_out: Collection[str]) -> None:
+    """Check a task whose tests all pass on a patch: it must not have passed without one.
+
+    What was tested is the first state if the patch is empty or all of it was left out. Tests of
+    ``fail_to_pass`` that pass there are wrong, or read wrongly, and no agent has earned them.
+
+    Args:
+        task: the task, in whose repository a patch is all that is tested.
+        patch: what was done to the repository.
+        left_out: the paths of it that were not tested.
+
+    Raises:
+        TaskError: the tests pass on the first state.
+    """
+    verification = task.verification
+    if verification is None or task.repository is None or verification.artifacts is not None:
+        return
+    if verification.place != "fresh" or not verification.fail_to_pass:
+        return
+    if not paths_of_patch(patch).difference(left_out):
+        raise TaskError(
+            f"{task.source}: task {task.id!r}: its tests pass before anything is done: nothing "
+            "that is tested was changed, and all of fail_to_pass pass"
+        )

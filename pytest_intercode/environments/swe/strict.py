@@ -19,7 +19,7 @@ from pytest_intercode.environments.access import as_user
 from pytest_intercode.environments.gold import Gold, GoldRun
 from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.environments.swe.carrying import Carrying, GoldPaths, Programs
-from pytest_intercode.environments.swe.gold import gold_actions
+from pytest_intercode.environments.swe.gold import check_first_state, gold_actions
 from pytest_intercode.environments.swe.kit import AT, kit_with
 from pytest_intercode.environments.swe.verifier import (
     Index,
@@ -251,6 +251,8 @@ class SweEnvironment(ShellEnvironment):
                 verifier.close()
             if then is not None:
                 self._gold = self._start_gold(then)
+        if reward.value == 1.0:
+            check_first_state(task, verifier.patch, verifier.left_out)
         return replace(reward, test_output=run.tail if run else "")
 
     def _run_tests(

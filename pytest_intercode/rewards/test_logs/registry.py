@@ -14,7 +14,13 @@ from pytest_intercode.rewards.test_logs.results import (
     Status,
     Statuses,
 )
-from pytest_intercode.suites.parser_names import GROUP, added_parsers, plain_parser
+from pytest_intercode.suites.parser_names import (
+    GROUP,
+    UNTIMED,
+    added_parsers,
+    plain_parser,
+    untimed,
+)
 
 __all__ = ["built_in", "parse"]
 
@@ -41,7 +47,7 @@ def _json_tests(log: str) -> Statuses:
 def built_in() -> dict[str, Parser]:
     """Return our parsers by their names; they are imported when a log is read."""
     from pytest_intercode.rewards.test_logs import javascript as js
-    from pytest_intercode.rewards.test_logs import others, python
+    from pytest_intercode.rewards.test_logs import others, python, rebench
 
     return {
         # Python
@@ -97,6 +103,16 @@ def built_in() -> dict[str, Parser]:
         "redis": others.parse_redis,
         "rspec_transformed_json": others.parse_rspec,
         "ruby_unit": others.parse_ruby_unit,
+        # of SWE-rebench V2
+        "csharp": rebench.parse_csharp,
+        "elixir": rebench.parse_elixir,
+        "js": rebench.parse_js,
+        "js_2": rebench.parse_js_2,
+        "js_4": rebench.parse_js_4,
+        "junit_text": rebench.parse_junit_text,
+        "npx": rebench.parse_npx,
+        "pytest_nebo": rebench.parse_pytest_nebo,
+        "swift": rebench.parse_swift,
         # what a runner writes for programs
         "json_tests": _json_tests,
         "junit": _junit,
@@ -108,7 +124,7 @@ def parse(name: str, log: str) -> Statuses:
 
     Args:
         name: a parser's: one of ours, the same with SWE-bench's ``parse_log_`` before it, or one
-            that an installed package adds.
+            that an installed package adds. After it may be :data:`UNTIMED`.
         log: the output of the tests. Its line ends become those of text that is read from a file.
 
     Raises:
@@ -116,11 +132,14 @@ def parse(name: str, log: str) -> Statuses:
         UngradableState: the log is longer than :data:`LONGEST_LOG`, or tells too much, or an added
             parser gave something else than statuses by name.
     """
-    plain = plain_parser(name)
+    plain = plain_parser(name.removesuffix(UNTIMED))
     parser = built_in().get(plain) or _added(plain)
     if len(log) > LONGEST_LOG:
         raise UngradableState(f"a log of more than {LONGEST_LOG // 1024**2} Mi characters")
-    return parser(log.replace("\r\n", "\n").replace("\r", "\n"))
+    statuses = parser(log.replace("\r\n", "\n").replace("\r", "\n"))
+    if name.endswith(UNTIMED):
+        return {untimed(test): status for test, status in statuses.items()}
+    return statuses
 
 
 @cache

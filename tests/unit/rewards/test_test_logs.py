@@ -330,6 +330,45 @@ CASES: list[tuple[str, str, dict[str, str]]] = [
     ),
     ("doctest", _DOCTEST, {"a > b": "FAILED", "a > c": "FAILED", "a > d": "PASSED"}),
     (
+        "parse_log_js",
+        "  ✔ a (3ms)\n- b\n 1) c:\n [W] 2) d\n3) e\n ✔ c",
+        {"a": "PASSED", "b": "SKIPPED", "c": "FAILED", "d": "FAILED"},
+    ),
+    ("parse_log_js_2", "✔ a\n1) b 3ms\n- c", {"a": "PASSED", "b": "FAILED", "c": "SKIPPED"}),
+    (
+        "parse_log_js_4",
+        "✓ [x]: a (1.5s)\n✖ b\n○ c\nd [pending]",
+        {"a": "PASSED", "b": "FAILED", "c": "SKIPPED", "d": "SKIPPED"},
+    ),
+    ("parse_log_npx", "✔ a (3ms)\n1) b (c) (d)", {"a": "PASSED", "b (c)": "FAILED"}),
+    (
+        "parse_log_elixir",
+        "* test a (1.2ms) [L#3]\n* test b (skipped) [L#4]\n 1) test c (A.B)\n* test c [L#5]",
+        {"a": "PASSED", "b": "SKIPPED", "c": "FAILED"},
+    ),
+    (
+        "parse_log_swift",
+        "Test Case 'A.b' passed (0.1 seconds)\nTest Case 'A.c' failed (1 seconds)",
+        {"A.b": "PASSED", "A.c": "FAILED"},
+    ),
+    (
+        "parse_log_csharp",
+        "  Passed A.b(x: 1) [< 1 ms]\n  Failed A.c [2 s]\n  Skipped A.d\n"
+        "[xUnit.net 00:00:01.2]   A.e [FAIL]\n  Passed A.e [1 ms]\nPassed! - 1",
+        {"A.b(x: 1)": "PASSED", "A.c": "FAILED", "A.d": "SKIPPED", "A.e": "FAILED"},
+    ),
+    (
+        "parse_log_pytest_nebo",
+        "[gw0] [ 5%] PASSED a.py::b \nc.py::d FAILED [ 9%] in 0.1s\nERROR e.py::f in 3",
+        {"a.py::b": "PASSED", "c.py::d": "FAILED", "e.py::f": "ERROR"},
+    ),
+    (
+        "parse_log_sbt",
+        '<testcase classname="A" name="b"/> x <testcase name="c"><failure/></testcase>\n'
+        '<testcase name="d" classname="A"><skipped/></testcase><testcase name="e"><error>',
+        {"A b": "PASSED", "c": "FAILED", "A d": "SKIPPED", "e": "ERROR"},
+    ),
+    (
         "json_tests",
         'x {"tests": [{"name": "a", "status": "PASSED"}, {"name": "b", "status": "?"}]}',
         {
@@ -343,6 +382,26 @@ CASES: list[tuple[str, str, dict[str, str]]] = [
 @pytest.mark.parametrize(("name", "log", "expected"), CASES, ids=[name for name, _, _ in CASES])
 def test_statuses(name: str, log: str, expected: dict[str, str]) -> None:
     assert {test: status.value for test, status in parse(name, log).items()} == expected
+
+
+def test_names_without_times() -> None:
+    log = "✓ a (3 ms)\n✓ b (1.5 s)\n✕ c runs in 2.5 msec here\n"
+    assert parse("parse_log_jest+untimed", log) == {
+        "a": Status.PASSED,
+        "b": Status.PASSED,
+        "c runs here": Status.FAILED,
+    }
+    assert parser_names.untimed("a [1.34 ms] ") == "a"
+    assert parser_names.untimed("a (3 ms) [0.1s]") == "a"
+    assert parser_names.untimed("a (b) [1] (3)") == "a (b) [1] (3)"
+
+
+def test_names_of_publishers() -> None:
+    assert parser_of_row("parse_log_junit", "a-1", "") == "junit_text"
+    assert parser_of_row("pytest", "a-1", "") == "pytest"
+    for name in ("parse_log_haskell_v2", "parse_java_mvn", "parse_logs_r_junit", "parse_lue_nvim"):
+        with pytest.raises(parser_names.UnknownParser, match=f"read by '{name}', which is not he"):
+            parser_of_row(name, "a-1", "")
 
 
 def test_every_parser_is_listed_and_tried() -> None:

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from pytest_intercode.core.task import Task, task_from_json, task_to_json
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.catalogue import data_folder, dataset_of, dataset_tasks, file_tasks
 from pytest_intercode.suites.eval_scripts import changed_tests
-from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.suites.loader import FORMS, bundled_folder, load_suite
+from pytest_intercode.suites.manifest import SwebenchModel
 from pytest_intercode.suites.patches import read_patch
 
 _PATCH = (
@@ -153,7 +155,23 @@ def test_swe_smith_in_a_real_repository(tmp_path: Path) -> None:
     assert (repository / "calc.py").read_text() == right
 
 
-_PRO = {
+_V1 = {
+    "python": "3.9",
+    "install": "pip install -e .[dev]",
+    "log_parser": "parse_log_pytest",
+    "test_cmd": "pytest --no-header -rA",
+    "pre_install": None,
+    "env_vars": None,
+}
+_V2 = {
+    "base_image_name": "python:3.9",
+    "docker_specs": None,
+    "install": ["pip install -e ."],
+    "log_parser": "parse_log_jest",
+    "log_parsers": None,
+    "test_cmd": ["npm run build", "npm test"],
+}
+_PRO: dict[str, Any] = {
     "fail_to_pass": "['test/a.js | it adds']",
     "pass_to_pass": "[]",
     "selected_test_files_to_run": "['test/a.js', \"test/b's.js\"]",
@@ -195,6 +213,7 @@ def test_a_variant_of_ones_own(tmp_path: Path) -> None:
         docker_image="Registry/Image__x:Tag",
         fix=_PATCH.rstrip("\n"),
         tests=_TESTS,
+        test_patch=...,
         config={"test_cmds": ["make a", "make b"], "rebuild": "make"},
         log_parser="parse_log_gotest",
         level="easy",
@@ -238,7 +257,10 @@ def test_a_variant_of_ones_own(tmp_path: Path) -> None:
             {"test_patch": _TESTS.replace("+1\n", "+EOF_114329324912\n")},
             "the test patch holds 'EOF_114329324912'",
         ),
-        ({"instance_id": "a b"}, "an id is letters, digits"),
+        ({"instance_id": "a b"}, "a b:latest' is no name of an image"),
+        ({"instance_id": "a:b"}, "an id is letters, digits"),
+        ({"base_commit": "1; true"}, "commit: '1; true' is no commit"),
+        ({"base_commit": "--orphan"}, "commit: '--orphan' is no commit"),
     ],
 )
 def test_rows_that_are_wrong(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -293,9 +315,12 @@ def test_another_split(tmp_path: Path) -> None:
             "  swebench: {imgae: x}\n",
             "swebench.imgae: there is no such field. Did you mean 'image'",
         ),
-        ("  swebench: {image: x, table: none}\n", "none.yaml: there is no such table; in this fol"),
         (
-            "  swebench: {image: '{gone}', table: swe-bench}\n",
+            "  swebench: {image: x, test_patch: test_patch, table: none}\n",
+            "none.yaml: there is no such table; in this fol",
+        ),
+        (
+            "  swebench: {image: '{gone}', test_patch: test_patch, table: swe-bench}\n",
             "image: the pattern '{gone}' does not",
         ),
         ("", "format: swebench and swebench: (what the columns are) go together"),
@@ -317,17 +342,244 @@ def test_manifests_that_are_wrong(tmp_path: Path, manifest: str, message: str) -
         ({}, "swebench/sweb.eval.x86_64.pallets_1776_flask-1:latest"),
         ({"repo": "dask/dask", "version": "2.11"}, "xingyaoww/sweb.eval.x86_64.pallets_s_flask-1"),
         ({"eval_script": "true", "log_parser": "parse_log_tap", "image": "x"}, "x"),
-        ({"image_name": "y"}, "jyangballin/y"),
+        ({"image_name": "y", "repo": "swesmith/a__b.0123abcd", "test_patch": ...}, "jyangballin/y"),
+        ({"image_name": "y", "repo": "swesmith/a__b.0123abcd", "test_patch": ""}, "jyangballin/y"),
+        ({"docker_image": "Z/i:1", "install_config": _V1, "docker_specs": {}}, "z/i:1"),
+        ({"docker_image": "z/i", "image_name": "z/i", "install_config": _V1}, "z/i"),
+        ({"image_name": "docker.io/v/i:1", "install_config": _V2}, "docker.io/v/i:1"),
+        (
+            {"test_cmds": ["pytest -rA"], "log_parser": "pytest", "difficulty": {"files": 1}},
+            "starryzhang/sweb.eval.x86_64.pallets_1776_flask-1",
+        ),
+        (
+            {"docker_image": "y", "test_cmds": ["x"], "print_cmds": ["y"], "log_parser": "gotest"},
+            "y",
+        ),
+        ({**_PRO}, "jefzda/sweap-images:nodebb"),
     ],
 )
 def test_a_file_of_rows_shows_what_it_is(
     tmp_path: Path, changes: dict[str, Any], image: str
 ) -> None:
+    folder = tmp_path / "run_scripts/pallets__flask-1"
+    folder.mkdir(parents=True)
+    (folder / "run_script.sh").touch()
+    (folder / "parser.py").touch()
     (tmp_path / "mine.jsonl").write_text(json.dumps(_row(**changes)))
     (task,) = file_tasks(tmp_path / "mine.jsonl", "swe")
     assert (task.suite, task.dataset, task.limits.memory) == ("mine", "mine", 4 * 1024**3)
     assert task.image is not None
     assert str(task.image.image).startswith(image)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"image_name": "y"}, "are of no known form (swe-bench, swe-bench-5, "),
+        ({"image_name": "y", "repo": "swesmith/a__b.0123abcd"}, "are of no known form"),
+        ({"docker_image": "y"}, "are of no known form"),
+        ({"docker_image": "", "install_config": _V1}, "are of no known form"),
+        ({"install_config": _V1}, "are of no known form"),
+        ({"image_name": "y", "docker_image": "z", "install_config": _V1}, "are of no known form"),
+        ({"image_name": "y", "install_config": {**_V2, "log_parsers": ["a"]}}, "no known form"),
+        ({"image_name": "y", "install_config": {**_V2, "test_cmd": []}}, "no known form"),
+        ({"image_name": "y", "install_config": "{}"}, "are of no known form"),
+        ({"eval_script": "true", "test_cmds": ["x"], "log_parser": "tap"}, "no known form"),
+        ({"repo": "a/b"}, "are of no known form"),
+        ({"test_cmds": ["x"]}, "are of no known form"),
+        ({"instance_id": ..., "fix_patch": _PATCH, "patch": ...}, "look like those of Multi-SWE"),
+        ({"expected_output_json": "{}", "docker_image": "x"}, "look like those of R2E-Gym"),
+        ({"image_name": "y", "a\x1b[31m\nb" * 99: 1}, "Their columns are: repo, instance_id, "),
+    ],
+)
+def test_rows_of_no_known_form(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    (tmp_path / "mine.jsonl").write_text(json.dumps(_row(**changes)))
+    with pytest.raises(SuiteError) as raised:
+        file_tasks(tmp_path / "mine.jsonl", "swe")
+    text = str(raised.value)
+    assert text.startswith(f"{tmp_path}/mine.jsonl:1: these rows ")
+    assert message in text
+    assert "docs/swe-bench.md, 'A manifest of your own'" in text
+    assert len(text) < 1500
+    assert text.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "changes", "message"),
+    [
+        ("swe-bench", {"image_name": "y"}, "'image_name': such columns say how a row is tested"),
+        ("swe-bench-verified", {"docker_image": "y"}, "'docker_image': such columns say"),
+        ("swe-bench", {"test_cmds": ["x"]}, "'test_cmds': such columns say"),
+        (
+            "swe-smith",
+            {"image_name": "y", "install_config": _V2, "repo": "swesmith/a__b.0123abcd"},
+            "'install_config', 'install_config.log_parser', 'install_config.test_cmd', 'test_",
+        ),
+        (
+            "swe-smith",
+            {"image_name": "y", "test_patch": ...},
+            "repo: 'pallets/flask' is not of the form",
+        ),
+        (
+            "swe-rebench-v2",
+            {"image_name": "y", "install_config": {**_V2, "eval_commands": ["x"]}},
+            "'install_config.eval_commands': such columns say how",
+        ),
+        (
+            "swe-rebench",
+            {"install_config": _V1},
+            "image: the pattern '{docker_image}' does not fit: KeyError: 'docker_image'",
+        ),
+        (
+            "swe-rebench-v2",
+            {"image_name": "y", "install_config": {**_V2, "test_cmd": " "}},
+            "install_config.test_cmd: is empty",
+        ),
+        (
+            "swe-rebench-v2",
+            {"image_name": "y", "install_config": {**_V2, "test_cmd": {"a": 1}}},
+            "install_config.test_cmd: a list of names is needed",
+        ),
+        (
+            "swe-rebench-v2",
+            {"image_name": "y", "install_config": _V2, "FAIL_TO_PASS": {"a": 1}},
+            "FAIL_TO_PASS: a list of names is needed",
+        ),
+        (
+            "swe-rebench-v2",
+            {"image_name": "y", "install_config": _V2, "PASS_TO_PASS": ["a", 1]},
+            "PASS_TO_PASS: a list of names is needed",
+        ),
+        (
+            "swe-rebench-v2",
+            {"image_name": "y", "install_config": _V2, "repo": "a/.."},
+            "at: '/..' is no folder",
+        ),
+        (
+            "swe-rebench-v2",
+            {"image_name": "y", "install_config": _V2, "repo": "a/b; true"},
+            "at: '/b; true' is no folder",
+        ),
+        *(
+            (
+                "swe-rebench-v2",
+                {"image_name": image, "install_config": _V2},
+                f"image: {image!r} is no name of an image",
+            )
+            for image in ("--privileged", "a b", "a;b", "a\nb", "$(a)", "../a", "/a", "a:b:")
+        ),
+        (
+            "swe-rebench-v2",
+            {"image_name": "y", "install_config": {**_V2, "log_parser": "parse_log_none"}},
+            "install_config.log_parser: there is no parser of tests' results 'parse_log_none'",
+        ),
+    ],
+)
+def test_rows_of_another_form(
+    tmp_path: Path, dataset: str, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SuiteError) as raised:
+        _tasks(tmp_path, dataset, _row(**changes))
+    text = str(raised.value)
+    assert text.startswith(f"{tmp_path}/{dataset}.jsonl:1: ")
+    assert message in text
+    assert text.isprintable()
+
+
+def test_forms_are_those_of_bundled_datasets() -> None:
+    """Each dataset has rows of a form that is known, or of a known form under another name."""
+    forms = {}
+    for path in (bundled_folder("tasks") / "datasets").glob("*.yaml"):
+        rows = yaml.safe_load(path.read_text())["rows"]
+        if isinstance(rows, dict) and rows.get("format") == "swebench":
+            manifest = SwebenchModel.model_validate(rows["swebench"])
+            forms[path.stem] = (manifest.table, sorted(manifest.columns()))
+    assert forms.keys() >= set(FORMS)
+    for name, form in forms.items():
+        assert name in FORMS or form == forms["swe-bench"], name
+
+
+def test_swe_rebench(tmp_path: Path) -> None:
+    row = _row(
+        docker_image="swerebench/sweb.eval.x86_64.a_1776_b-1",
+        install_config={**_V1, "eval_commands": ["export X=1"]},
+        environment="name: testbed",
+        requirements="pytest==8",
+    )
+    without = _row(docker_image=None, install_config=_V1, instance_id="pallets__flask-2")
+    first, second = _tasks(tmp_path, "swe-rebench", row, without)
+    assert second.skip == "it names no image"
+    assert first.skip is None
+    assert first.image is not None
+    assert first.verification is not None
+    assert first.image.image == row["docker_image"]
+    assert first.verification.parser == "pytest"
+    assert first.verification.sentinels
+    assert ("LC_ALL", "C.UTF-8") in first.verification.variables
+    lines = first.verification.command.split("\n")
+    installing = lines.index("pip install -e .[dev]")
+    assert lines.index("export X=1") < installing
+    assert installing < lines.index("pytest --no-header -rA tests/test_calc.py")
+    assert lines[-2] == "exit $SWEBENCH_TEST_EXIT_CODE"
+
+
+def test_swe_rebench_v2(tmp_path: Path) -> None:
+    row = _row(
+        repo="Ada/Calc.js",
+        image_name="docker.io/swerebenchv2/ada-calc.js:1-1234567",
+        install_config=_V2,
+        FAIL_TO_PASS=["adds (3 ms)", "adds [0.1 s]"],
+        PASS_TO_PASS=["runs in 29.08 msec well"],
+        version=...,
+    )
+    other = {**row, "instance_id": "ada__calc-2"}
+    other["install_config"] = {**_V2, "log_parser": "parse_log_haskell_v2"}
+    first, second = _tasks(tmp_path, "swe-rebench-v2", row, other)
+    assert second.skip is not None
+    assert "read by 'parse_log_haskell_v2', which is not here" in second.skip
+    assert first.skip is None
+    assert first.image is not None
+    assert first.verification is not None
+    assert first.repository is not None
+    assert first.image.image == row["image_name"]
+    assert (first.repository.at, first.workdir) == ("/Calc.js", "/Calc.js")
+    assert first.verification.parser == "jest+untimed"
+    assert first.verification.fail_to_pass == ("adds",)
+    assert first.verification.pass_to_pass == ("runs well",)
+    command = first.verification.command
+    assert "set +xuo pipefail\nset -x\n: '>>>>> Start" in command
+    assert "\n(\nset -e\nnpm run build\nnpm test\n)\n" in command
+    assert "pip install" not in command
+
+
+_PROGRAM = "import json\n\ndef parser(log: str) -> dict[str, str]:\n    return json.loads(log)\n"
+
+
+def test_swe_bench_live(tmp_path: Path) -> None:
+    python = _row(test_cmds=["pytest -rA"], log_parser="pytest", version=...)
+    multi = _row(
+        instance_id="pallets__flask-2",
+        docker_image="starryzhang/sweb.eval.x86_64.pallets_1776_flask-2",
+        rebuild_cmds=["make"],
+        test_cmds=["make test > log"],
+        print_cmds=["cat log"],
+        log_parser=_PROGRAM,
+    )
+    first, second = _tasks(tmp_path, "swe-bench-live", python, multi)
+    assert first.image is not None
+    assert first.verification is not None
+    assert first.image.image == "starryzhang/sweb.eval.x86_64.pallets_1776_flask-1"
+    assert first.verification.parser == "pytest"
+    assert "set +x\npytest -rA\nset -x\n: '>>>>> End" in first.verification.command
+    assert second.image is not None
+    assert second.verification is not None
+    assert second.image.image == multi["docker_image"]
+    assert second.verification.parser == "json_tests"
+    assert second.verification.files["/workspace/parser.py"].content == _PROGRAM.encode()
+    command = second.verification.command
+    order = ("\nmake\n", "\nmake test > log\n", "Start Test", "{\ncat log\n}", "read_log.py")
+    places = [command.index(part) for part in order]
+    assert places == sorted(places)
 
 
 def test_other_rows_for_swe_are_what_they_were(tmp_path: Path) -> None:

@@ -1,0 +1,249 @@
+"""Logs that only rows of SWE-rebench V2 have: ExUnit, Mocha, XCTest, xUnit.net, JUnit in a log.
+
+The forms of names are facts of SWE-rebench V2 (MIT): its lists hold what its own parsers give.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pytest_intercode.rewards.test_logs.results import Parser, Results, Rule, Status, Statuses
+
+__all__ = [
+    "parse_csharp",
+    "parse_elixir",
+    "parse_js",
+    "parse_js_2",
+    "parse_js_4",
+    "parse_junit_text",
+    "parse_npx",
+    "parse_pytest_nebo",
+    "parse_swift",
+]
+
+_BY_WORD = {status.value: status for status in Status if status is not Status.XFAIL}
+
+
+def _worst(rule: Rule, *, strip: bool = True) -> Parser:
+    """Return a parser by lines for which a test that did not pass never passes later."""
+
+    def parse(log: str) -> Statuses:
+        found = Results()
+        for line in log.splitlines():
+            result = rule(line.strip() if strip else line.rstrip())
+            if result is None or not result[0]:
+                continue
+            name, status = result
+            if status is not Status.PASSED or name not in found:
+                found[name] = status
+        return found
+
+    return parse
+
+
+# -- Mocha
+
+_TAIL = 100  # characters of a line in which its end is looked for
+_NUMBER = re.compile(r"\d+\)\s")
+_BARE = re.compile(r"\(?\s?\d+(?:\.\d+)?\s?m?s\s?\)?$", re.IGNORECASE)
+_WARNED = re.compile(r"\[W\]\s*\d+\)\s")
+
+
+def _undated(name: str) -> str:
+    """Return the name of a test without how long it took, in parentheses or not."""
+    name = name.strip()
+    time = _BARE.search(name, max(0, len(name) - _TAIL))
+    return name[: time.start()].strip() if time else name
+
+
+def _mocha(line: str) -> tuple[str, Status] | None:
+    """Read ``✔ name`` and ``- name``, which all of Mocha's forms have."""
+    for mark, status in (("✔", Status.PASSED), ("-", Status.SKIPPED)):
+        rest = line[1:]
+        if line.startswith(mark) and rest[:1].isspace():
+            return _undated(rest), status
+    return None
+
+
+def _js(line: str) -> tuple[str, Status] | None:
+    if (number := _NUMBER.match(line)) and line.endswith(":"):
+        return _undated(line[number.end() : -1]), Status.FAILED
+    if number := _WARNED.match(line):
+        return _undated(line[number.end() :]), Status.FAILED
+    return _mocha(line)
+
+
+def _js_2(line: str) -> tuple[str, Status] | None:
+    if number := _NUMBER.match(line):
+        return _undated(line[number.end() :]), Status.FAILED
+    return _mocha(line)
+
+
+parse_js = _worst(_js)
+parse_js_2 = _worst(_js_2)
+
+_MARKS = {
+    **dict.fromkeys("✔✓", Status.PASSED),
+    **dict.fromkeys("✘✖\N{MULTIPLICATION SIGN}", Status.FAILED),
+    **dict.fromkeys("○◌◦⚪", Status.SKIPPED),
+}
+_SKIPS = ("(skipped)", "[skip]", "[skipped]", "[pending]", "[todo]")
+
+
+def _js_4(line: str) -> tuple[str, Status] | None:
+    """Read a mark and a name, which may have a tag before it: ``✓ [chrome]: name``."""
+    status = _MARKS.get(line[:1])
+    if status is not None:
+        name = line[1:].strip()
+        if name.startswith("[") and "]:" in name:
+            name = name.partition("]:")[2].strip()
+        return _undated(name.removeprefix(":")), status
+    lower = line.lower()
+    if not any(word in lower for word in _SKIPS):
+        return None
+    for word in _SKIPS:
+        line = line.replace(word, "")
+    return _undated(line), Status.SKIPPED
+
+
+parse_js_4 = _worst(_js_4)
+
+_TOOK = re.compile(r"\s\(\d+(?:ms)?\)$")
+
+
+def _without_module(name: str) -> str | None:
+    """Return ``name`` of ``name (module)``, or None if there is no module."""
+    inside = name.removesuffix(")")
+    start = inside.find(" (", inside.rfind(")") + 1)
+    return name[:start].rstrip() if start >= 0 and name.endswith(")") else None
+
+
+def parse_npx(log: str) -> Statuses:
+    """Read ``✔ name`` and ``1) name (module)``; the last line of a test counts."""
+    found = Results()
+    for line in map(str.strip, log.splitlines()):
+        if line.startswith("✔") and line[1:2].isspace() and (name := line[1:].strip()):
+            found[_TOOK.sub("", name).strip()] = Status.PASSED
+        elif number := _NUMBER.match(line):
+            name = line[number.end() :].strip()
+            name = _without_module(name) or name
+            if name:
+                found[name] = Status.FAILED
+    return found
+
+
+# -- ExUnit, XCTest, xUnit.net
+
+_PLACE = re.compile(r"\s\[L#\d+\]$")
+_MILLISECONDS = re.compile(r"\s\(\d+(?:\.\d+)?ms\)$")
+
+
+def _elixir(line: str) -> tuple[str, Status] | None:
+    """Read ``* test name (3ms) [L#1]`` and ``1) test name (Module)``."""
+    if line.startswith("* test ") and (place := _PLACE.search(line)):
+        name = line[len("* test ") : place.start()].strip()
+        if name.endswith(" (skipped)"):
+            return name.removesuffix("(skipped)").rstrip(), Status.SKIPPED
+        return _MILLISECONDS.sub("", name).strip(), Status.PASSED
+    number = _NUMBER.match(line)
+    if number is None or not line.startswith("test ", number.end()):
+        return None
+    name = _without_module(line[number.end() + len("test ") :])
+    return (name.strip(), Status.FAILED) if name else None
+
+
+parse_elixir = _worst(_elixir)
+
+_CASE = re.compile(r"Test Case '([^']+)'\s+(passed|failed)\s+\([0-9.]+\s+seconds\)")
+
+
+def parse_swift(log: str) -> Statuses:
+    """Read ``Test Case 'Class.test' passed (0.1 seconds)``; the last line of a test counts."""
+    found = Results()
+    for line in log.splitlines():
+        if case := _CASE.fullmatch(line.strip()):
+            found[case[1]] = Status(case[2].upper())
+    return found
+
+
+_FAILED_LATER = re.compile(r"\[xUnit\.net\s+[\d:.]+\]\s")
+_WORDS = (("Passed", Status.PASSED), ("Failed", Status.FAILED), ("Skipped", Status.SKIPPED))
+
+
+def _csharp(line: str) -> tuple[str, Status] | None:
+    """Read ``  Passed name [1 ms]`` and ``[xUnit.net 00:00:01.00]    name [FAIL]``."""
+    if (head := _FAILED_LATER.match(line)) and line.endswith(" [FAIL]"):
+        return line[head.end() :].removesuffix("[FAIL]").strip(), Status.FAILED
+    word, _, rest = line.strip().partition(" ")
+    status = dict(_WORDS).get(word) if line[:1].isspace() else None
+    if status is None:
+        return None
+    name, bracket, _ = rest.strip().removesuffix("]").partition(" [")
+    timed = bool(bracket) and line.endswith("]")
+    if not timed and status is not Status.SKIPPED:
+        return None
+    return (name if timed else rest).strip(), status
+
+
+parse_csharp = _worst(_csharp, strip=False)
+
+
+# -- pytest of several processes
+
+_COLOUR = re.compile(r"\[\d+m")
+_NO_CONTROL = dict.fromkeys(range(1, 32))
+_WORKER = re.compile(r"\[gw\d+\]\s+\[[^\]]*\]\s+(\w+)\s")
+_SHARE = re.compile(r"\s(PASSED|FAILED|SKIPPED|ERROR)\s+\[[^\]]*\]\s+in\s+\d+(?:\.\d+)?s$")
+
+
+def parse_pytest_nebo(log: str) -> Statuses:
+    """Read ``[gw0] [ 5%] STATUS name``, ``name STATUS [ 5%] in 0.1s`` and ``STATUS name``."""
+    found = Results()
+    for line in log.splitlines():
+        line = _COLOUR.sub("", line).translate(_NO_CONTROL).strip()
+        worker, share = _WORKER.match(line), _SHARE.search(line, max(0, len(line) - _TAIL))
+        if worker and worker[1] in _BY_WORD:
+            word, name = worker[1], line[worker.end() :]
+        elif share and share.start():
+            found[line[: share.start()].strip()] = _BY_WORD[share[1]]
+            continue
+        else:
+            word, _, name = line.partition(" ")
+        name = name.partition(" in ")[0].strip()
+        if word in _BY_WORD and name:
+            found[name] = _BY_WORD[word]
+    return found
+
+
+# -- JUnit's XML, within other output
+
+_TESTCASE = re.compile(r"<testcase\b([^>]*)>")
+_ATTRIBUTE = re.compile(r'\b(\w+)="([^"]*)"')
+_CLOSING = "</testcase>"
+_LONGEST = 4096  # characters of a case that is not closed
+_OUTCOMES = (("<failure", Status.FAILED), ("<error", Status.ERROR), ("<skipped", Status.SKIPPED))
+
+
+def parse_junit_text(log: str) -> Statuses:
+    """Read each ``<testcase classname="C" name="n">`` as ``C n``, as it is written."""
+    found = Results()
+    place, last = 0, log.rfind(_CLOSING)
+    end_of_tags = log.rfind(">") + 1  # beyond it no tag is closed
+    while case := _TESTCASE.search(log, place, end_of_tags):
+        place, inside = case.end(), ""
+        attributes = dict(_ATTRIBUTE.findall(case[1]))
+        if not attributes.get("name"):
+            continue
+        if not case[1].rstrip().endswith("/"):
+            if place <= last:
+                end = log.index(_CLOSING, place)
+            else:
+                after = log.find("<testcase", place, place + _LONGEST)
+                end = after if after >= 0 else place + _LONGEST
+            inside = log[place:end]
+            place = end + len(_CLOSING) if end <= last else place
+        name, owner = attributes["name"], attributes.get("classname")
+        name = f"{owner} {name}".strip() if owner else name
+        status = (status for word, status in _OUTCOMES if word in inside)
+        found[name] = next(status, Status.PASSED)
+    return found
