@@ -18,7 +18,7 @@ from pytest_intercode.plugin.fixtures import (
     intercode_episode,
     intercode_task,
 )
-from pytest_intercode.plugin.options import add_options, given
+from pytest_intercode.plugin.options import add_options, given, ini_values
 
 __all__ = ["intercode_agent", "intercode_environment", "intercode_episode", "intercode_task"]
 
@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     if not hasattr(config, "workerinput"):  # a worker's reports go to its controller
         config.pluginmanager.register(_Listener(config), "intercode-listener")
-    patterns = config.getini("intercode_suites")
+    patterns = ini_values(config, "intercode_suites")
     if patterns:
         from pytest_intercode.plugin.arguments import add_suite_files
 
@@ -77,7 +77,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     """Collect a suite file that is named on the command line or matches ``intercode_suites``."""
     if not _is_suite(file_path.name):
         return None
-    patterns = parent.config.getini("intercode_suites")
+    patterns = ini_values(parent.config, "intercode_suites")
     if not parent.session.isinitpath(file_path) and not any(map(file_path.match, patterns)):
         return None
     from pytest_intercode.plugin.collection import Suite
