@@ -206,6 +206,8 @@ def _episodes(whole: Any) -> list[Any]:
     if isinstance(meta, dict) and isinstance(logs, (dict, list)):
         found = logs.values() if isinstance(logs, dict) else logs
         return [_plan_and_solve(episode, meta) for episode in found]
+    if not all(isinstance(episode, dict) for episode in whole.values()):
+        return [whole]  # one object, which is no episode
     return list(whole.values())
 
 
