@@ -109,15 +109,22 @@ def pytest_runtest_makereport(
 class _Listener:
     """Waits for the first report of an episode; only then is the reporter imported.
 
-    Under xdist the controller collects nothing, so reports are the first it hears of us.
+    Under xdist the controller collects nothing, so reports are the first it hears of us. It also
+    keeps a run from passing in which nothing ran, as there was no agent.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
+        self._without_agent = 0  # tests that were skipped
+        self._any_ran = False
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Hand an episode's report on, once others have seen it: its line is taken off."""
+        self._without_agent += hasattr(report, "intercode_without_agent")
+        self._any_ran |= report.when == "call" and (
+            not report.skipped or hasattr(report, "wasxfail")
+        )
         if hasattr(report, "intercode"):
             from pytest_intercode.core.text import harmless
             from pytest_intercode.errors import ConfigurationError
@@ -127,3 +134,21 @@ class _Listener:
                 reporter_of(self.config).take(report)
             except ConfigurationError as error:
                 pytest.exit(harmless(str(error)), returncode=pytest.ExitCode.USAGE_ERROR)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail a run whose tests all needed an agent."""
+        if self._without_agent and not self._any_ran and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say that tests were skipped for want of an agent; pytest shows reasons with -rs only."""
+        if self._without_agent:
+            tests = f"{self._without_agent} test{'s' if self._without_agent > 1 else ''}"
+            more = "" if self._any_ran else "; no other test ran, so the run fails"
+            terminalreporter.write_line(
+                f"intercode: no agent to test, {tests} skipped: give --intercode-agent=AGENT, or "
+                f"set intercode_agent in the ini file{more}",
+                yellow=self._any_ran,
+                red=not self._any_ran,
+            )
