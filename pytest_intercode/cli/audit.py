@@ -150,7 +150,10 @@ def _audit(
     finally:
         provider.close()
     if options.output is not None:
-        write_file(options.output.expanduser(), as_json(reports), option="--output")
+        for line in write_file(
+            options.output.expanduser(), as_json(reports), option="--output", existing="keep"
+        ):
+            note(line)
     if options.markdown is not None:
         page = as_markdown(reports[0], version("pytest-intercode"))
         write_file(options.markdown.expanduser(), page, option="--markdown")

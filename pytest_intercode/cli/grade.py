@@ -95,7 +95,10 @@ def run(options: argparse.Namespace) -> int:
         from pytest_intercode.core.files import write_file
 
         text = "".join(f"{json.dumps(report_line(each))}\n" for each in graded)
-        write_file(options.output.expanduser(), text, option="--output")
+        for line in write_file(
+            options.output.expanduser(), text, option="--output", existing="keep"
+        ):
+            note(line)
         say(f"written: {options.output}")
     return 1 if any(each.reward is None for each in graded) else 0
 

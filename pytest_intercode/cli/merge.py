@@ -69,7 +69,8 @@ def run(options: argparse.Namespace) -> int:
     _warn_of_mixed("profile", [(path, each.profile) for path, found in read for each in found])
     _warn_of_mixed("agent", [(path, each.agent) for path, found in read for each in found])
     data = to_text(merged.records).encode()
-    write_file(out, gzip.compress(data, mtime=0) if out.suffix == ".gz" else data)
+    packed = gzip.compress(data, mtime=0) if out.suffix == ".gz" else data
+    write_file(out, packed, existing="replace" if options.force else "keep")
     _print_counts(out, paths, merged)
     return 0
 

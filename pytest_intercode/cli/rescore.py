@@ -96,7 +96,8 @@ def run(options: argparse.Namespace) -> int:
         say(line)
     _print_changes(done)
     if output is not None:
-        write_file(output, to_text(done.records), option="--output")
+        for line in write_file(output, to_text(done.records), option="--output", existing="keep"):
+            note(line)
         say(f"written: {output}")
     for problem, ids in done.problems.items():
         named = ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")

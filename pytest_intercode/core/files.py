@@ -5,15 +5,33 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import gzip
+import itertools
 import os
 import secrets
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal, TypeAlias
 
 from pytest_intercode.errors import ConfigurationError
 
-__all__ = ["cache_folder", "locked", "read_bounded", "write_file", "writing"]
+__all__ = [
+    "RESULTS_BEGINNING",
+    "Existing",
+    "cache_folder",
+    "locked",
+    "read_bounded",
+    "replace_and_keep",
+    "write_file",
+    "writing",
+]
+
+RESULTS_BEGINNING = b'{"environment": '
+"""How each line of a results file of ours begins."""
+
+Existing: TypeAlias = Literal["protect", "keep", "replace"]
+"""What happens to a file that is there: ``protect`` refuses to replace the results of a run, and
+replaces what else there is; ``keep`` keeps it next to the new one, under a numbered name."""
 
 _CHUNK = 16 * 1024**2
 
@@ -32,7 +50,9 @@ def cache_folder() -> Path:
     return caches / "pytest-intercode"
 
 
-def write_file(path: Path, content: str | bytes, *, option: str = "") -> None:
+def write_file(
+    path: Path, content: str | bytes, *, option: str = "", existing: Existing = "protect"
+) -> list[str]:
     """Write a file at a path that the user named; folders on the way to it are made.
 
     A regular file is written beside its place and then moved there, so that a reader finds the old
@@ -42,17 +62,30 @@ def write_file(path: Path, content: str | bytes, *, option: str = "") -> None:
         path: the file.
         content: what it is to hold; text is written as UTF-8.
         option: the option that named it, for the message.
+        existing: what happens to a file that is there.
+
+    Returns:
+        A line for people, if what was there was kept under another name.
 
     Raises:
-        ConfigurationError: it cannot be written, or a run writes its results to it.
+        ConfigurationError: it cannot be written, a run writes its results to it, or it holds the
+            results of a run that are not to be replaced.
     """
     data = content.encode("utf-8") if isinstance(content, str) else content
-    with writing(path, option=option) as file:
+    notes: list[str] = []
+    with writing(path, option=option, existing=existing, notes=notes) as file:
         file.write(data)
+    return notes
 
 
 @contextlib.contextmanager
-def writing(path: Path, *, option: str = "") -> Iterator[BinaryIO]:
+def writing(
+    path: Path,
+    *,
+    option: str = "",
+    existing: Existing = "protect",
+    notes: list[str] | None = None,
+) -> Iterator[BinaryIO]:
     """Open a file at a path that the user named, as :func:`write_file` does, to write it in parts.
 
     It has its place when the context ends, and never if that is by an exception. What reads in the
@@ -61,9 +94,12 @@ def writing(path: Path, *, option: str = "") -> Iterator[BinaryIO]:
     Args:
         path: the file.
         option: the option that named it, for the message.
+        existing: what happens to a file that is there.
+        notes: gets a line for people, if what was there was kept under another name.
 
     Raises:
-        ConfigurationError: it cannot be written, or a run writes its results to it.
+        ConfigurationError: it cannot be written, a run writes its results to it, or it holds the
+            results of a run that are not to be replaced.
     """
     named = f"{option}={path}" if option else f"{path}"
     try:
@@ -74,7 +110,12 @@ def writing(path: Path, *, option: str = "") -> Iterator[BinaryIO]:
             return
         if _is_in_use(path):
             raise ConfigurationError(f"{named}: a run writes to this file; name another one")
-        with _replacing(Path(os.path.realpath(path))) as file:
+        if existing == "protect" and _holds_results(path):
+            raise ConfigurationError(
+                f"{named}: this file holds the results of a run, which would be lost; name another "
+                "file"
+            )
+        with _replacing(Path(os.path.realpath(path)), existing == "keep", notes) as file:
             yield file
     except OSError as error:
         raise ConfigurationError(f"{named}: cannot be written: {error.strerror}") from None
@@ -129,8 +170,58 @@ def _is_in_use(path: Path) -> bool:
     return False  # there is no such file, or it may not be read
 
 
+def _holds_results(path: Path) -> bool:
+    with contextlib.suppress(OSError, EOFError, zlib.error):
+        packed = path.suffix.lower() == ".gz"
+        with gzip.open(path) if packed else path.open("rb") as file:
+            return file.read(len(RESULTS_BEGINNING)) == RESULTS_BEGINNING
+    return False  # there is no such file, or it may not be read
+
+
+def replace_and_keep(new: Path, path: Path) -> list[str]:
+    """Move a file to its place; what is there stays next to it, as ``NAME.1`` or the next number.
+
+    Whenever the process ends, and whatever fails, what was there is in one of the two places. The
+    number comes last so that a pattern like ``*.jsonl`` does not match what was kept.
+
+    Args:
+        new: the file, in the folder of its place.
+        path: its place, which is no link.
+
+    Returns:
+        A line for people, if something was kept.
+
+    Raises:
+        OSError: it cannot be moved; what was there is in its place.
+    """
+    kept = _keep(path) if path.exists() and path.stat().st_size else None
+    try:
+        new.replace(path)
+    except OSError:
+        if kept is not None:
+            kept.unlink() if path.exists() else kept.replace(path)
+        raise
+    return [f"{path}: was there already; what it held is in {kept} now"] if kept else []
+
+
+def _keep(path: Path) -> Path:
+    """Give a file a second name, or only a new one where the file system has no links."""
+    numbers = itertools.count(1)
+    while True:
+        kept = path.with_name(f"{path.name}.{next(numbers)}")
+        with contextlib.suppress(FileExistsError):
+            try:
+                kept.hardlink_to(path)
+            except FileExistsError:
+                raise
+            except OSError:
+                kept.touch(exist_ok=False)  # nobody else's from now on
+                path.replace(kept)
+            return kept
+
+
 @contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
+def _replacing(path: Path, keep: bool, notes: list[str] | None) -> Iterator[BinaryIO]:
     begun = path.with_name(f".intercode-{secrets.token_hex(8)}")
     try:
         with begun.open("xb") as file:
@@ -139,6 +230,10 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        begun.replace(path)
+        if keep:
+            said = replace_and_keep(begun, path)
+            (notes if notes is not None else []).extend(said)
+        else:
+            begun.replace(path)
     finally:
         begun.unlink(missing_ok=True)

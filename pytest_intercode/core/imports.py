@@ -20,7 +20,8 @@ def import_attribute(
     """Return what ``module:Attr`` or ``path/to/file.py:Attr`` names; ``Attr`` may be dotted.
 
     The folder, or that of the file, is put on the import path, so that the module can import what
-    is beside it.
+    is beside it. A file is imported under its own name, as an import of it elsewhere does, unless
+    that name is another module's.
 
     Args:
         name: the user's text.
@@ -72,7 +73,9 @@ def describe_error(error: BaseException) -> str:
 
 
 def _import_file(path: Path) -> ModuleType:
-    """Import a file under a name that no module of the user has."""
+    """Import a file: under its name, or under one that no module of the user has."""
+    if _is_importable(path):
+        return importlib.import_module(path.stem)
     spec = importlib.util.spec_from_file_location(f"_intercode_user_{path.stem}", path)
     assert spec is not None and spec.loader is not None  # noqa: PT018 - true of every *.py
     module = importlib.util.module_from_spec(spec)
@@ -83,3 +86,16 @@ def _import_file(path: Path) -> ModuleType:
         del sys.modules[spec.name]
         raise
     return module
+
+
+def _is_importable(path: Path) -> bool:
+    """Whether ``import NAME`` means this file."""
+    try:
+        spec = importlib.util.find_spec(path.stem) if path.stem.isidentifier() else None
+    except (ImportError, ValueError):  # a module of that name has no place, as __main__ has none
+        return False
+    return spec is not None and spec.origin is not None and _is_same(Path(spec.origin), path)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return one.is_file() and one.samefile(other)

@@ -57,7 +57,7 @@ def folder_of(root: Path, key: str) -> Path:
 
 
 class Recorder:
-    """Writes the exchanges of one episode; those of an earlier run of it are removed.
+    """Writes the exchanges of one episode; those of an earlier run of it go with the first one.
 
     Args:
         root: the folder of the run's recordings.
@@ -73,8 +73,7 @@ class Recorder:
         self._secrets = tuple(secret for secret in secrets if secret)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            for old in self._folder.glob(_FILES):
-                old.unlink()
+            self._earlier = list(self._folder.glob(_FILES))
         except OSError as error:
             raise ConfigurationError(
                 f"exchanges cannot be recorded in {root}: {error.strerror}"
@@ -126,6 +125,8 @@ class Recorder:
         path_of = self._folder / f"{number:03}.json"
         written = path_of.with_suffix(".part")
         written.write_text(text, encoding="ascii")
+        while self._earlier:
+            self._earlier.pop().unlink(missing_ok=True)
         written.replace(path_of)
 
 

@@ -18,7 +18,7 @@ from pytest_intercode.plugin.fixtures import (
     intercode_episode,
     intercode_task,
 )
-from pytest_intercode.plugin.options import add_options, given
+from pytest_intercode.plugin.options import add_options, given, ini_values
 
 __all__ = ["intercode_agent", "intercode_environment", "intercode_episode", "intercode_task"]
 
@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     if not hasattr(config, "workerinput"):  # a worker's reports go to its controller
         config.pluginmanager.register(_Listener(config), "intercode-listener")
-    patterns = config.getini("intercode_suites")
+    patterns = ini_values(config, "intercode_suites")
     if patterns:
         from pytest_intercode.plugin.arguments import add_suite_files
 
@@ -77,7 +77,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     """Collect a suite file that is named on the command line or matches ``intercode_suites``."""
     if not _is_suite(file_path.name):
         return None
-    patterns = parent.config.getini("intercode_suites")
+    patterns = ini_values(parent.config, "intercode_suites")
     if not parent.session.isinitpath(file_path) and not any(map(file_path.match, patterns)):
         return None
     from pytest_intercode.plugin.collection import Suite
@@ -109,15 +109,22 @@ def pytest_runtest_makereport(
 class _Listener:
     """Waits for the first report of an episode; only then is the reporter imported.
 
-    Under xdist the controller collects nothing, so reports are the first it hears of us.
+    Under xdist the controller collects nothing, so reports are the first it hears of us. It also
+    keeps a run from passing in which nothing ran, as there was no agent.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
+        self._without_agent = 0  # tests that were skipped
+        self._any_ran = False
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Hand an episode's report on, once others have seen it: its line is taken off."""
+        self._without_agent += hasattr(report, "intercode_without_agent")
+        self._any_ran |= report.when == "call" and (
+            not report.skipped or hasattr(report, "wasxfail")
+        )
         if hasattr(report, "intercode"):
             from pytest_intercode.core.text import harmless
             from pytest_intercode.errors import ConfigurationError
@@ -127,3 +134,21 @@ class _Listener:
                 reporter_of(self.config).take(report)
             except ConfigurationError as error:
                 pytest.exit(harmless(str(error)), returncode=pytest.ExitCode.USAGE_ERROR)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail a run whose tests all needed an agent."""
+        if self._without_agent and not self._any_ran and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say that tests were skipped for want of an agent; pytest shows reasons with -rs only."""
+        if self._without_agent:
+            tests = f"{self._without_agent} test{'s' if self._without_agent > 1 else ''}"
+            more = "" if self._any_ran else "; no other test ran, so the run fails"
+            terminalreporter.write_line(
+                f"intercode: no agent to test, {tests} skipped: give --intercode-agent=AGENT, or "
+                f"set intercode_agent in the ini file{more}",
+                yellow=self._any_ran,
+                red=not self._any_ran,
+            )

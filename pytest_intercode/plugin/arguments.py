@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_intercode.plugin.options import on_command_line
+from pytest_intercode.plugin.options import ini_values, on_command_line
 
 if TYPE_CHECKING:
     from pytest_intercode.suites.selection import Selection
@@ -67,7 +67,7 @@ def take_arguments(config: pytest.Config, tasks: Selection) -> list[str]:
     named = config.args if given else testpaths if at_root else []
     pasted = [argument for argument in named if _paste(argument, config, tasks)]
     others = [argument for argument in named if argument not in pasted]
-    asked = [name for name in _SELECTING if config.getini(f"intercode_{name}")]
+    asked = [name for name in _SELECTING if ini_values(config, f"intercode_{name}")]
     by_option = any(on_command_line(config, name) for name in _SELECTING)
     tasks.whole_suites = by_option or not named
     if pasted and given:
@@ -107,4 +107,4 @@ def _paste(argument: str, config: pytest.Config, tasks: Selection) -> bool:
 
 
 def _shown(config: pytest.Config, name: str, between: str = " ") -> str:
-    return between.join(config.getini(f"intercode_{name}"))
+    return between.join(ini_values(config, f"intercode_{name}"))

@@ -18,6 +18,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import harmless, one_line
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.plugin.run import SUITE_TASKS, Run, run_of
+from pytest_intercode.suites.registered import is_environment
 
 __all__ = ["BundledSuites", "Suite", "parametrize"]
 
@@ -148,7 +149,12 @@ def _marks(
     may_fail = None if run.settings.audit else task.xfail or before
     key = (task.env, task.suite, task.dataset, task.hardness, task.tags, may_fail, skip)
     if key not in made:
-        tags = (tag for tag in task.tags if _MARK.fullmatch(tag) and tag not in _ACTING)
+        # The mark of an environment selects its tasks alone, whatever tags others have.
+        tags = (
+            tag
+            for tag in task.tags
+            if _MARK.fullmatch(tag) and tag not in _ACTING and not is_environment(tag)
+        )
         names = dict.fromkeys((task.env, *tags))
         for name in names:
             _register(config, name)

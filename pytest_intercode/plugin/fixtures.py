@@ -200,6 +200,7 @@ def intercode_agent(request: pytest.FixtureRequest, intercode_task: Task) -> Age
     from pytest_intercode.errors import NoAgent
     from pytest_intercode.plugin.arguments import names_tasks
     from pytest_intercode.plugin.execution import handle_of
+    from pytest_intercode.plugin.reports import SkippedWithoutAgent
 
     try:
         with _one_line(request.session):
@@ -208,7 +209,7 @@ def intercode_agent(request: pytest.FixtureRequest, intercode_task: Task) -> Age
             except NoAgent as missing:
                 if names_tasks(request.config):
                     raise
-                raise pytest.skip.Exception(str(missing)) from None
+                raise SkippedWithoutAgent(str(missing)) from None
     except NoRecording as missing:
         pytest.skip(str(missing))
 

@@ -6,14 +6,15 @@ It is loaded by every pytest run where the plugin is installed, so it imports no
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import pytest
 
 from pytest_intercode.core.values import amount, choice, whole
-
-if TYPE_CHECKING:
-    import pytest
 
 __all__ = [
     "OPTIONS",
@@ -22,6 +23,7 @@ __all__ = [
     "add_options",
     "folder_of",
     "given",
+    "ini_values",
     "on_command_line",
     "read_options",
 ]
@@ -485,9 +487,40 @@ def add_options(parser: pytest.Parser) -> None:
 def given(config: pytest.Config) -> bool:
     """Whether an option is given that is a reason to start before the first item is collected."""
     return any(
-        config.getoption(option.ini) or (option.starts and config.getini(option.ini))
+        config.getoption(option.ini) or (option.starts and ini_values(config, option.ini))
         for option in OPTIONS
     )
+
+
+def ini_values(config: pytest.Config, name: str) -> list[str]:
+    """Return the texts of an ini value; of pytest 9's native TOML, of whatever type it is.
+
+    Args:
+        config: pytest's.
+        name: the name of the ini value.
+    """
+    value: object
+    try:
+        value = config.getini(name)
+    except (TypeError, pytest.UsageError):  # it is not of the one type that pytest takes
+        native = _native(config)
+        if name not in native:
+            raise
+        value = native[name]
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    return [text for text in map(str, values) if text]
+
+
+def _native(config: pytest.Config) -> dict[str, Any]:
+    """Return the table of pytest in the TOML file that its options are in."""
+    path = config.inipath
+    if path is None or path.suffix != ".toml":
+        return {}
+    # What the standard library lacks before Python 3.11, pytest has installed.
+    reader = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    content: dict[str, Any] = reader.loads(path.read_text(encoding="utf-8"))
+    table: dict[str, Any] = content.get("pytest") or content.get("tool", {}).get("pytest", {})
+    return table
 
 
 def folder_of(config: pytest.Config, name: str) -> Path:
@@ -524,18 +557,22 @@ def read_options(config: pytest.Config) -> dict[str, Any]:
 
 
 def _read(config: pytest.Config, option: Option) -> Any:
-    raw = config.getoption(option.ini)
-    if not _from_command_line(config, option.ini):
-        raw = config.getini(option.ini)
+    if _from_command_line(config, option.ini):
+        raw = config.getoption(option.ini)
+        texts = raw if isinstance(raw, list) else [str(raw)]
+    else:
+        texts = ini_values(config, option.ini)
     if option.pairs:
-        return dict(_parsed(config, option, str(value)) for value in raw or [])
+        return dict(_parsed(config, option, text) for text in texts)
     if option.listed:
-        parts = [part.strip() for value in raw or [] for part in str(value).split(",")]
+        parts = [part.strip() for text in texts for part in text.split(",")]
         twice = next((part for part in parts if part and parts.count(part) > 1), None)
         if option.distinct and twice:
             raise _wrong(config, option, twice, "is given twice; name each once")
         return tuple(_parsed(config, option, part) for part in dict.fromkeys(filter(None, parts)))
-    written = str(raw or "").strip() or option.default
+    if len(texts) > 1:
+        raise _wrong(config, option, ", ".join(texts), "one value is needed, not several")
+    written = "".join(texts).strip() or option.default
     if not written:
         return None if option.metavar else False
     value = _parsed(config, option, written)

@@ -199,6 +199,7 @@ class Reporter:
             terminalreporter.write_line(one_line(self._unwritable), red=True)
         if self._predictions is not None:
             self._predictions.retry()
+            self._print_notes(terminalreporter, self._predictions.notes)
             if self._predictions.problem:
                 path, problem = self._predictions.path, self._predictions.problem
                 said = f"--intercode-predictions={path}: cannot be written: {problem}"
@@ -207,10 +208,18 @@ class Reporter:
             return
         if self._file.unwritten:
             self._file.retry()
-        for line in self._file.notes[self._noted :]:
-            terminalreporter.write_line(one_line(line), yellow=True)
+        self._print_notes(terminalreporter, self._file.notes[self._noted :])
+        if self._file.untouched and not self._file.problem:
+            terminalreporter.write_line(
+                one_line(f"{self._file.path}: left as it was, as no episode has ended"), yellow=True
+            )
         if self._file.problem:
             terminalreporter.write_line(self._problem(), red=True)
+
+    @staticmethod
+    def _print_notes(terminalreporter: pytest.TerminalReporter, notes: Iterable[str]) -> None:
+        for line in notes:
+            terminalreporter.write_line(one_line(line), yellow=True)
 
     def _warn_of_limits_without_effect(
         self, terminalreporter: pytest.TerminalReporter, tries: list[EpisodeRecord]
@@ -319,6 +328,14 @@ class Reporter:
             terminalreporter.write_line(line, red=True)
         if not problems[-1]:
             terminalreporter.write_line(one_line(f"a page to look at: {target}"))
+        elif self._spool is not None:  # all that there is of the run
+            terminalreporter.write_line(
+                one_line(
+                    f"its episodes are kept: pytest-intercode view {self._spool} -o FILE.html"
+                ),
+                red=True,
+            )
+            self._spool = None
 
     def _name(self, tries: Iterable[EpisodeRecord]) -> str:
         """Return what the run is called."""

@@ -36,6 +36,7 @@ from pytest_intercode.plugin.workarounds import escape_live_log
 from pytest_intercode.plugin.xdist import SharedBudget, Workers
 from pytest_intercode.results.comparison import Baseline
 from pytest_intercode.rollouts.agent_thread import SharedLoop
+from pytest_intercode.rollouts.isolation import exit_prevented
 from pytest_intercode.rollouts.rollout import Services, default_environment, expect_sandboxes
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -93,6 +94,8 @@ class Run:
         config.pluginmanager.register(self.workers, "intercode-workers")
         self.concurrent = False
         self.lines: deque[str] = deque()
+        self._stack = contextlib.ExitStack()
+        self._stack.enter_context(exit_prevented())  # before the user's modules look it up
         self._shared_loop = SharedLoop()
         self._factory: AgentFactory | None = None
         self._provider: SandboxProvider | None = None
@@ -300,6 +303,7 @@ class Run:
 
     def pytest_unconfigure(self) -> None:
         """End every sandbox and what the agent holds open, however the run ended."""
+        self._stack.close()
         try:
             self._shared_loop.close()
             if self._factory is not None:

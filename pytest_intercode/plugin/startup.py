@@ -170,8 +170,8 @@ def _keep(settings: Settings, path: Path, what: str) -> None:
     results = settings.results
     if results is not None and results.exists() and results.samefile(path):
         raise ConfigurationError(
-            f"--intercode-results={results}: this is {what}, and it would be lost; name another "
-            "file"
+            f"--intercode-results={results}: this is {what}, and it would be replaced; name "
+            "another file"
         )
 
 

@@ -21,7 +21,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from pytest_intercode.core.files import locked, read_bounded
+from pytest_intercode.core.files import (
+    RESULTS_BEGINNING,
+    locked,
+    read_bounded,
+    replace_and_keep,
+)
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results.format import from_row, to_line
@@ -29,7 +34,7 @@ from pytest_intercode.suites.rows import json_problem
 
 __all__ = ["ResultsFile", "iterate_records", "read_records", "read_results", "to_text"]
 
-_BEGINNING = '{"environment": '  # of each of our lines
+_BEGINNING = RESULTS_BEGINNING.decode()
 _Utf8 = codecs.getincrementaldecoder("utf-8")
 _LARGEST = 2 * 1024**3  # bytes, unpacked
 _FENCED = re.compile(r"```(?:bash|sh|shell)?\s+(.*?)\s*(?:```)?", re.DOTALL | re.IGNORECASE)
@@ -62,7 +67,7 @@ def iterate_records(
         ConfigurationError: it cannot be read, or is no results file; while it is iterated over.
     """
     with _reading(path), _opened(path) as file:
-        ours = path.is_file() and file.read(len(_BEGINNING)) == _BEGINNING.encode()
+        ours = path.is_file() and file.read(len(RESULTS_BEGINNING)) == RESULTS_BEGINNING
     if not ours:  # InterCode's are one value of JSON
         yield from read_records(path, warn)
         return
@@ -201,6 +206,8 @@ def _episodes(whole: Any) -> list[Any]:
     if isinstance(meta, dict) and isinstance(logs, (dict, list)):
         found = logs.values() if isinstance(logs, dict) else logs
         return [_plan_and_solve(episode, meta) for episode in found]
+    if not all(isinstance(episode, dict) for episode in whole.values()):
+        return [whole]  # one object, which is no episode
     return list(whole.values())
 
 
@@ -251,15 +258,20 @@ class ResultsFile:
     gone, and ends with a whole row at any time. Nothing here raises once it is open: what cannot be
     written is kept, and written as soon as it can be.
 
+    Nothing that is there is ever lost. A file with content is left as it is until there is a
+    record; then it gets a numbered name, and a new file with that record takes its place.
+
     Args:
-        path: the file; what is there is replaced.
-        resume: keep what is there, but for a truncated last line.
+        path: the file.
+        resume: append to what is there; only a truncated last line is removed.
         option: the option that named it, for messages.
 
     Attributes:
         path: the file; another one beside it, if the file was replaced while it was open.
         written: how many records were written here.
-        notes: lines for people: the last line was truncated, the file was removed meanwhile.
+        notes: lines for people: the last line was truncated, what was there has another name, the
+            file was removed meanwhile.
+        untouched: what is there is of an earlier run, and no record was written yet.
         problem: why the last record could not be written; empty if it was.
         lost: the file was removed, and its rows could not be written anew; so far.
 
@@ -277,6 +289,7 @@ class ResultsFile:
         self.notes: list[str] = []
         self.problem = ""
         self.lost = False
+        self.untouched = False
         self._waiting: list[bytes] = []
         try:
             self._file = self._open(path, os.O_CREAT)
@@ -289,8 +302,9 @@ class ResultsFile:
         try:
             if resume and self._regular:
                 self.notes += self._repair()
-            elif self._regular:
-                os.ftruncate(self._file, 0)
+            elif self._regular and os.fstat(self._file).st_size:
+                self._check_folder()
+                self.untouched = True
         except BaseException:
             os.close(self._file)
             raise
@@ -308,6 +322,10 @@ class ResultsFile:
     def retry(self) -> None:
         """Write what waits; afterwards ``problem`` says why not all of it is written, if so."""
         try:
+            if self.untouched and self._waiting:
+                self._begin(self._waiting[0])
+                del self._waiting[0]
+                self.written += 1
             self.lost = True
             self._follow()
             self.lost = False
@@ -333,7 +351,11 @@ class ResultsFile:
         access = os.O_RDWR if path.is_file() or not path.exists() else os.O_WRONLY
         file = os.open(path, access | os.O_APPEND | os.O_CLOEXEC | flags, 0o666)
         try:
-            if stat.S_ISREG(os.fstat(file).st_mode) and not locked(file):
+            # Between the two calls another run may have put its own file in the place of this one.
+            ours = os.fstat(file)
+            if stat.S_ISREG(ours.st_mode) and not (
+                locked(file) and os.path.samestat(path.stat(), ours)
+            ):
                 raise ConfigurationError(
                     f"{self._option}={path}: another run writes to this file; name another "
                     "one, or wait until that run is over"
@@ -362,6 +384,35 @@ class ResultsFile:
                 f"{self._option}={self.path}: cannot be written: {error.strerror}"
             ) from None
         return warnings
+
+    def _check_folder(self) -> None:
+        """See that another file can be made next to the one that is there.
+
+        Raises:
+            ConfigurationError: it cannot be.
+        """
+        folder = Path(os.path.realpath(self.path)).parent
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise ConfigurationError(
+                f"{self._option}={self.path}: holds something already, which is kept, and no file "
+                "can be made next to it, as its folder cannot be written to; name another file"
+            )
+
+    def _begin(self, row: bytes) -> None:
+        """Put a new file with its first row in the place of what is there, which is kept."""
+        path = Path(os.path.realpath(self.path))
+        new = path.with_name(f".intercode-{secrets.token_hex(8)}")
+        file = self._open(new, os.O_CREAT | os.O_EXCL)
+        try:
+            os.fchmod(file, os.fstat(self._file).st_mode & 0o7777)
+            _write_all(file, row)
+            self.notes += replace_and_keep(new, path)
+        except BaseException:
+            os.close(file)
+            new.unlink(missing_ok=True)
+            raise
+        os.close(self._file)
+        self._file, self.untouched = file, False
 
     def _append(self, row: bytes) -> None:
         """Write a row whole, or leave the file as it was."""

@@ -22,8 +22,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
+from typing import NoReturn
 
-__all__ = ["OUR_THREADS", "SharedProcess", "followed", "isolated", "owner", "owning", "threads_of"]
+from pytest_intercode.agents.ledger import current_ledger
+
+__all__ = [
+    "OUR_THREADS",
+    "SharedProcess",
+    "exit_prevented",
+    "followed",
+    "isolated",
+    "owner",
+    "owning",
+    "threads_of",
+]
 
 OUR_THREADS = "intercode-"
 """How the names of our own threads begin."""
@@ -34,6 +46,27 @@ _WORKERS = {("concurrent.futures.thread", "_worker"), ("anyio._backends._asyncio
 _UMASK = re.compile(rb"^Umask:\s+([0-7]+)", re.MULTILINE)
 _ENDING = 0.1  # seconds for a thread that is about to end
 _MOST_NAMES = 5
+
+
+@contextlib.contextmanager
+def exit_prevented() -> Iterator[None]:
+    """Have ``os._exit`` end the agent that calls it, and not the process with all other episodes.
+
+    What other threads call, as plugins of pytest do, and what a forked child calls, ends the
+    process as ever.
+    """
+    leave, process = os._exit, os.getpid()
+
+    def leave_if_no_agent(status: int) -> NoReturn:
+        if current_ledger().get() is not None and os.getpid() == process:
+            raise SystemExit(f"os._exit({status!r:.20}) was called, which would have ended the run")
+        leave(status)
+
+    os._exit = leave_if_no_agent
+    try:
+        yield
+    finally:
+        os._exit = leave
 
 
 @contextlib.contextmanager

@@ -235,6 +235,30 @@ def test_many_jobs(runner: Runner) -> None:
     assert calls.count("sudo apt-get install -yq bubblewrap") == 3
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("workflow", ["one job", "many jobs"])
+@pytest.mark.parametrize("agent", ["Agent", "Worse", "Broken"])
+def test_without_a_baseline(project: Path, tmp_path: Path, workflow: str, agent: str) -> None:
+    """The first run passes, whatever is solved, and says what to do; a fault is one."""
+    folder = tmp_path / "project"
+    shutil.copytree(project, folder)
+    (folder / "baseline.jsonl").unlink()
+    runner = Runner(folder, tmp_path / "runner")
+    text = WORKFLOWS[workflow].replace("my_agent.py:Agent", f"my_agent.py:{agent}")
+    jobs = read(text) if workflow == "one job" else in_one_part(read(text))
+    done = runner.run(jobs)
+    print(runner.said)  # shown where the test fails
+    if workflow == "one job":
+        assert done == {"episodes": agent != "Broken"}
+    else:
+        assert done == {"episodes 1": agent != "Broken", "verdict": agent != "Broken"}
+    if agent != "Broken":
+        said = "There is no baseline.jsonl to compare with yet. Commit all.jsonl of the artifact"
+        assert f"{said} report as baseline.jsonl." in runner.summary.read_text()
+        rows = results(runner.artefacts / "report" / "all.jsonl")
+        assert len({row["task_id"] for row in rows}) == len(TASKS)
+
+
 def test_images_are_kept(tmp_path: Path, needs_docker: None) -> None:
     """Which ones are kept is asked of the real engine; nothing is written."""
     docker = shutil.which("docker")

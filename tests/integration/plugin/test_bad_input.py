@@ -305,9 +305,43 @@ def test_a_test_of_the_users_is_skipped_without_an_agent(pytester: pytest.Pytest
     pytester.makeini("[pytest]\nintercode_suites = *.yaml\n")
     result = pytester.runpytest("-rs")
     result.assert_outcomes(passed=1, skipped=4)
-    result.stdout.fnmatch_lines(["SKIPPED * no agent to test: give --intercode-agent=*"])
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(
+        [
+            "intercode: no agent to test, 4 tests skipped: give --intercode-agent=AGENT, or set "
+            "intercode_agent in the ini file",
+            "SKIPPED * no agent to test: give --intercode-agent=*",
+        ]
+    )
     result = pytester.runpytest("--intercode-agent=agents:Solver")
     result.assert_outcomes(passed=5)
+    result.stdout.no_fnmatch_line("*no agent*")
+
+
+@pytest.mark.usefixtures("pretend")
+@pytest.mark.parametrize("options", [(), ("-q",), ("-n2",)], ids=["inline", "quiet", "xdist"])
+def test_a_run_of_nothing_but_tests_without_an_agent_fails(
+    pytester: pytest.Pytester, options: tuple[str, ...]
+) -> None:
+    pytester.makepyfile(
+        test_mine="""
+        import pytest
+
+        @pytest.mark.intercode(suite="suite.yaml", ids="prints")
+        def test_prints(intercode_episode):
+            assert intercode_episode.reward == 1.0
+
+        @pytest.mark.skip
+        def test_another():
+            pass
+        """
+    )
+    result = pytester.runpytest_subprocess("test_mine.py", *options)
+    result.assert_outcomes(skipped=2)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        ["intercode: no agent to test, 1 test skipped: *; no other test ran, so the run fails"]
+    )
 
 
 # -- hooks of the user's

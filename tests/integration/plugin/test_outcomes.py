@@ -307,7 +307,8 @@ def test_an_action_timeout_is_told_and_the_episode_goes_on(pytester: pytest.Pyte
 # -- faults of the agent
 
 FAULTS = """
-import sys
+import asyncio, os, sys
+from os import _exit as leave
 
 
 class Raises:
@@ -346,6 +347,27 @@ class Exits:
         sys.exit("done here")
 
 
+class Leaves:
+    def act(self, observation):
+        os._exit(3)
+
+
+class LeavesAtLength:
+    async def act(self, observation):
+        try:
+            await asyncio.to_thread(leave, 3)
+        except Exception:
+            return "submit"
+
+
+class LeavesInAChild:
+    def act(self, observation):
+        child = os.fork()
+        if not child:
+            os._exit(3)
+        raise ValueError(f"{os.waitpid(child, 0)[1]} of the child")
+
+
 class Broken:
     def __init__(self):
         raise RuntimeError("no key given")
@@ -381,6 +403,15 @@ def submits_a_number(task, env):
         ),
         ("Number", "agent error after 0/10 turns: act() returned 3 (int) on turn 1; *"),
         ("Exits", "agent error after 0/10 turns: SystemExit: done here"),
+        (
+            "Leaves",
+            "agent error after 0/10 turns: SystemExit: os._exit(3) was called, which would have *",
+        ),
+        (
+            "LeavesAtLength",
+            "agent error after 0/10 turns: SystemExit: os._exit(3) was called, which would have *",
+        ),
+        ("LeavesInAChild", "agent error after 0/10 turns: ValueError: 768 of the child"),
         (
             "Broken",
             "agent error after 0/10 turns: Broken() raised RuntimeError: no key given (*faults.py*",

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -120,3 +123,124 @@ def test_a_page_has_nowhere_to_keep_its_episodes(
     result = pytester.runpytest(*RUN[:2], "--intercode-html=page.html")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert result.errlines[0].startswith("ERROR: --intercode-html: the episodes cannot be kept in")
+
+
+# -- what an earlier run has earned
+
+NO_TURNS: dict[str, list[str]] = {"actions": []}
+EARLIER = "".join(
+    json.dumps({"environment": "ic_bash", "task_id": f"earlier-{n}", "turn_history": NO_TURNS})
+    + "\n"
+    for n in range(298)
+)
+
+# Interrupts the collection, as Ctrl-C in the first seconds does.
+INTERRUPTED = """
+import os, signal
+
+def pytest_collection_modifyitems():
+    os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+@pytest.fixture
+def earlier(pytester: pytest.Pytester, pretend: Path) -> Path:
+    """The results of an earlier run, under the name that runs write to."""
+    path = pytester.path / "r.jsonl"
+    path.write_text(EARLIER)
+    return path
+
+
+def _contents(path: Path) -> dict[str, str]:
+    return {each.name: each.read_text() for each in path.parent.glob("r.*")}
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        (("-k", "typo"), pytest.ExitCode.NO_TESTS_COLLECTED),
+        (("--intercode-resume", "-k", "typo"), pytest.ExitCode.NO_TESTS_COLLECTED),
+        (("-k", "typo", "--intercode-concurrency=2"), pytest.ExitCode.NO_TESTS_COLLECTED),
+        (("-k", "typo", "-n1"), pytest.ExitCode.NO_TESTS_COLLECTED),
+        (("--co",), pytest.ExitCode.OK),
+        (("absent.yaml",), pytest.ExitCode.USAGE_ERROR),
+    ],
+    ids=["none", "resume", "concurrent", "xdist", "collect-only", "wrong"],
+)
+def test_a_run_without_an_episode_leaves_earlier_results(
+    pytester: pytest.Pytester, earlier: Path, options: tuple[str, ...], status: int
+) -> None:
+    result = pytester.runpytest_subprocess(*RUN, *options)
+    assert result.ret == status
+    assert _contents(earlier) == {"r.jsonl": EARLIER}
+    if options[0] == "-k":
+        result.stdout.fnmatch_lines([f"{earlier}: left as it was, as no episode has ended"])
+
+
+def test_an_interrupted_collection_leaves_earlier_results(
+    pytester: pytest.Pytester, earlier: Path
+) -> None:
+    (pytester.path / "conftest.py").write_text(f"{PRETEND}{INTERRUPTED}")
+    result = pytester.runpytest_subprocess(*RUN)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert _contents(earlier) == {"r.jsonl": EARLIER}
+
+
+@pytest.mark.parametrize("options", [(), ("-n2",), ("--intercode-concurrency=3",)], ids=" ".join)
+def test_a_run_keeps_earlier_results(
+    pytester: pytest.Pytester, earlier: Path, options: tuple[str, ...]
+) -> None:
+    predictions = pytester.path / "p.jsonl"
+    predictions.write_text("earlier\n")
+    result = pytester.runpytest_subprocess(*RUN, "--intercode-predictions=p.jsonl", *options)
+    result.assert_outcomes(passed=3)
+    kept = pytester.path / "r.jsonl.1"
+    assert kept.read_text() == EARLIER
+    assert len(results(earlier)) == 3
+    assert predictions.read_text() == "earlier\n"  # bash has no patches to predict
+    result.stdout.fnmatch_lines([f"{earlier}: was there already; what it held is in {kept} now"])
+
+
+def test_a_full_disk_leaves_earlier_results(pytester: pytest.Pytester, earlier: Path) -> None:
+    full = FULL.replace('os.path.exists("full") and os.path.getsize("r.jsonl")', "True").replace(
+        'os.path.getsize("r.jsonl") + 40', "40"
+    )
+    full = full.replace("pytest_runtest_logfinish(nodeid)", "pytest_runtest_logstart()")
+    (pytester.path / "conftest.py").write_text(f"{PRETEND}{full}")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *RUN, "-p", "no:cacheprovider"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == pytest.ExitCode.INTERRUPTED, done.stdout
+    assert "cannot be written: File too large; 0 rows are safe in it, 1 episode is not" in (
+        done.stdout
+    )
+    assert _contents(earlier) == {"r.jsonl": EARLIER}
+
+
+def test_a_killed_run_leaves_earlier_results(pytester: pytest.Pytester, earlier: Path) -> None:
+    for moment in (0.3, 0.6, 0.9, 1.2, 1.5):
+        with subprocess.Popen(
+            [sys.executable, "-m", "pytest", *RUN], stdout=subprocess.DEVNULL
+        ) as running:
+            time.sleep(moment)
+            running.send_signal(signal.SIGKILL)
+        assert EARLIER in _contents(earlier).values()
+
+
+def test_a_page_does_not_replace_results(pytester: pytest.Pytester, earlier: Path) -> None:
+    result = pytester.runpytest(*RUN[:2], "--intercode-html=r.jsonl")
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(
+        [
+            "--intercode-html=*r.jsonl: this file holds the results of a run, which would be lost*",
+            "its episodes are kept: pytest-intercode view * -o FILE.html",
+        ]
+    )
+    assert _contents(earlier) == {"r.jsonl": EARLIER}
+    spool = Path(result.stdout.str().partition("pytest-intercode view ")[2].split()[0])
+    assert len(results(spool)) == 3
+    spool.unlink()

@@ -151,6 +151,23 @@ def test_marks_of_environments_and_tags(pytester: pytest.Pytester, bundled: list
     assert collected(result) == [node(task.id) for task in bundled if tag not in task.tags]
 
 
+def test_the_mark_of_an_environment_is_no_tags(pytester: pytest.Pytester) -> None:
+    pytester.makefile(
+        ".yaml",
+        suite="env: bash\ntasks:\n  - {id: dump, query: q, gold: 'true', tags: [sql, text]}\n",
+    )
+    for expression, found in (
+        ("sql", []),
+        ("text", ["dump"]),
+        ("bash", ["dump"]),
+        ("intercode(tags=('sql', 'text'))", ["dump"]),
+    ):
+        result = pytester.runpytest("suite.yaml", "--co", "-q", "-m", expression)
+        assert collected(result) == [node(name, "suite.yaml") for name in found]
+    every = pytester.runpytest("--intercode-env=all", "-m", "sql", "--co", "-q")
+    assert {name.partition("::")[0] for name in collected(every)} == {"intercode/sql"}
+
+
 def test_the_mark_with_its_arguments(pytester: pytest.Pytester, bundled: list[Task]) -> None:
     result = pytester.runpytest(
         "--intercode-env=bash", "-m", "intercode(hardness='hard')", "--co", "-q"

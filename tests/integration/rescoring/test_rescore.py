@@ -106,6 +106,7 @@ def given(rows: dict[str, dict[str, Any]], names: tuple[str, ...] = GIVEN) -> di
 
 
 def rescored(*arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    Path("again.jsonl").unlink(missing_ok=True)  # else it would be kept
     status = main(["rescore", *arguments, "--output", "again.jsonl"])
     return status, by_task(Path("again.jsonl"))
 

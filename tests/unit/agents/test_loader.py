@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import sys
@@ -111,6 +112,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             "sibling",
             "package",
             "needs",
+            "agent",
         }:
             del sys.modules[name]
 
@@ -220,7 +222,27 @@ def test_a_file_that_fails_is_not_left_imported(folder: Path) -> None:
     for _ in range(2):
         with pytest.raises(AgentLoadError, match="ValueError: no"):
             load_agent("raises.py:x", None, folder)
-    assert "_intercode_user_raises" not in sys.modules
+    assert not {"_intercode_user_raises", "raises"} & sys.modules.keys()
+
+
+def test_a_file_has_the_name_by_which_others_import_it(folder: Path) -> None:
+    """Coverage is measured, and objects are pickled, by the names of modules."""
+    load_agent("mine.py:Stepper", None, folder)
+    load_agent("package/agent.py:act", None, folder)
+    assert sys.modules["mine"].__file__ == str(folder / "mine.py")
+    assert "_intercode_user_mine" not in sys.modules
+    assert importlib.import_module("mine") is sys.modules["mine"]
+
+
+@pytest.mark.parametrize("name", ["json", "sys", "my-agent", "__main__"])
+def test_a_file_with_the_name_of_another_module_keeps_out_of_its_way(
+    folder: Path, name: str
+) -> None:
+    (folder / f"{name}.py").write_text("def act(observation): return 'own'\n")
+    before = sys.modules.get(name)
+    load_agent(f"{name}.py:act", None, folder)
+    assert sys.modules.get(name) is before
+    assert sys.modules[f"_intercode_user_{name}"].__file__ == str(folder / f"{name}.py")
 
 
 @pytest.mark.parametrize("name", ["oracle", "replay:run.jsonl", "mine:step"])

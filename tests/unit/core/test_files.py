@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
 import pytest
 
-from pytest_intercode.core.files import write_file
+from pytest_intercode.core.files import replace_and_keep, write_file
 from pytest_intercode.errors import ConfigurationError
 
 
@@ -51,3 +52,40 @@ def test_what_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     assert str(caught.value).startswith(f"--output={path}: cannot be written: ")
     with pytest.raises(ConfigurationError, match=f"^{tmp_path}: cannot be written: Is a directory"):
         write_file(tmp_path, "")
+
+
+RESULTS = '{"environment": "ic_bash"}\n'
+
+
+@pytest.mark.parametrize("name", ["r.jsonl", "r.jsonl.gz"])
+def test_results_of_a_run_are_not_replaced(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    data = gzip.compress(RESULTS.encode()) if name.endswith(".gz") else RESULTS.encode()
+    path.write_bytes(data)
+    with pytest.raises(ConfigurationError, match=r"holds the results of a run.*name another file"):
+        write_file(path, "<html>", option="--output")
+    assert path.read_bytes() == data
+    write_file(path, "<html>", existing="replace")
+    assert path.read_text() == "<html>"
+
+
+def test_what_was_there_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    assert write_file(path, "1", existing="keep") == []
+    assert write_file(path, "2", existing="keep") == [
+        f"{path}: was there already; what it held is in {path}.1 now"
+    ]
+    write_file(path, "3", existing="keep")
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {
+        "report.json": "3",
+        "report.json.1": "1",
+        "report.json.2": "2",
+    }
+
+
+def test_a_file_that_cannot_be_moved_to_its_place_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(RESULTS)
+    with pytest.raises(OSError, match="No such file"):
+        replace_and_keep(tmp_path / "absent", path)
+    assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"r.jsonl": RESULTS}

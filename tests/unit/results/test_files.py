@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -58,7 +59,7 @@ def test_a_second_run_is_refused_until_the_first_is_over(tmp_path: Path) -> None
     second.write(_line(3))
     second.close()
     assert _ids(path) == ["1", "2", "3"]
-    write_file(path, "other")
+    write_file(path, "other", existing="replace")
 
 
 def test_the_lock_goes_with_the_process(tmp_path: Path) -> None:
@@ -178,3 +179,160 @@ def test_a_row_costs_little(tmp_path: Path) -> None:
     assert time.process_time() - began < 1.0
     assert file.path.stat().st_size == 1000 * (len(line) + 1)
     file.close()
+
+
+# -- what is there already
+
+
+def _earlier(path: Path) -> str:
+    """Write the results of an earlier run."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = f"{_line(7)}\n{_line(8)}\n"
+    path.write_text(content)
+    return content
+
+
+def test_earlier_results_keep_their_name_until_the_first_row_and_are_kept_then(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "r.jsonl"
+    content = _earlier(path)
+    path.chmod(0o640)
+    unused = ResultsFile(path)
+    assert unused.untouched
+    unused.close()
+    assert [each.name for each in tmp_path.iterdir()] == ["r.jsonl"]
+    for number in (1, 2):  # as each day does it that runs the same command again
+        file = ResultsFile(path)
+        file.write(_line(number))
+        assert not file.untouched
+        kept = tmp_path / f"r.jsonl.{number}"
+        assert file.notes == [f"{path}: was there already; what it held is in {kept} now"]
+        with pytest.raises(ConfigurationError, match=IN_USE):
+            ResultsFile(path)
+        file.write(_line(number))
+        file.close()
+        assert _ids(path) == [str(number)] * 2
+        assert path.stat().st_mode & 0o777 == 0o640
+    assert (tmp_path / "r.jsonl.1").read_text() == content
+    assert _ids(tmp_path / "r.jsonl.2") == ["1", "1"]
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_earlier_results_behind_a_link(tmp_path: Path) -> None:
+    real, link = tmp_path / "runs" / "real.jsonl", tmp_path / "r.jsonl"
+    content = _earlier(real)
+    link.symlink_to(real)
+    file = ResultsFile(link)
+    file.write(_line(1))
+    file.write(_line(2))
+    file.close()
+    assert link.is_symlink()
+    assert _ids(link) == ["1", "2"]
+    assert (real.parent / "real.jsonl.1").read_text() == content
+
+
+def test_a_full_disk_leaves_earlier_results_where_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    content = _earlier(path)
+    file = ResultsFile(path)
+    with _largest_file(40):
+        file.write(_line(1))
+        assert file.problem == "File too large"
+        assert {each.name: each.read_text() for each in tmp_path.iterdir()} == {"r.jsonl": content}
+    file.write(_line(2))
+    file.close()
+    assert (file.problem, _ids(path)) == ("", ["1", "2"])
+    assert (tmp_path / "r.jsonl.1").read_text() == content
+
+
+# Writes three rows, and is killed before the N-th call that the system has for files.
+_KILLED = """
+import itertools, os, pathlib, signal, sys
+
+path, number, links, line = pathlib.Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+if links == "no links":
+    def refuse(*_, **__):
+        raise PermissionError(1, "Operation not permitted")
+    os.link = pathlib.Path.hardlink_to = refuse
+from pytest_intercode.results.files import ResultsFile
+
+calls = itertools.count(1)
+
+def count():
+    if next(calls) == number:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def watch(event, _):
+    if event == "open" or event.startswith("os."):
+        count()
+
+def write_counted(*arguments, write=os.write):
+    count()
+    return write(*arguments)
+
+os.write = write_counted
+sys.addaudithook(watch)
+file = ResultsFile(path)
+for _ in range(3):
+    file.write(line)
+file.close()
+"""
+
+
+@pytest.mark.parametrize("links", ["links", "no links"])
+def test_a_run_that_is_killed_at_any_moment_leaves_earlier_results(
+    tmp_path: Path, links: str
+) -> None:
+    for number in range(1, 40):
+        folder = tmp_path / str(number)
+        content = _earlier(folder / "r.jsonl")
+        done = subprocess.run(
+            [sys.executable, "-c", _KILLED, str(folder / "r.jsonl"), str(number), links, _line(1)],
+            capture_output=True,
+            text=True,
+        )
+        files = [each.read_text() for each in folder.glob("r.jsonl*")]
+        assert content in files, (number, done.stderr)
+        whole = [each for each in files if each not in (content, "")]
+        assert all(text == f"{_line(1)}\n" * text.count("\n") for text in whole)
+        if done.returncode == 0:
+            break
+        assert done.returncode == -signal.SIGKILL, done.stderr
+    else:
+        pytest.fail("it was always killed")
+    assert number > 5
+    assert sorted(each.name for each in folder.iterdir()) == ["r.jsonl", "r.jsonl.1"]
+    assert _ids(folder / "r.jsonl") == ["1", "1", "1"]
+
+
+# As an ordinary user, whom modes hold back.
+_HELD_BACK = """
+import os, pathlib, sys
+from pytest_intercode.errors import ConfigurationError
+from pytest_intercode.results.files import ResultsFile
+
+if os.getuid() == 0:
+    os.setuid(65534)
+try:
+    ResultsFile(pathlib.Path(sys.argv[1]))
+except ConfigurationError as error:
+    print(error)
+"""
+
+
+def test_a_folder_that_cannot_be_written_to_is_named_at_once() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # below one that all users may enter
+        path = Path(folder, "r.jsonl")
+        content = _earlier(path)
+        path.chmod(0o666)
+        path.parent.chmod(0o555)
+        done = subprocess.run(
+            [sys.executable, "-c", _HELD_BACK, str(path)], capture_output=True, text=True
+        )
+        path.parent.chmod(0o755)
+        assert done.stdout == (
+            f"--intercode-results={path}: holds something already, which is kept, and no file can "
+            "be made next to it, as its folder cannot be written to; name another file\n"
+        ), done.stderr
+        assert path.read_text() == content

@@ -303,6 +303,11 @@ def test_nothing_recorded(tmp_path: Path, text: str) -> None:
         ),
         ("run.json", b"5", ", row 0: not a recorded episode: it is not an object"),
         ("run.json", b"[1]", ", row 0: not a recorded episode: it is not an object"),
+        (
+            "run.json",
+            b'{"foo": 1}',
+            ", row 0: not a recorded episode: it has no task_id",
+        ),
         ("run.json", b'{"a": {}}', ", row 0: not a recorded episode: it has no task_id"),
         (
             "run.json",
