@@ -40,7 +40,11 @@ __all__ = ["ARGUMENT", "Workspace", "Workspaces"]
 ARGUMENT = "workspace"
 """The argument of agents that have one."""
 
-_GIT = re.compile(r"(?:.*/)?\.git/(?:.*/)?(?:config(?:\.worktree)?|commondir|gitdir|hooks(?:/.*)?)")
+# Some file systems take upper case and lower case for the same.
+_GIT = re.compile(
+    r"(?:.*/)?\.git/(?:.*/)?(?:config(?:\.worktree)?|commondir|gitdir|hooks(?:/.*)?)", re.IGNORECASE
+)
+_IN_GIT = re.compile(r"(?:.*/)?\.git/.*", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+")
 _RACY = 0.05  # seconds in which a file may change without another time
 _SHOWN = 10  # names in the log
@@ -168,7 +172,6 @@ class Workspace:
             inodes = _inodes_in(rest) if head.startswith(b"some ") else dict.fromkeys(found, b"")
             here = self._look()
             self._remove(self._base.keys() - inodes.keys(), here)
-            links = []
             for name, (entry, member) in sorted(found.items()):  # folders before what is in them
                 known = self._base.get(name)
                 if entry == known and entry is not None:
@@ -179,7 +182,8 @@ class Workspace:
                 elif not guarded and self._write(archive, name, entry, member, here):
                     here[name] = self._base[name] = entry
                     self._elsewhere.discard(name)
-                    links += [name] if entry.kind == "link" else []
+            # Of those that were here before, too, one may lead out by what has changed.
+            links = (name for name, entry in self._base.items() if entry.kind == "link")
             for place in remove_links_out([self.folder / name for name in links], self.folder):
                 name = str(place.relative_to(self.folder))
                 del self._base[name]
@@ -449,8 +453,11 @@ def _inodes_in(rest: bytes) -> dict[str, bytes]:
 
 def _is_guarded(name: str, entry: _Entry) -> bool:
     """Whether git may run what this names, so that it is not carried out of the sandbox."""
-    pointer = posixpath.basename(name) == ".git" and entry.kind != "folder"
-    return pointer or _GIT.fullmatch(name) is not None
+    last = posixpath.basename(name).lower()
+    pointer = last == ".git" and entry.kind != "folder"
+    # Any folder with a HEAD may be a bare repository, with settings of its own.
+    bare = last == "head" and _IN_GIT.fullmatch(name) is None
+    return pointer or bare or _GIT.fullmatch(name) is not None
 
 
 def _earlier(head: bytes) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import posixpath
 import secrets
 import shlex
@@ -160,6 +161,9 @@ def extract(archive: bytes, to: Path) -> None:
     links: list[tuple[Path, str]] = []
     files: dict[str, tarfile.TarInfo] = {}
     room = MOST_BYTES
+    # An earlier archive may have left some, of which one may lead out by what this one changes.
+    root = to.resolve()
+    earlier = [link for link in _links_below(to) if _is_inside(link, root)]
     with _unpacking(), tarfile.open(fileobj=io.BytesIO(archive)) as members:
         for count, member in enumerate(members):
             room -= member.size
@@ -169,23 +173,41 @@ def extract(archive: bytes, to: Path) -> None:
             if name.startswith(("/", "../")) or name == "..":
                 raise AgentError(f"download: the name {member.name!r:.80} leads elsewhere")
             if member.isdir():
-                (to / name).mkdir(parents=True, exist_ok=True)
+                _make_folder(to, name)
             elif member.issym():
                 links.append((to / name, member.linkname))
             elif member.isreg():
-                _write(members, member, to if count == 0 else to / name)
+                if count:
+                    _make_folder(to, posixpath.dirname(name))
+                _write(members, member, to / name if count else to)
             elif member.islnk():  # a further name of a file that was before it
                 first = posixpath.normpath(member.linkname)
                 if (of := files.get(first)) is not None:
                     room -= of.size
+                    _make_folder(to, posixpath.dirname(name))
                     _write(members, of, to / name)
             if member.isreg():
                 files[name] = member
         for place, target in links:  # last, so that nothing is written through one
-            place.parent.mkdir(parents=True, exist_ok=True)
+            _make_folder(to, str(place.parent.relative_to(to)))
             place.unlink(missing_ok=True)
             place.symlink_to(target)
-        remove_links_out([place for place, _ in links], to)
+        remove_links_out([*earlier, *(place for place, _ in links)], to)
+
+
+def _links_below(folder: Path) -> Iterator[Path]:
+    for above, folders, files in os.walk(folder):
+        yield from (path for name in (*folders, *files) if (path := Path(above, name)).is_symlink())
+
+
+def _make_folder(to: Path, name: str) -> None:
+    """Make a folder below another; a link on the way, which may lead out, gives way to a folder."""
+    to.mkdir(parents=True, exist_ok=True)
+    for part in Path(name).parts:
+        to /= part
+        if to.is_symlink():
+            to.unlink()
+        to.mkdir(exist_ok=True)
 
 
 def remove_links_out(links: Iterable[Path], to: Path) -> list[Path]:

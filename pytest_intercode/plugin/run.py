@@ -300,6 +300,10 @@ class Run:
         shown = harmless(said)
         if shown != said:
             warning_message.message = shown
+        # Code that an agent compiles is in files by names of its own, as are its classes.
+        warning_message.filename = one_line(warning_message.filename)
+        if one_line(warning_message.category.__name__) != warning_message.category.__name__:
+            warning_message.category = UserWarning
 
     def pytest_unconfigure(self) -> None:
         """End every sandbox and what the agent holds open, however the run ended."""

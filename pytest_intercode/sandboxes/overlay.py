@@ -437,7 +437,7 @@ def _entry(folder: int | None, name: str, status: os.stat_result, reading: Readi
         content = os.readlink(name, dir_fd=folder)
         reading.link(len(content))
     elif stat.S_ISREG(status.st_mode):
-        descriptor = os.open(name, _FILE, dir_fd=folder)
+        descriptor = _open_file(name, folder)
         try:
             content = digest_of(descriptor, status.st_size, reading)
         finally:
@@ -445,6 +445,19 @@ def _entry(folder: int | None, name: str, status: os.stat_result, reading: Readi
     elif stat.S_ISBLK(status.st_mode) or stat.S_ISCHR(status.st_mode):
         content = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
     return _plain(status, content)
+
+
+def _open_file(name: str, folder: int | None) -> int:
+    """Open a file without waiting for anybody.
+
+    Raises:
+        UngradableState: a process in the container holds a lease on it. The file is there, and must
+            not pass for one that is gone.
+    """
+    try:
+        return os.open(name, _FILE, dir_fd=folder)
+    except BlockingIOError:
+        raise UngradableState(f"a process holds a lease on {name}, so it cannot be read") from None
 
 
 def _pack(
@@ -463,7 +476,7 @@ def _pack(
         archive.addfile(member)
     elif stat.S_ISREG(status.st_mode):
         reading.content(status.st_size)
-        with os.fdopen(os.open(name, _FILE, dir_fd=folder), "rb") as file:
+        with os.fdopen(_open_file(name, folder), "rb") as file:
             content = file.read(status.st_size)
         member.size = len(content)
         archive.addfile(member, io.BytesIO(content))

@@ -42,6 +42,16 @@ def _member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfi
     return member
 
 
+def _compiled(path: Path, text: str, *options: str) -> None:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler here, for a library to be preloaded")
+    source = path.with_suffix(".c")
+    source.write_text(text)
+    subprocess.run([compiler, "-shared", "-fPIC", *options, "-o", path, source], check=True)
+    source.unlink()
+
+
 @_file
 def climbing_archive(path: Path) -> None:
     """Names that lead out of the sandbox's root, and links that do."""
@@ -125,18 +135,13 @@ def odd_archive(path: Path) -> None:
 @_file
 def lying_library(path: Path) -> None:
     """A shared library that prints what gold prints, and ends whatever program loads it."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("there is no C compiler here, for a library to be preloaded")
-    source = path.with_suffix(".c")
-    source.write_text(
+    _compiled(
+        path,
         "#include <unistd.h>\n"
         "__attribute__((constructor)) static void lie(void) {\n"
         '  if (write(1, "3\\nkept\\n", 7)) _exit(0);\n'
-        "}\n"
+        "}\n",
     )
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", path, source], check=True)
-    source.unlink()
 
 
 @_file
@@ -233,3 +238,26 @@ def odd_results(path: Path) -> None:
 def binary_results(path: Path) -> None:
     """No text at all."""
     path.write_bytes(bytes(range(256)) * 100)
+
+
+@_file
+def busy_builtin(path: Path) -> None:
+    """A library for ``enable -f``: a thread in the shell that moves a file and floods answers."""
+    _compiled(
+        path,
+        "#include <pthread.h>\n"
+        "#include <stdio.h>\n"
+        "#include <unistd.h>\n"
+        "static void *work(void *nothing) {\n"
+        '  static const char line[] = "D 0 0 - /\\n";\n'
+        "  for (;;) {\n"
+        '    rename("/work/old.txt", "/tmp/.old"); rename("/tmp/.old", "/work/old.txt");\n'
+        "    for (int n = 3; n < 256; n++) if (n != 202 && write(n, line, 10) < 0) continue;\n"
+        "  }\n"
+        "  return nothing;\n"
+        "}\n"
+        "__attribute__((constructor)) static void start(void) {\n"
+        "  pthread_t thread; pthread_create(&thread, 0, work, 0);\n"
+        "}\n",
+        "-pthread",
+    )

@@ -12,7 +12,7 @@ from pytest_intercode.databases.mysql.server import MySqlServer
 from pytest_intercode.databases.mysql.state import TooMuch, read_state
 from pytest_intercode.databases.mysql.wire import Watch
 from pytest_intercode.databases.protocol import Answer, Cell, ResultSet, State
-from pytest_intercode.errors import SandboxError, TaskError
+from pytest_intercode.errors import SandboxBroken, SandboxError, TaskError
 
 if TYPE_CHECKING:
     from pymysql.connections import Connection
@@ -212,28 +212,43 @@ class MySqlSession:
         return self._connection
 
     def _revive(self) -> None:
-        """Have the server started again if it has died, or take another."""
+        """Have the server started again if it has died, or take another.
+
+        Raises:
+            SandboxBroken: it is the session's own, which has brought it to start no more.
+            SandboxError: what was written is lost with the server's sandbox.
+        """
         try:
             self._server.revive()
-        except SandboxError:
+        except SandboxError as error:
+            if self._server.mode == "writing" and not self._server.gone():
+                raise SandboxBroken(str(error)) from None
             self._server, self._account = self._find(self._server)
 
     def _connect(self) -> Connection[Any]:
         from pymysql.err import MySQLError
 
+        database: str | None = self._database
         for attempt in (1, 2):
             try:
-                made = self._server.connect(self._account, self._database, self._watch)
+                made = self._server.connect(self._account, database, self._watch)
                 break
             except (MySQLError, OSError) as error:
                 code, message = _worded(error)
+                if code in _NO_DATABASE and self._id:  # it was there, and the session dropped it
+                    database = None
+                    continue
                 if code in _NO_DATABASE:
                     raise TaskError(
                         f"the scripts make no database {self._database!r}; they make: "
                         f"{', '.join(self._server.databases())}"
                     ) from None
                 if attempt == 2 or code in _REFUSALS:
-                    raise SandboxError(f"the MySQL server refuses a session: {message}") from None
+                    why = f"the MySQL server refuses a session: {message}"
+                    # As its password is another one: the account is the session's own, too.
+                    if self._id and self._server.mode == "writing" and not self._server.gone():
+                        raise SandboxBroken(why) from None
+                    raise SandboxError(why) from None
             self._revive()  # another session's statement may have been its end
         self._connection = made
         self._id = int(made.thread_id())  # type: ignore[no-untyped-call]
@@ -261,11 +276,13 @@ class MySqlSession:
             except TooMuch as why:  # the server is the session's own, and so is what it does
                 return State(unreadable=str(why))
             except (MySQLError, OSError) as error:
-                if attempt == 2 and error.args[:1] == (_LOCKED,):
+                locked = error.args[:1] == (_LOCKED,)
+                if attempt == 2 and locked:
                     return State(unreadable="it is locked")
+                if attempt == 2 and not self._server.gone():
+                    return State(unreadable=f"the server cannot read it: {_worded(error)[1]}")
                 if attempt == 2:
                     raise SandboxError(f"the state cannot be read: {error}") from None
-                locked = error.args[:1] == (_LOCKED,)
             if locked and connection is not None:
                 self._unlock(connection)
             else:

@@ -180,10 +180,23 @@ class BashEnvironment(ShellEnvironment):
 
         Each comparison is of the whole; the best counts.
         """
-        task = self.current_task
         if self._gold is not None:
             self._gold_result()  # a fault of gold's comes first
         late = self.sandbox.settle(_SETTLE)
+        goes_on = self.feedback == "reward" and not self._over
+        # What runs while files are read can hide one of them: by a lease on it, which it may hold
+        # against whoever opens it, or by moving it to where the reader has been.
+        if not goes_on:
+            self.sandbox.halt()
+        reward = self._compare(answer, late)
+        if goes_on and reward.value >= 1.0:  # it ends the episode
+            self.sandbox.halt()
+            reward = self._compare(answer, late)
+        return reward
+
+    def _compare(self, answer: str | None, late: bytes) -> Reward:
+        """Return the reward of what is in the sandbox now; ``late`` came after the last action."""
+        task = self.current_task
         states: list[tuple[BashState, BashState]] = []
         rewards: list[Reward] = []
         played: list[Sandbox] = []

@@ -16,6 +16,7 @@ from pytest_intercode.core.task import Database, Limits, Task
 from pytest_intercode.databases.ordering import Ordered, show_order
 from pytest_intercode.databases.protocol import Answer, Engine, ResultSet, Session, State
 from pytest_intercode.databases.scan import Statement, split
+from pytest_intercode.environments.gold import golds_fault
 from pytest_intercode.errors import GoldError, GoldRefused, SandboxError
 from pytest_intercode.rewards.sql_changes import Changes, changes_between
 from pytest_intercode.rewards.sql_rows import Row, canonical_rows
@@ -226,8 +227,9 @@ def _play_changes(
     session = engine.session(task.database, writes=True, limits=task.limits)
     try:
         before = kept.before(task.database, session)
-        last = _run(session, task, statements, timeout, writing=True)
-        after = session.state()
+        with golds_fault():
+            last = _run(session, task, statements, timeout, writing=True)
+            after = session.state()
     finally:
         session.close()
     changes = changes_between(before, after)

@@ -182,7 +182,15 @@ def test_what_git_would_run_stays_in_the_sandbox(
         assert not {"sub/.git", "new/.git/config", "new/.git/hooks/pre-commit"} & {*found}
         assert ".git/hooks/post-checkout" not in found
         assert there("git config core.fsmonitor") == "touch /tmp/ran\n"  # nor was it lost there
-        there("rm -rf .git new sub y .tig; echo x >x")
+        there(
+            "git clone -q --bare .git b/are; git -C b/are config core.fsmonitor 'touch /tmp/ran'; "
+            "git branch third; mkdir -p c/.GIT/hooks; echo evil >c/.GIT/hooks/post-merge"
+        )
+        found = names(here)
+        assert "b/are/refs" in found
+        assert ".git/refs/heads/third" in found
+        assert not {"b/are/HEAD", "c/.GIT/hooks/post-merge"} & {*found}  # it is no repository here
+        there("rm -rf .git new sub y .tig b c; echo x >x")
 
     setup = (
         "git init -qb main . && git -c user.name=a -c user.email=a@b commit -qm a --allow-empty",

@@ -196,3 +196,33 @@ def test_a_link_that_leads_out_through_another_is_left_out(tmp_path: Path) -> No
     (tmp_path / "secret").write_text("s")
     extract(buffer.getvalue(), tmp_path / "to")
     assert [path.name for path in (tmp_path / "to").iterdir()] == ["d"]
+
+
+def test_links_of_earlier_archives_lead_nothing_out(tmp_path: Path) -> None:
+    def received(*links: tuple[str, str], file: str = "") -> None:
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w") as archive:
+            for name in ("./", "./p", "./p/q"):
+                folder = tarfile.TarInfo(name)
+                folder.type = tarfile.DIRTYPE
+                archive.addfile(folder)
+            for name, target in links:
+                member = tarfile.TarInfo(name)
+                member.type, member.linkname = tarfile.SYMTYPE, target
+                archive.addfile(member)
+            if file:
+                archive.addfile(tarfile.TarInfo(file))
+        extract(buffer.getvalue(), tmp_path / "to")
+
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    mine = tmp_path / "to" / "mine"
+    received(("./b", "p/q"), ("./a", "b/../../victim"))
+    mine.symlink_to(victim)  # of the user's own
+    assert (tmp_path / "to" / "a").is_symlink()
+    received(("./b", "p"))
+    assert not (tmp_path / "to" / "a").is_symlink()
+    received(file="./mine/evil")
+    received(file="./b/file")  # not through the link of before
+    assert [*victim.iterdir()] == []
+    assert (mine / "evil").is_file()

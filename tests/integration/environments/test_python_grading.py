@@ -11,6 +11,7 @@ import pytest
 
 from pytest_intercode.core.task import CallTest, CodeTest, FileSpec, ProgramTest, Task, Test
 from pytest_intercode.environments.base import Environment
+from pytest_intercode.environments.python import grading
 from pytest_intercode.environments.python.paper import PaperPythonEnvironment
 from pytest_intercode.environments.python.strict import PythonEnvironment
 from pytest_intercode.errors import InfrastructureError
@@ -806,3 +807,22 @@ def test_an_ordinary_user_is_graded_the_same(monkeypatch: pytest.MonkeyPatch) ->
         assert Play(provider, task(), "def secret(n): return 1").value == 0.0
     finally:
         provider.close()
+
+
+@pytest.mark.slow
+def test_values_that_two_judges_have_no_time_for_are_wrong(
+    play: Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grading, "_GRACE", -6.0)  # else it takes hundreds of tests
+    tests = [f"assert secret({n}) == [{n}]" for n in range(40)]
+    made = task(tuple(tests), "def secret(n):\n    return [n]\n")
+    # What is quick to write, and slow to reduce.
+    action = (
+        "from fractions import Fraction\n"
+        "class Long(Fraction):\n"
+        "    numerator, denominator = 3 ** 300_000, 7 ** 170_000 + 2\n"
+        "def secret(n):\n    return Long(1)"
+    )
+    played = play(made, action, action_timeout=0.3)
+    assert played.value == 0.0
+    assert "0 of 40" in played.reason

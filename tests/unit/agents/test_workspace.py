@@ -135,6 +135,18 @@ def test_nothing_lands_outside_and_no_link_leads_there(tmp_path: Path) -> None:
     assert said == "workspace: changed out"
 
 
+def test_a_link_leads_nowhere_else_by_a_later_change(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s")
+    folders = [member(name, tarfile.DIRTYPE, mode=0o755) for name in ("p", "p/q")]
+    first = packed(*folders, link("b", "p/q"), link("a", "b/../../secret"))
+    workspace, sandbox = opened(first, tmp_path / "here")
+    workspace.pull()
+    assert (workspace.folder / "a").is_symlink()
+    sandbox.said = packed(*folders, link("b", "p"), link("a", "b/../../secret"))
+    workspace.pull()
+    assert names(workspace.folder) == ["b", "p", "p/q"]
+
+
 def test_no_file_of_this_machine_is_sent_through_a_link(tmp_path: Path) -> None:
     workspace, sandbox = opened(packed(member("given", content=b"g")), tmp_path / "here")
     workspace.pull()
