@@ -74,6 +74,7 @@ class Limits:
         pids: processes and threads alive at a time.
         file_size: bytes that one file may grow to.
         network: False for loopback only, and for ``hosts``.
+        offline: the task itself wants no network, and options that give one leave it without.
         hosts: what the sandbox may reach of the network although ``network`` is false, each as
             :func:`~pytest_intercode.core.hosts.parse_host` reads it.
         output: bytes of one action's output that are kept and shown.
@@ -86,6 +87,7 @@ class Limits:
     network: bool = False
     output: int = 64 * 1024
     hosts: tuple[str, ...] = ()
+    offline: bool = False
 
 
 @dataclass(frozen=True)
@@ -310,6 +312,7 @@ class Verification:
         artifacts: what alone is carried into the verifier; None for the whole end state.
         kit: the requirements of its tests (as pip writes them) that it installs itself, and that
             the verifier kit has to hold; None where it installs nothing.
+        fetches: its tests install that from the network, as published, and not from the kit.
         image: None for the task's own image.
         limits: what its sandbox may use; None for the task's own.
         workdir: where the command runs; empty for the task's.
@@ -335,6 +338,7 @@ class Verification:
     collect: tuple[Hook, ...] = ()
     artifacts: tuple[Artifact, ...] | None = None
     kit: tuple[str, ...] | None = None
+    fetches: bool = False
     image: ImageSource | None = None
     limits: Limits | None = None
     workdir: str = ""
@@ -425,6 +429,7 @@ class Task:
         timeout: seconds an episode has; None for the run's default.
         xfail: why gold is known not to reach 1.0, or None.
         skip: why the task cannot be run here, or None.
+        needs_network: it cannot be run without a network.
         database: the database of an sql task.
         tests: the hidden tests of a python task.
         test_setup: Python code that is run before each test.
@@ -467,6 +472,7 @@ class Task:
     timeout: float | None = None
     xfail: str | None = None
     skip: str | None = None
+    needs_network: bool = False
     database: Database | None = None
     tests: tuple[Test, ...] = field(default=(), hash=False)
     test_setup: str = ""

@@ -214,7 +214,7 @@ def runnable_of_endless(tasks: Iterable[Task], network: Reached) -> Iterator[Tas
 
 
 def _obstacle(task: Task, network: Reached) -> str:
-    offline = "network" in task.tags and not (network or task.limits.hosts)
+    offline = task.needs_network and not (network or task.limits.hosts)
     return task.skip or ("it needs the network: give network=True" if offline else "")
 
 

@@ -6,6 +6,7 @@ marks, reruns, JUnit and every other plugin work on its items as on any others.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from pathlib import Path
 from types import ModuleType
@@ -139,15 +140,16 @@ def _marks(
     """Return the marks of a task; tasks that are alike share them."""
     config = metafunc.config
     run = run_of(config)
-    offline = "network" in task.tags and not (run.settings.network or task.limits.hosts)
-    skip = task.skip or (_OFFLINE if offline else None)
+    offline = task.needs_network and not (run.settings.network or task.limits.hosts)
+    skip = task.skip or (_OFFLINE if offline else None) or _without_kit(run, task)
     baseline = run.baseline
     before = baseline and baseline.may_fail(task, metafunc.definition.nodeid)
     # What is wrong with a task's gold is acknowledged in its audit.
     may_fail = None if run.settings.audit else task.xfail or before
     key = (task.env, task.suite, task.dataset, task.hardness, task.tags, may_fail, skip)
     if key not in made:
-        names = dict.fromkeys((task.env, *(tag for tag in task.tags if tag not in _ACTING)))
+        tags = (tag for tag in task.tags if _MARK.fullmatch(tag) and tag not in _ACTING)
+        names = dict.fromkeys((task.env, *tags))
         for name in names:
             _register(config, name)
         marks = [
@@ -168,11 +170,39 @@ def _marks(
     return made[key]
 
 
+def _without_kit(run: Run, task: Task) -> str | None:
+    """Return why the tests of a task cannot run: they install what the verifier kit lacks.
+
+    It is the same for all tasks of a dataset, so that it is told once. Nodes have their own kits.
+    """
+    if task.verification is None or run.settings.cluster:
+        return None
+    from pytest_intercode.environments.swe.kit import add_command, lacking  # few suites need it
+
+    sets = lacking(task)
+    if not sets:
+        return None
+    return (
+        "its tests install packages from the network, and the verifier kit does not hold them; "
+        f"add them with: {add_command(run.settings.datasets, sets[0])}"
+    )
+
+
 _OFFLINE = "it needs the network: give --intercode-network, or --intercode-allow-host"
+_MARK = re.compile(r"[^\W_][\w-]*")  # what pytest takes as the name of a mark; other tags are none
 # Marks by which pytest and its usual plugins do something: a tag of this name is none.
 _ACTING = frozenset(
     (
-        *("skip", "skipif", "xfail", "usefixtures", "parametrize", "filterwarnings", "tryfirst"),
+        *(
+            "intercode",
+            "skip",
+            "skipif",
+            "xfail",
+            "usefixtures",
+            "parametrize",
+            "filterwarnings",
+            "tryfirst",
+        ),
         *("trylast", "flaky", "timeout", "xdist_group", "anyio", "asyncio", "trio", "vcr"),
         *("repeat", "dependency", "order", "benchmark", "no_cover"),
     )

@@ -403,7 +403,20 @@ OPTIONS = (
         "the agent's own (`shared`), where its services still run, and where it can forge results",
         default="fresh",
     ),
-    Option("network", "let sandboxes reach the network"),
+    Option(
+        "kit=auto|always|never",
+        "where the tests of task folders get what they install: from the verifier kit if their "
+        "sandbox has no network, else from there, as published (`auto`); `always` from the kit, "
+        "or `never`",
+        default="auto",
+    ),
+    Option("network", "let sandboxes reach the network, where their task does not say otherwise"),
+    Option(
+        "override-network",
+        "let also those sandboxes reach the network that are to reach none or a few hosts, by what "
+        "their task says",
+        needs=("network", "which it gives to all sandboxes"),
+    ),
     Option(
         "allow-host=HOST[:PORT]",
         "let sandboxes reach this host and nothing else: a name, `*.NAME`, an address or a network "

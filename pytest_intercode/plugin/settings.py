@@ -143,8 +143,10 @@ class Settings(SelectionSettings):
             "limit": self.limit,
             "repeat": self.repeat if self.repeat > 1 else None,
             "network": self.network or None,
+            "override-network": self.override_network or None,
             "allow-host": ",".join(self.allow_host),
             "verifier": self.verifier if self.verifier != "fresh" else None,
+            "kit": self.kit if self.kit != "auto" else None,
         }
         options = {name: str(value) for name, value in common.items() if value}
         return ShardRecord(*self.shard, items, self.durations_digest, options)

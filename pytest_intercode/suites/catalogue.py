@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from pytest_intercode.core.files import cache_folder
 from pytest_intercode.core.hosts import MOST_HOSTS
-from pytest_intercode.core.task import Task, Verification
+from pytest_intercode.core.task import Limits, Task, Verification
 from pytest_intercode.errors import ConfigurationError, MissingFile, suggestion
 from pytest_intercode.suites.loader import bundled_folder, load_rows, load_suite
 from pytest_intercode.suites.registered import added_environment, environment_names
@@ -37,6 +37,7 @@ __all__ = [
     "reaching",
     "suite_file",
     "verified_there",
+    "with_kit",
 ]
 
 
@@ -227,9 +228,57 @@ def _remedy(dataset: str, data: Path | None) -> str:
     return f"Get them with: {fetch_command(name, data)}; or name {own}"
 
 
-def online(task: Task) -> Task:
-    """Return the task in a sandbox that reaches the network."""
-    return replace(task, limits=replace(task.limits, network=True))
+def online(task: Task, *, override: bool = False) -> Task:
+    """Return the task in sandboxes that reach the network, where it does not say what they reach.
+
+    Tests that install something then fetch it, as published, in place of having it of the kit.
+
+    Args:
+        task: the task.
+        override: all of them reach the network, whatever the task says.
+    """
+
+    def opened(limits: Limits) -> Limits:
+        if (limits.offline or limits.hosts) and not override:
+            return limits
+        return replace(limits, network=True, hosts=(), offline=False)
+
+    task = _limited(task, opened)
+
+    def played(verification: Verification) -> Verification:
+        own = verification.limits if verification.place == "fresh" else None
+        networked = (own or task.limits).network
+        return replace(verification, fetches=networked and verification.kit is not None)
+
+    return _verified(task, played)
+
+
+def with_kit(task: Task, kit: str) -> Task:
+    """Return the task whose tests have the verifier kit ``always``, or ``never``."""
+
+    def played(verification: Verification) -> Verification:
+        fetches = kit == "never" and verification.kit is not None
+        return replace(verification, fetches=fetches)
+
+    return _verified(task, played)
+
+
+def _verified(task: Task, change: Callable[[Verification], Verification]) -> Task:
+    """Return the task with other verifications, its steps' included."""
+    if task.verification is None:
+        return task
+    steps = tuple(replace(step, verification=change(step.verification)) for step in task.steps)
+    return replace(task, verification=change(task.verification), steps=steps)
+
+
+def _limited(task: Task, change: Callable[[Limits], Limits]) -> Task:
+    """Return the task with other limits of its sandboxes, those of its verifiers included."""
+
+    def limited(verification: Verification) -> Verification:
+        own = verification.limits
+        return verification if own is None else replace(verification, limits=change(own))
+
+    return _verified(replace(task, limits=change(task.limits)), limited)
 
 
 def verified_there(task: Task) -> Task:
@@ -246,26 +295,28 @@ def verified_there(task: Task) -> Task:
 
     if task.verification is None or task.repository is not None:
         return task
-    return replace(
-        task,
-        verification=placed(task.verification),
-        steps=tuple(replace(s, verification=placed(s.verification)) for s in task.steps),
-        skip=None if task.verification.place == "shell" else task.skip,
-    )
+    skip = None if task.verification.place == "shell" else task.skip
+    return replace(_verified(task, placed), skip=skip)
 
 
 def reaching(task: Task, hosts: Iterable[str]) -> Task:
-    """Return the task in a sandbox that reaches a few more hosts; one that reaches all stays.
+    """Return the task in sandboxes that reach a few more hosts.
+
+    Those that reach all stay, and those that are to reach none, by what the task says.
 
     Raises:
         ConfigurationError: these are more than a sandbox may have.
     """
-    if task.limits.network:
-        return task
-    both = tuple(dict.fromkeys((*task.limits.hosts, *hosts)))
-    if len(both) > MOST_HOSTS:
-        raise ConfigurationError(
-            f"{task.source}: task {task.id!r}: a sandbox may reach {MOST_HOSTS} hosts, and with "
-            f"those of --intercode-allow-host these are {len(both)}"
-        )
-    return replace(task, limits=replace(task.limits, hosts=both))
+
+    def widened(limits: Limits) -> Limits:
+        if limits.network or limits.offline:
+            return limits
+        both = tuple(dict.fromkeys((*limits.hosts, *hosts)))
+        if len(both) > MOST_HOSTS:
+            raise ConfigurationError(
+                f"{task.source}: task {task.id!r}: a sandbox may reach {MOST_HOSTS} hosts, and "
+                f"with those of --intercode-allow-host these are {len(both)}"
+            )
+        return replace(limits, hosts=both)
+
+    return _limited(task, widened)

@@ -43,7 +43,7 @@ image that the task does not name is the environment's; records name it by thems
 # No part where a task has none: older digests hold.
 _LATER: dict[str, Any] = {"repository": None, "verification": None, "user": "", "overall": "mean"}
 _LATER |= {"variables": (), "steps": (), "alternatives": ()}
-_LATER_OF_PARTS = {"hosts", "lenient"}
+_LATER_OF_PARTS = {"hosts", "lenient", "offline", "fetches"}
 _READ = (
     *("archive", "image", "database", "repository", "verification", "steps"),
     *("files", "tests"),

@@ -143,7 +143,11 @@ def _overridden(task: Task, overrides: Mapping[str, TaskFields], folder: Path) -
     if task.id not in overrides:
         return task
     changed = _build(task, [overrides[task.id]], folder)
-    return replace(changed, tags=tuple(dict.fromkeys((*task.tags, *changed.tags))))
+    return replace(
+        changed,
+        tags=tuple(dict.fromkeys((*task.tags, *changed.tags))),
+        needs_network=task.needs_network or changed.needs_network,
+    )
 
 
 def _from_source(

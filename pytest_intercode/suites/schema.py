@@ -399,7 +399,7 @@ class TaskFields(_Model):
     """What a task and a suite's ``defaults`` have in common."""
 
     hardness: Hardness | None = None
-    tags: tuple[Annotated[StrictStr, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$")], ...] | None = (
+    tags: tuple[Annotated[StrictStr, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")], ...] | None = (
         None
     )
     files: Files | None = None
@@ -531,7 +531,7 @@ def _apply(
     network = given.pop("network", limits.pop("network", None))
     if network is not None:
         named = network if isinstance(network, tuple) else ()
-        limits |= {"network": network is True, "hosts": named}
+        limits |= {"network": network is True, "hosts": named, "offline": not network}
     if limits:
         given["limits"] = replace(task.limits, **limits)
     archive, database = fields.archive, fields.database
@@ -585,4 +585,5 @@ def build_task(
     task = blank
     for fields in below:
         task = _apply(task, fields, folder, bundled, {})
-    return _apply(task, last, folder, bundled, alone)
+    task = _apply(task, last, folder, bundled, alone)
+    return replace(task, needs_network="network" in task.tags)

@@ -21,6 +21,7 @@ from pytest_intercode.suites.catalogue import (
     reaching,
     suite_file,
     verified_there,
+    with_kit,
 )
 
 __all__ = ["Selection", "SelectionSettings", "split_by_time"]
@@ -40,9 +41,12 @@ class SelectionSettings:
         durations: how long tasks take, by env, suite (or dataset) and id: the parts take the same
             time, then. None for parts of the same size.
         repeat: tries that each task gets.
-        network: sandboxes may reach the network.
+        network: sandboxes may reach the network, where their task does not say what they reach.
+        override_network: with ``network``, whatever their task says.
         allow_host: hosts that they may reach without it.
         verifier: ``shared`` where tests run in the agent's own sandbox if they can.
+        kit: whether tests have what they install of the verifier kit: ``always``, ``never``, or
+            ``auto``, where they have no network.
     """
 
     environments: tuple[str, ...]
@@ -54,7 +58,9 @@ class SelectionSettings:
     repeat: int
     network: bool
     allow_host: tuple[str, ...] = ()
+    override_network: bool = False
     verifier: str = "fresh"
+    kit: str = "auto"
     durations: Mapping[tuple[str, str, str], float] | None = None
 
 
@@ -180,11 +186,14 @@ class Selection:
         edited = list(tasks)
         self._modify(edited)
         if self.settings.network:
-            edited = [online(task) for task in edited]
+            override = self.settings.override_network
+            edited = [online(task, override=override) for task in edited]
         elif self.settings.allow_host:
             edited = [reaching(task, self.settings.allow_host) for task in edited]
         if self.settings.verifier == "shared":
             edited = [verified_there(task) for task in edited]
+        if self.settings.kit != "auto":
+            edited = [with_kit(task, self.settings.kit) for task in edited]
         part, parts = self.settings.shard or (1, 1)
         chosen = edited[: self.settings.limit]
         if self.settings.durations is None:

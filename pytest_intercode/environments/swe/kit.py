@@ -8,18 +8,32 @@ for curl, apt-get, uv and pip (``standins.sh``). Verifiers see it read-only. It 
 from __future__ import annotations
 
 import hashlib
-import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import resources
+from inspect import getsource
 from pathlib import Path
 
 from pytest_intercode.core.files import cache_folder
+from pytest_intercode.core.task import Task
 from pytest_intercode.errors import MissingProgram
 from pytest_intercode.sandboxes.portable import copy_python, run_installer, write_program
+from pytest_intercode.suites.harbor import requirements
 
-__all__ = ["AT", "DEFAULT", "add_set", "kit_folder", "kit_with", "make_kit", "settings"]
+__all__ = [
+    "AT",
+    "DEFAULT",
+    "add_command",
+    "add_set",
+    "holds",
+    "kit_folder",
+    "kit_with",
+    "lacking",
+    "make_kit",
+    "settings",
+]
 
 AT = "/opt/verifier-kit"
 """Where verifiers see it."""
@@ -27,15 +41,24 @@ AT = "/opt/verifier-kit"
 DEFAULT = (("pytest==8.4.1", "pytest-json-ctrf==0.3.5"), ("pytest==8.4.1",))
 """The sets of packages of most published tasks."""
 
-_RECIPE = "1"  # to be changed with what is made
+_RECIPE = "2"  # to be changed with what is made
 _NAMES = ("curl", "wget", "apt", "apt-get", "uv", "uvx", "pip", "pip3")
 _FALLBACK = ("python", "python3", "pytest")
+_VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
+# The kit's Python has the packages that its stand-ins name, as one of its own environments has. A
+# Python of the image, which tests may start, is to have none of them.
+_PACKAGES = """\
+import os
+import site
+
+if os.environ.get("VERIFIER_KIT_PACKAGES"):
+    site.addsitedir(os.environ["VERIFIER_KIT_PACKAGES"])
+"""
 
 
 def kit_folder() -> Path:
     """Return where the kit of this version and this Python is, or would be."""
-    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    return cache_folder() / f"verifier-kit-{_RECIPE}-{version}"
+    return cache_folder() / f"verifier-kit-{_RECIPE}-{_VERSION}"
 
 
 def settings() -> str:
@@ -44,6 +67,21 @@ def settings() -> str:
         f'export PATH="{AT}/bin:$PATH:{AT}/fallback" PIP_NO_INDEX=1 '
         f"PIP_FIND_LINKS={AT}/wheels PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore\n"
     )
+
+
+def holds(requirements: Sequence[str]) -> bool:
+    """Whether there is a kit with a set of these requirements."""
+    folder = kit_folder()
+    if not requirements:
+        return (folder / "bin").is_dir()
+    return (folder / "sets" / _key(requirements) / "requirements.txt").is_file()
+
+
+def lacking(task: Task) -> list[tuple[str, ...]]:
+    """Return the sets that the tests of a task have of the kit, and that it does not hold."""
+    verified = [task.verification, *(step.verification for step in task.steps)]
+    sets = [one.kit for one in verified if one is not None and not one.fetches]
+    return [each for each in dict.fromkeys(sets) if each is not None and not holds(each)]
 
 
 def kit_with(requirements: Sequence[str], place: str) -> Path:
@@ -56,20 +94,19 @@ def kit_with(requirements: Sequence[str], place: str) -> Path:
     Raises:
         MissingProgram: there is no kit, or it lacks them; the message names the command.
     """
-    folder = kit_folder()
-    if (folder / "sets" / _key(requirements) / "requirements.txt").is_file():
-        return folder
-    if not requirements and (folder / "bin").is_dir():
-        return folder
+    if holds(requirements):
+        return kit_folder()
     what = ", ".join(requirements) or "curl and the like"
     raise MissingProgram(
         f"{place}: its tests install {what} from the network, and the verifier kit does not hold "
-        f"them; add them with: pytest-intercode kit {' '.join(map(_quoted, requirements))}".rstrip()
+        f"them; add them with: {add_command((), requirements)}"
     )
 
 
-def _quoted(word: str) -> str:
-    return f"'{word}'" if re.search(r"[<>\[\]~;!* ]", word) else word
+def add_command(datasets: Sequence[str], requirements: Sequence[str]) -> str:
+    """Return the command that adds what the tests of datasets install, or these requirements."""
+    words = [word for name in datasets for word in ("--dataset", name)] or requirements
+    return shlex.join(["pytest-intercode", "kit", *words])
 
 
 def _key(requirements: Iterable[str]) -> str:
@@ -105,6 +142,9 @@ def make_kit(progress: Callable[[str], None]) -> Path:
         (folder / where).mkdir(exist_ok=True)
         for name in names:
             write_program(folder / where / name, script.read_text("utf-8"))
+    (folder / "requirements.py").write_text(getsource(requirements), "utf-8")
+    packages = folder / "python" / "lib" / f"python{_VERSION}" / "site-packages"
+    (packages / "sitecustomize.py").write_text(_PACKAGES, "utf-8")
     return folder
 
 

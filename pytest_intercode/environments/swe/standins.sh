@@ -18,16 +18,17 @@ python() {
   exec "$version/lib/ld.so" --library-path "$version/lib" --argv0 "$version/bin/python3" \
     "$version/bin/python" "$@"
 }
+shared=/tmp/.verifier-kit # the environment of those that install without one
 environment() { printf '%s' "${VIRTUAL_ENV:-$PWD/.venv}"; }
 # Runs a command with packages: those of a set that was made for exactly these, or made now.
 with_packages() { # FILE-WITH-REQUIREMENTS COMMAND ARGUMENTS...
   local wanted set found='' command=$2
-  wanted=$(sort -u "$1")
+  wanted=$(LC_ALL=C sort -u "$1")
   shift 2
   for set in "$kit"/sets/*/; do
     if [ "$(cat "$set/requirements.txt")" = "$wanted" ]; then found=${set%/}; break; fi
   done
-  if [ -z "$found" ]; then
+  if [ -z "$found" ] && [ "$wanted" ]; then
     found=$(mktemp -d)
     local words=()
     mapfile -t words <<<"$wanted"
@@ -37,7 +38,8 @@ with_packages() { # FILE-WITH-REQUIREMENTS COMMAND ARGUMENTS...
       exit 2
     fi
   fi
-  export PYTHONPATH=$found PYTHONDONTWRITEBYTECODE=1 PATH=$kit/fallback:$PATH
+  # Read by the kit's Python alone. What the caller has in PYTHONPATH stays, and comes before it.
+  export VERIFIER_KIT_PACKAGES=$found PYTHONDONTWRITEBYTECODE=1 PATH=$kit/fallback:$PATH
   case $command in
   pytest | py.test) python -m pytest "$@" ;;
   python | python3 | python3.*) python "$@" ;;
@@ -47,20 +49,17 @@ with_packages() { # FILE-WITH-REQUIREMENTS COMMAND ARGUMENTS...
     ;;
   esac
 }
+words_of() { # puts what words of a command line mean into the array `meant`
+  local word
+  meant=()
+  while IFS= read -r -d '' word; do meant+=("$word"); done < <(python -I "$kit/requirements.py" "$@")
+}
 require() { # adds requirements to those of an environment
-  local folder=$1 word skip=''
+  local folder=$1
   shift
+  words_of install "$@"
   mkdir -p "$folder/bin"
-  for word in "$@"; do
-    if [ "$skip" ]; then skip=''; continue; fi
-    case $word in
-    -p | --python | -i | --index-url | --extra-index-url | -c | -f | --find-links | --index | -t | \
-      --target | --index-strategy | --group) skip=yes ;;
-    -r | --requirement) skip=yes; say "requirement files are not read" ;;
-    -*) ;;
-    *) printf '%s\n' "$word" >>"$folder/requirements.txt" ;;
-    esac
-  done
+  [ ${#meant[@]} = 0 ] || printf '%s\n' "${meant[@]}" >>"$folder/requirements.txt"
   activate "$folder"
 }
 activate() { # makes the programs of an environment
@@ -70,36 +69,80 @@ activate() { # makes the programs of an environment
   printf 'export VIRTUAL_ENV=%q PATH=%q:"$PATH"\ndeactivate() { :; }\n' "$folder" "$folder/bin" \
     >"$folder/bin/activate"
   touch "$folder/requirements.txt"
-  for program in python python3 pytest; do
-    printf '#!/bin/bash\nVIRTUAL_ENV=%q exec %q run %q "$@"\n' "$folder" "$kit/bin/uv" "$program" \
-      >"$folder/bin/$program"
-    chmod 755 "$folder/bin/$program"
+  for program in 'python run python' 'python3 run python3' 'pytest run pytest' 'pip pip' 'pip3 pip'; do
+    printf '#!/bin/bash\nVIRTUAL_ENV=%q exec %q %s "$@"\n' "$folder" "$kit/bin/uv" "${program#* }" \
+      >"$folder/bin/${program%% *}"
+    chmod 755 "$folder/bin/${program%% *}"
   done
 }
-run() { # uvx, uv run, uv tool run
-  local wanted word
-  wanted=$(mktemp)
-  [ ! -f "$(environment)/requirements.txt" ] || [ "$1" = --alone ] || cat "$(environment)/requirements.txt" >"$wanted"
-  [ "$1" != --alone ] || shift
+make_environment() { # uv venv, python -m venv
+  local folder=.venv
   while [ $# -gt 0 ]; do
     case $1 in
-    -w | --with | --from) tr , '\n' <<<"$2" >>"$wanted"; shift 2 ;;
-    --with=* | --from=*) tr , '\n' <<<"${1#*=}" >>"$wanted"; shift ;;
-    -p | --python | --directory | --project | --index | --index-url | --extra-index-url | \
-      --index-strategy | --env-file) shift 2 ;;
-    --) shift; break ;;
-    -*) shift ;;
-    *) break ;;
+    -p | --python | --prompt) shift ;;
+    -*) ;;
+    *) folder=$1 ;;
     esac
+    shift
   done
-  [ $# -gt 0 ] || { say "$name run: a command is needed"; exit 2; }
-  word=${1%%@*}
-  # What is run is a package itself, unless it came with the others.
-  if [ "$word" = pytest ] && ! grep -qiE '^pytest([^A-Za-z0-9_-]|$)' "$wanted"; then
-    echo "${1/@/==}" >>"$wanted"
+  rm -rf "$folder"
+  activate "$folder"
+}
+install() { # pip install, uv pip install
+  case " $* " in
+  *" --system "*) # into the Python of the image, if it has one
+    local program
+    if program=$(real pip3) || program=$(real pip); then
+      words_of install "$@"
+      PIP_BREAK_SYSTEM_PACKAGES=1 exec "$program" install "${meant[@]}"
+    fi
+    require "$shared" "$@"
+    ;;
+  *) require "$1" "${@:2}" ;;
+  esac
+}
+run() { # run or tool, and the words of uv run or uvx
+  local wanted count
+  words_of "$@"
+  count=${meant[1]}
+  local command=("${meant[@]:2+count}")
+  [ ${#command[@]} -gt 0 ] || { say "$name $1: a command is needed"; exit 2; }
+  case ${command[*]:0:3} in
+  python*' -m pip') pip "${command[@]:3}"; exit ;;
+  python*' -m venv') make_environment "${command[@]:3}"; exit ;;
+  esac
+  wanted=$(mktemp)
+  [ "$count" = 0 ] || printf '%s\n' "${meant[@]:2:count}" >"$wanted"
+  if [ "${meant[0]}" = project ]; then
+    [ ! -f "$(environment)/requirements.txt" ] || cat "$(environment)/requirements.txt" >>"$wanted"
+    # What is run is a package itself, unless it came with the others.
+    case ${command[0]} in
+    pytest | py.test) grep -qiE '^pytest([^A-Za-z0-9_-]|$)' "$wanted" || echo pytest >>"$wanted" ;;
+    esac
   fi
+  with_packages "$wanted" "${command[@]}"
+}
+pip() {
+  while [[ ${1:-} == -* ]]; do shift; done
+  [ "${1:-}" = install ] || exit 0
+  install "$(environment)" "${@:2}"
+}
+tool() { # uv tool
+  local action=${1:-} folder program
   shift
-  with_packages "$wanted" "$word" "$@"
+  case $action in
+  run) run tool "$@" ;;
+  install)
+    require "$shared" "$@"
+    words_of install "$@"
+    program=${meant[0]%%[!A-Za-z0-9._-]*}
+    folder=$HOME/.local/bin
+    mkdir -p "$folder"
+    printf '#!/bin/bash\nVIRTUAL_ENV=%q exec %q run %q "$@"\n' "$shared" "$kit/bin/uv" "$program" \
+      >"$folder/$program"
+    chmod 755 "$folder/$program"
+    ;;
+  esac
 }
 install_uv() { # what the script that is fetched does
   cat <<'END'
@@ -142,56 +185,34 @@ packages() { # apt: what is there already is installed
 case $name in
 curl | wget) fetch "$@" ;;
 apt | apt-get) packages "$@" ;;
-uvx) run --alone "$@" ;;
+uvx) run tool "$@" ;;
 uv)
-  while [[ ${1:-} == -* ]]; do shift; done
+  while [[ ${1:-} == -* ]]; do
+    case $1 in
+    --directory | --project | --cache-dir | --config-file | --color) shift ;;
+    --version | -V) echo "uv 0.0.0 (verifier kit)"; exit ;;
+    esac
+    shift
+  done
   command=${1:-}
   shift
   case $command in
-  init | sync | lock | python | self | cache) exit 0 ;;
-  venv)
-    folder=.venv
-    while [ $# -gt 0 ]; do
-      case $1 in
-      -p | --python) shift ;;
-      -*) ;;
-      *) folder=$1 ;;
-      esac
-      shift
-    done
-    rm -rf "$folder"
-    activate "$folder"
-    ;;
+  init | sync | lock | python | self | cache | version) exit 0 ;;
+  venv) make_environment "$@" ;;
   add) require "$PWD/.venv" "$@" ;;
-  pip)
-    action=${1:-}
-    shift
-    [ "$action" = install ] || exit 0
-    require "$(environment)" "$@"
-    ;;
-  run) run "$@" ;;
-  tool)
-    action=${1:-}
-    shift
-    [ "$action" = run ] && run --alone "$@"
-    ;;
+  pip) pip "$@" ;;
+  run) run run "$@" ;;
+  tool) tool "$@" ;;
   *) say "uv $command is not known"; exit 2 ;;
   esac
   ;;
 pip | pip3)
   if program=$(real "$name"); then exec "$program" "$@"; fi
-  [ "${1:-}" = install ] || exit 0
-  shift
-  require /tmp/.verifier-kit "$@"
+  VIRTUAL_ENV=$shared pip "$@"
   ;;
 pytest | python | python3)
   if program=$(real "$name"); then exec "$program" "$@"; fi
-  if [ "$name" != pytest ] && [ "${1:-} ${2:-} ${3:-}" = "-m pip install" ]; then
-    shift 3
-    require /tmp/.verifier-kit "$@"
-    exit
-  fi
-  VIRTUAL_ENV=/tmp/.verifier-kit run "$name" "$@"
+  VIRTUAL_ENV=$shared run run -- "$name" "$@"
   ;;
 *) say "$name is not known"; exit 2 ;;
 esac

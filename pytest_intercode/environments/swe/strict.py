@@ -296,7 +296,7 @@ def _is_fresh(task: Task) -> bool:
 
 def _kit(task: Task, verification: Verification) -> tuple[tuple[str, str], ...]:
     """Return what is mounted for tests that need the kit."""
-    if verification.kit is None:
+    if verification.kit is None or verification.fetches:
         return ()
     place = f"{task.source}: task {task.id!r}"
     return ((str(kit_with(verification.kit, place)), AT),)

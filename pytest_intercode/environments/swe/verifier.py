@@ -290,7 +290,7 @@ class Verifier:
         script = "".join(
             f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()
         )
-        if verification.kit is not None:
+        if verification.kit is not None and not verification.fetches:
             script = settings() + script
         if verification.place != "shell":  # there, the agent's directory is that of the tests
             workdir = verification.workdir or task.workdir

@@ -34,7 +34,7 @@ from pytest_intercode.sandboxes.docker.registry import (
     pull,
 )
 from pytest_intercode.suites.files import context_files
-from pytest_intercode.suites.harbor.dockerfile import bases
+from pytest_intercode.suites.harbor.dockerfile import bases, standing_for
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -224,8 +224,10 @@ class Images:
             self._progress(f"{error}; other machines have to build it, too")
             return ""
 
-    def _prepare(self, source: ImageSource) -> tuple[bytes, str, list[str]]:
+    def _prepare(self, source: ImageSource) -> tuple[bytes, str, list[tuple[str, str]]]:
         """Return a Dockerfile's build context as a tar archive, and its base images.
+
+        Base images have a second name for messages, with that of the Dockerfile.
 
         A base image is a build argument of ours, or else what a FROM line names; these lines are
         rewritten where another image is to take its place.
@@ -239,11 +241,16 @@ class Images:
         found = _FROM.search(text)
         base = found[1] if found else ""
         base = self._replacements.get(base, base)
-        rebased = replaced_bases(text, self._replacements)
+        standing = standing_for(
+            text, self._replacements, lambda name: bool(_facts(self._api, name))
+        )
+        rebased = replaced_bases(text, {**self._replacements, **standing})
         rebased, modes = copied_modes(rebased)
         changed = rebased if source.text or rebased != text else None
         context = build_context(dockerfile, source.context, changed, modes)
-        return context, base, [] if base else bases(rebased)
+        written = {plain: f"{plain} (for {name})" for name, plain in standing.items()}
+        named = [] if base else [(name, written.get(name, name)) for name in bases(rebased)]
+        return context, base, named
 
     def _ensure(self, name: str, what: str) -> None:
         """Make sure that an image is there, pulling it if it is not."""
@@ -266,15 +273,15 @@ class Images:
         content: str,
         tag: str,
         base: str = "",
-        named: Iterable[str] = (),
+        named: Iterable[tuple[str, str]] = (),
     ) -> None:
         from docker.errors import APIError
         from requests.exceptions import RequestException
 
         if base:
             self._ensure(base, f"base image {base} of {dockerfile.name}")
-        for name in named:
-            self._ensure(name, f"base image {name} of {dockerfile}")
+        for name, shown in named:
+            self._ensure(name, f"base image {shown} of {dockerfile}")
         self._progress(f"building {tag} from {dockerfile.name} (first use)")
         last: deque[str] = deque(maxlen=_LAST_LINES)
         failure = ""

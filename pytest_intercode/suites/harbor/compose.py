@@ -21,6 +21,8 @@ __all__ = ["Service", "Unsupported", "read_compose"]
 _REFERENCE = re.compile(r"\$\$|\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)b?", re.IGNORECASE)
 _BYTES = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
+# What a file may have next to its services: networks and volumes are for those that name them.
+_TOP = frozenset({"services", "version", "name", "volumes", "networks"})
 # What makes no difference in a sandbox: names on the host, the terminal, ports that only the host
 # would use, the command, which every harness replaces by one that waits.
 _NO_MATTER = frozenset(
@@ -63,31 +65,49 @@ class Service:
 
 
 def read_compose(
-    path: Path, name: str, variables: Mapping[str, str], volumes: frozenset[str] = frozenset()
+    path: Path,
+    name: str,
+    variables: Mapping[str, str],
+    volumes: frozenset[str] = frozenset(),
+    *,
+    merged: bool = False,
 ) -> Service:
-    """Return the single service of a compose file.
+    """Return the service of a compose file that the agent is in.
 
     Args:
         path: the file.
-        name: what the format calls the service that the agent is in.
+        name: what the format calls that service; without one of this name, it is the one with the
+            ``container_name``.
         variables: what ``${NAME}`` in it means.
         volumes: folders inside that the format shares with the host, and that a sandbox has itself.
+        merged: the format lays the file over one of its own that has this service, so that it need
+            not be in the file. Its name alone makes it that service.
 
     Raises:
-        Unsupported: it has several services, or one that a sandbox cannot be.
-        SuiteError: it is no compose file.
+        Unsupported: there are several services, or it is one that a sandbox cannot be.
+        SuiteError: it is no compose file, or has no such service.
     """
     raw, _ = read_yaml(path)
-    services = raw.get("services") if isinstance(raw, dict) else None
+    services = raw.get("services", {}) if isinstance(raw, dict) else None
     if not isinstance(services, dict) or not all(isinstance(s, dict) for s in services.values()):
         raise SuiteError(f"{path}: services: a mapping of services is needed")
-    if len(services) != 1:
-        names = ", ".join(map(str, services)) or "none"
-        raise Unsupported(f"{path.name} has {len(services)} services ({names}), and one is needed")
-    try:
-        return _service(
-            path, name, raw, _resolved(next(iter(services.values())), variables), volumes
+    services = _resolved(services, variables)
+    names = list(services)
+    if merged:
+        names = [name, *(other for other in names if other != name)]
+    elif name not in names:
+        name = next((n for n in names if services[n].get("container_name") == name), name)
+    if len(names) > 1:
+        raise Unsupported(
+            f"{path.name} has {len(names)} services ({', '.join(names)}), and one is needed"
+            if not merged or name in services
+            else f"{path.name} adds {', '.join(names[1:])} to the service {name}, and one service "
+            "is needed"
         )
+    if not merged and name not in services:
+        raise SuiteError(f"{path}: services: there is no {name}, which the agent is in")
+    try:
+        return _service(path, name, raw, services.get(name, {}), volumes)
     except (AttributeError, TypeError):  # a list where a mapping is needed, and the like
         raise SuiteError(f"{path}: services: {name}: no service of a compose file") from None
 
@@ -99,10 +119,12 @@ def _service(
     service: Mapping[str, Any],
     volumes: frozenset[str],
 ) -> Service:
-    others = {str(key) for key in raw} - {"services", "version", "name", "volumes"}
+    others = {str(key) for key in raw if not str(key).startswith("x-")} - _TOP
     unknown = sorted((service.keys() - _NO_MATTER) | others)
     if unknown:
         raise Unsupported(f"{path.name}: {name} uses {', '.join(unknown)}")
+    if (raw.get("networks") or {}).get("default"):  # what a service is in that names none
+        raise Unsupported(f"{path.name}: {name} uses a default network with settings")
     for volume in service.get("volumes") or ():
         inside = volume.split(":")[1] if isinstance(volume, str) and ":" in volume else ""
         if inside not in volumes:

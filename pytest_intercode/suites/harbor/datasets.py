@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -135,34 +137,37 @@ def _task_or_reason(path: Path, suite: str) -> Task:
     try:
         return _task(path, suite)
     except SuiteError as error:
-        name = path.name or str(path)
-        return Task(
-            id=harbor.task_id(name),
-            query=name,
-            gold=(),
-            env="swe",
-            suite=suite,
-            dataset=suite,
-            source=str(path),
-            skip=str(error),
-        )
+        reason = str(error)
+    except Exception as error:  # whatever is odd about one folder, the others are played
+        reason = f"{path}: cannot be read: {type(error).__name__}: {error}"
+    name = path.name or str(path)
+    return Task(
+        id=harbor.task_id(name),
+        query=name,
+        gold=(),
+        env="swe",
+        suite=suite,
+        dataset=suite,
+        source=str(path / harbor.CONFIG),
+        skip=reason,
+    )
 
 
 def _unique(tasks: list[Task]) -> list[Task]:
-    """Give tasks whose ids are equal those of their folders."""
-    seen: dict[str, int] = {}
-    for task in tasks:
-        seen[task.id] = seen.get(task.id, 0) + 1
-    made = [
-        replace(task, id=harbor.task_id(Path(task.source).parent.name))
-        if seen[task.id] > 1
-        else task
+    """Give tasks whose ids are equal those of their folders, and a number where these are equal."""
+    seen = Counter(task.id for task in tasks)
+    wanted = [
+        harbor.task_id(Path(task.source).parent.name) if seen[task.id] > 1 else task.id
         for task in tasks
     ]
-    ids = [task.id for task in made]
-    for task in made:
-        if ids.count(task.id) > 1:
-            raise SuiteError(f"{task.source}: the id {task.id!r} is used twice")
+    taken = Counter(wanted)
+    used: set[str] = set()
+    made = []
+    for task, name in zip(tasks, wanted, strict=True):
+        numbered = (f"{name}.{number}" for number in count(2))
+        name = name if name not in used else next(n for n in numbered if n not in {*used, *taken})
+        used.add(name)
+        made.append(replace(task, id=name))
     return made
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-__all__ = ["Machine", "bases", "machine", "rebased"]
+__all__ = ["Machine", "bases", "machine", "rebased", "standing_for"]
 
 _INSTRUCTION = re.compile(r"\s*([A-Za-z]+)\s+(.*)", re.DOTALL)
 _FROM = re.compile(r"(?:--platform=\S+\s+)?(\S+)(?:\s+AS\s+(\S+))?\s*", re.IGNORECASE)
@@ -92,15 +92,36 @@ def bases(text: str) -> list[str]:
 
 
 def rebased(text: str) -> str:
-    """Return a Dockerfile with the base images of Terminal-Bench 1 replaced by what they are."""
-    for name in bases(text):
-        plain = _plain_base(name)
-        if plain:
-            line = re.compile(
-                rf"^(\s*FROM\s+(?:--platform=\S+\s+)?){re.escape(name)}(.*)$", re.I | re.M
-            )
-            text = line.sub(rf"\g<1>{plain}\g<2>\nWORKDIR {_KNOWN_WORKDIR}", text)
+    """Return a Dockerfile that is the same where a base image of Terminal-Bench 1 is replaced.
+
+    Those have a directory, which is made in any other.
+    """
+    for name in filter(_plain_base, bases(text)):
+        line = re.compile(
+            rf"^(\s*FROM\s+(?:--platform=\S+\s+)?{re.escape(name)}(?:[ \t].*)?)$", re.I | re.M
+        )
+        text = line.sub(rf"\g<1>\nWORKDIR {_KNOWN_WORKDIR}", text)
     return text
+
+
+def standing_for(
+    text: str, replacements: Mapping[str, str], is_there: Callable[[str], bool]
+) -> dict[str, str]:
+    """Return what takes the place of base images of Terminal-Bench 1 in a Dockerfile.
+
+    They are made of plain images, which take it where they are not there.
+
+    Args:
+        text: the Dockerfile.
+        replacements: base images to use in place of others.
+        is_there: whether there is an image.
+    """
+    plain = {name: _plain_base(name) for name in bases(text) if name not in replacements}
+    return {
+        name: replacements.get(base, base)
+        for name, base in plain.items()
+        if base and not is_there(name)
+    }
 
 
 def _plain_base(name: str) -> str:

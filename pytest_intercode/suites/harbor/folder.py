@@ -23,7 +23,6 @@ from pytest_intercode.core.task import (
     Verification,
 )
 from pytest_intercode.errors import MissingFile
-from pytest_intercode.suites.harbor.bootstrap import requirements_of
 from pytest_intercode.suites.harbor.compose import Service, Unsupported, read_compose
 from pytest_intercode.suites.harbor.config import (
     AgentConfig,
@@ -42,6 +41,7 @@ from pytest_intercode.suites.harbor.parts import (
     PATIENCE,
     built,
     entrypoint_setup,
+    fetched_by,
     gold_of,
     healthcheck_setup,
     labels,
@@ -137,13 +137,11 @@ def _filled(blank: Task, folder: Path, config: TaskConfig) -> Task:
     if users != {""}:  # a solution is written by whoever the agent is
         setup.append(open_folder("/solution"))
     timeout = config.agent.timeout_sec
-    phases = [step.agent for step in config.steps or ()] or [config.agent]
-    hosts = _hosts(environment, *(phase for phase in [*phases, config.agent] if phase.network_mode))
     task = replace(
         blank,
         image=box.image,
         workdir=box.machine.workdir,
-        limits=replace(box.limits, hosts=hosts),
+        limits=_agents_limits(box.limits, config),
         variables=box.variables,
         archive=box.files,
         files={path + "/": FileSpec("directory", mode=0o777) for path in LOG_FOLDERS},
@@ -164,15 +162,33 @@ def _filled(blank: Task, folder: Path, config: TaskConfig) -> Task:
     )
 
 
-def _hosts(baseline: EnvironmentConfig, *phases: AgentConfig | VerifierConfig) -> tuple[str, ...]:
-    """Return what may be reached of the network in a phase, where that is a list.
+def _connected(
+    limits: Limits, baseline: EnvironmentConfig, *phases: AgentConfig | VerifierConfig
+) -> Limits:
+    """Return limits with what may be reached of the network in a phase.
 
     A phase's own policy comes before its machine's. A public network is for who runs the task to
     give (``--intercode-network``), and a sandbox has none by itself.
+
+    Args:
+        limits: the limits.
+        baseline: the machine, which has a policy.
+        phases: the phase, and those that it is a part of; each may have a policy.
     """
-    policy = phases[0] if phases else baseline
+    policy = next((phase for phase in phases if phase.network_mode), baseline)
     given = policy.allowed_hosts or () if policy.network_mode == "allowlist" else ()
-    return tuple(f"[{host}]" if ":" in host and "/" not in host else host for host in given)
+    hosts = tuple(f"[{host}]" if ":" in host and "/" not in host else host for host in given)
+    return replace(limits, hosts=hosts, offline=policy.network_mode != "public" and not hosts)
+
+
+def _agents_limits(limits: Limits, config: TaskConfig) -> Limits:
+    """Return the limits of the agent's sandbox, which it has for all steps."""
+    environment = config.environment
+    phases = [step.agent for step in config.steps or ()] or [config.agent]
+    made = {_connected(limits, environment, phase, config.agent) for phase in phases}
+    if len(made) > 1 and any(each.hosts for each in made):
+        raise Unsupported("its agent may reach other hosts in each step, and has one sandbox")
+    return max(made, key=lambda each: each.offline)  # none in one step is none in all
 
 
 def _refuse(environment: EnvironmentConfig) -> None:
@@ -193,7 +209,7 @@ def _box(environment: EnvironmentConfig, folder: Path, what: str) -> _Box:
     service = Service(None)
     if compose is not None:
         shared = frozenset(LOG_FOLDERS)
-        service = read_compose(compose, "main", _COMPOSE_VARIABLES, shared)
+        service = read_compose(compose, "main", _COMPOSE_VARIABLES, shared, merged=True)
         dockerfile = service.dockerfile or dockerfile
     image = environment.docker_image or service.image
     files = None
@@ -271,24 +287,17 @@ def _verification(
         common,
         archives=tuple(Archive(each, "/tests") for each in there),
         files={**common.files, f"/tests/{_SCRIPT}": FileSpec("file", text.encode(), mode=0o755)},
-        kit=requirements_of(_scripts(there)),
+        kit=fetched_by(there),
         limits=_phase_limits(task, config, own, whole),
     )
-
-
-def _scripts(folders: list[Path]) -> str:
-    """Return the text of all shell scripts of the tests, any of which may install something."""
-    paths = (path for folder in folders for path in sorted(folder.glob("*.sh")))
-    return "\n".join(read_text(path, "a script") for path in paths)
 
 
 def _phase_limits(
     task: Task, config: TaskConfig, own: VerifierConfig, whole: VerifierConfig
 ) -> Limits | None:
     """Return the limits of a verifier that may reach other hosts than the agent, else None."""
-    said = [phase for phase in (own, whole) if phase.network_mode]
-    hosts = _hosts(config.environment, *said)
-    return None if hosts == task.limits.hosts else replace(task.limits, hosts=hosts)
+    limits = _connected(task.limits, config.environment, own, whole)
+    return None if limits == task.limits else limits
 
 
 def _user_of_image(task: Task) -> str:
@@ -322,17 +331,15 @@ def _separate(
         each.source.rstrip("/"): Artifact(each.source, tuple(each.exclude)) for each in declared
     }
     paths.setdefault("/logs/artifacts", Artifact("/logs/artifacts"))
-    verifiers = [step.verifier, config.verifier] if step else [config.verifier]
-    said = [phase for phase in verifiers if phase.network_mode]
     return replace(
         common,
         artifacts=tuple(paths.values()),
         image=box.image,
-        limits=replace(box.limits, hosts=_hosts(environment, *said)),
+        limits=_connected(box.limits, environment, own, whole),
         workdir=box.machine.workdir,
         user=_user(own.user if own.user is not None else whole.user, box.machine.user),
         variables=(*box.variables, *common.variables),
-        kit=requirements_of(_scripts([context])) if context else None,
+        kit=fetched_by([context]) if context else None,
     )
 
 

@@ -6,13 +6,14 @@ import base64
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.errors import MissingFile, SuiteError
 from pytest_intercode.suites.files import paths_below
+from pytest_intercode.suites.harbor.bootstrap import requirements_of
 from pytest_intercode.suites.harbor.config import HealthcheckConfig
 from pytest_intercode.suites.harbor.dockerfile import Machine, machine, rebased
 
@@ -23,6 +24,7 @@ __all__ = [
     "PATIENCE",
     "built",
     "entrypoint_setup",
+    "fetched_by",
     "gold_of",
     "healthcheck_setup",
     "labels",
@@ -45,6 +47,8 @@ MAX_TURNS = 100
 PATIENCE = 600.0
 """Seconds of an action where the task has no limit of time."""
 
+_READ = (".py", ".txt", ".in")  # what scripts of tests run or install from
+_LONGEST = 2**20  # bytes of such a file that are read
 _LARGEST = 16 * 1024**2  # bytes of a solution, which becomes a command
 _CANARY = re.compile(r"(?:<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
 _HOST_VARIABLE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}")
@@ -66,6 +70,24 @@ def read_text(path: Path, what: str) -> str:
         raise MissingFile(f"{path.parent}: {what} is missing: there is no {path.name}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SuiteError(f"{path}: cannot be read: {error}") from None
+
+
+def fetched_by(folders: Sequence[Path], scripts: Iterable[str] = ()) -> tuple[str, ...] | None:
+    """Return what tests install from the network; None where they fetch nothing.
+
+    Args:
+        folders: the folders of the tests. Any shell script in them may install something.
+        scripts: the texts of further shell scripts.
+    """
+    texts = [*scripts]
+    files: dict[str, str] = {}
+    for folder in filter(Path.is_dir, folders):
+        texts += [read_text(path, "a script") for path in sorted(folder.glob("*.sh"))]
+        for path in paths_below(folder):
+            if path.suffix in _READ and path.is_file() and not path.is_symlink():
+                name = path.relative_to(folder).as_posix()
+                files[name] = path.read_bytes()[:_LONGEST].decode("utf-8", "replace")
+    return requirements_of(texts, files)
 
 
 def without_canary(text: str) -> str:
@@ -205,13 +227,12 @@ def task_id(name: str) -> str:
 
 
 def labels(values: Iterable[Any]) -> tuple[str, ...]:
-    """Return tags as the names of marks: "Data Processing" is data-processing."""
-    made = []
-    for value in values:
-        name = re.sub(r"[^A-Za-z0-9_-]+", "-", str(value).strip().lower()).strip("-")
-        if name:
-            made.append(name if re.match(r"[a-z_]", name) else f"_{name}")
-    return tuple(dict.fromkeys(made))
+    """Return tags as the names of marks: "Data Processing" is data-processing.
+
+    A mark may begin with a digit, and not with an underscore.
+    """
+    names = (re.sub(r"[^a-z0-9_]+", "-", str(value).lower()).strip("-_") for value in values)
+    return tuple(dict.fromkeys(filter(None, names)))
 
 
 def limits(cpus: float | None, memory: int | None, storage: int | None = None) -> Limits:

@@ -13,13 +13,13 @@ from pydantic import BaseModel, ValidationError
 
 from pytest_intercode.core.task import Archive, FileSpec, ImageSource, Task, Verification
 from pytest_intercode.errors import MissingFile, SuiteError
-from pytest_intercode.suites.harbor.bootstrap import requirements_of
 from pytest_intercode.suites.harbor.compose import Service, Unsupported, read_compose
 from pytest_intercode.suites.harbor.dockerfile import Machine
 from pytest_intercode.suites.harbor.parts import (
     MAX_TURNS,
     built,
     entrypoint_setup,
+    fetched_by,
     gold_of,
     labels,
     limits,
@@ -170,7 +170,7 @@ def _filled(blank: Task, folder: Path, config: TerminalBenchConfig) -> Task:
             parser=parser,
             files={f"{_TESTS}/{_SCRIPT}": FileSpec("file", script.encode(), mode=0o755)},
             archives=(Archive(tests, _TESTS),) if tests.is_dir() else (),
-            kit=requirements_of(script),
+            kit=fetched_by([tests], [script]),
             variables=(("TEST_DIR", _TESTS), ("COLUMNS", "160")),
             timeout=config.max_test_timeout_sec,
         ),

@@ -182,7 +182,7 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
         },
         "environment": {
             **_machine(task.limits),
-            "network_mode": "public" if task.limits.network else "no-network",
+            **_network(task.limits, fetches=verification.kit is not None),
         },
     }
     _write(target / "task.toml", toml(tables))
@@ -231,6 +231,14 @@ def _rule(task: Task, verification: Verification) -> str:
         )
     missing = f"while IFS= read -r name; do {passed} || echo; done </tests/names.txt"
     return f"! {{ {missing}; }} | grep -q ''"
+
+
+def _network(limits: Limits, *, fetches: bool) -> dict[str, Any]:
+    """Return what of the network may be reached: all of it, where tests install something."""
+    if limits.hosts:
+        return {"network_mode": "allowlist", "allowed_hosts": list(limits.hosts)}
+    public = limits.network or (fetches and not limits.offline)
+    return {"network_mode": "public" if public else "no-network"}
 
 
 def _machine(limits: Limits) -> dict[str, Any]:

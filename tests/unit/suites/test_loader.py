@@ -85,7 +85,7 @@ tasks:
     query: q
     gold: [one, two]
     hardness: hard
-    tags: [text, _x, y-1]
+    tags: [text, 3d, y-1]
     files: {a.txt: hello}
     archive: {path: tree.tar, at: /srv, keep_times_before: 2024-01-02}
     setup: [make, make install]
@@ -116,7 +116,7 @@ tasks:
         suite="named",
         dataset="named",
         hardness="hard",
-        tags=("text", "_x", "y-1"),
+        tags=("text", "3d", "y-1"),
         files={"a.txt": FileSpec("file", b"hello")},
         archive=task.archive,
         setup=("make", "make install"),
@@ -512,7 +512,7 @@ _BAD: list[tuple[str, int | None, str]] = [
     (
         "tags: [two words]",
         6,
-        "tags.0: string should match pattern '^[A-Za-z_][A-Za-z0-9_-]*$' (found 'two words')",
+        "tags.0: string should match pattern '^[A-Za-z0-9][A-Za-z0-9_-]*$' (found 'two words')",
     ),
     ("setup: make", 6, "setup: a list is needed, found 'make' (str)"),
     ("image: x\n    dockerfile: y", 3, "either image or dockerfile, not both"),

@@ -17,8 +17,8 @@ def read(text: str) -> TaskConfig:
     return read_config(text, "task.toml")
 
 
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2", "1.3", "1.4", "1"])
-def test_every_known_version_is_read(version: str) -> None:
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.4", "1", "0.0", "2.0", ""])
+def test_every_version_is_read_as_harbor_looks_at_none(version: str) -> None:
     assert read(f'schema_version = "{version}"').schema_version == version
     assert read(f'version = "{version}"').schema_version == version
 
@@ -79,8 +79,6 @@ def test_hosts_are_compared_in_one_form() -> None:
         ("a = 1\na = 2\nb = 1", r"task\.toml: not TOML: .*line 2"),
         ("a = " + "[" * 5000, r"task\.toml: not TOML: (nested too deeply|.*line)"),
         ("a = " + "9" * 5000, r"task\.toml: not TOML: "),
-        ("schema_version = '2.0'", r"schema_version: '2\.0' is not known; .* 1\.0 to 1\.4$"),
-        ("schema_version = 'x'", "schema_version: 'x' is not known"),
         ("schema_version = 1.0", r"schema_version: a string is needed, found 1\.0 \(float\)"),
         ("[task]\nname = 'plain'", "task.name: .*like owner/name.*found 'plain'"),
         ("[task]\nversion = '1'", "task.name: this field is missing"),

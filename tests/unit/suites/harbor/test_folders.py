@@ -25,7 +25,13 @@ from pytest_intercode.core.task import (
     task_to_json,
 )
 from pytest_intercode.errors import ConfigurationError, MissingFile, SuiteError
-from pytest_intercode.suites.catalogue import named_tasks, verified_there
+from pytest_intercode.suites.catalogue import (
+    named_tasks,
+    online,
+    reaching,
+    verified_there,
+    with_kit,
+)
 from pytest_intercode.suites.digest import digest
 from pytest_intercode.suites.harbor.datasets import folder_tasks, registry_tasks
 
@@ -60,7 +66,7 @@ def test_an_old_task(own: dict[str, Task]) -> None:
     task = own["greeting"]
     assert task.query.startswith("Write a file `greeting.txt`")  # and no canary
     assert (task.hardness, task.tags) == ("easy", ("text-files", "shell", "file-operations"))
-    assert task.limits == Limits(512 * _MEGABYTE, 1.0, 4096, 1024 * _MEGABYTE)
+    assert task.limits == Limits(512 * _MEGABYTE, 1.0, 4096, 1024 * _MEGABYTE, offline=True)
     assert (task.timeout, task.action_timeout, task.workdir, task.user) == (
         120.0,
         120.0,
@@ -193,7 +199,7 @@ def test_terminal_bench(own: dict[str, Task]) -> None:
 def test_the_base_images_of_terminal_bench_are_plain_ones(own: dict[str, Task]) -> None:
     image = own["known-base"].image
     assert image is not None
-    assert "FROM ubuntu:24.04\nWORKDIR /app\nCOPY" in image.text
+    assert "/t-bench/ubuntu-24-04:20250624\nWORKDIR /app\nCOPY" in image.text
     assert own["known-base"].workdir == "/app"
     other = own["links"].image
     assert other is not None
@@ -367,6 +373,182 @@ def test_a_verifier_of_its_own_stays_so(own: dict[str, Task]) -> None:
     assert [step.verification.place for step in steps] == ["agents"] * len(steps)
 
 
+# -- compose files
+
+
+def with_compose(folder: Path, text: str) -> Task:
+    (folder / "environment/docker-compose.yaml").write_text(text)
+    (task,) = folder_tasks(folder)
+    return task
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "services: {cache: {image: debian}}",
+            "docker-compose.yaml adds cache to the service main, and one service is needed",
+        ),
+        (
+            "services: {db: {}, cache: {image: debian}}",
+            "docker-compose.yaml adds db, cache to the service main, and one service is needed",
+        ),
+        (
+            "services: {cache: {container_name: main, image: debian}}",
+            "docker-compose.yaml adds cache to the service main, and one service is needed",
+        ),
+        (
+            "services: {cache: {image: debian}, main: {}}",
+            "docker-compose.yaml has 2 services (main, cache), and one is needed",
+        ),
+        (
+            "networks: {default: {internal: true}}",
+            "docker-compose.yaml: main uses a default network with settings",
+        ),
+        ("secrets: {}", "docker-compose.yaml: main uses secrets"),
+    ],
+)
+def test_no_other_service_is_taken_for_the_agents_machine(
+    text: str, reason: str, copy: Callable[[str], Path]
+) -> None:
+    task = with_compose(copy("harbor/greeting"), text)
+    assert task.skip == reason
+    assert task.image is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "services: {}",
+        "services: {main: {}}",
+        "volumes: {data: {}}\nnetworks: {inner: {internal: true}, default: {}}\nx-own: {a: 1}",
+    ],
+)
+def test_a_compose_file_is_laid_over_harbors_own(text: str, copy: Callable[[str], Path]) -> None:
+    folder = copy("harbor/greeting")
+    (plain,) = folder_tasks(folder)
+    assert with_compose(folder, text) == plain
+
+
+def test_the_service_of_terminal_bench_may_have_another_name(copy: Callable[[str], Path]) -> None:
+    folder = copy("terminal-bench/hello-uv")
+    file = folder / "docker-compose.yaml"
+    name = "container_name: ${T_BENCH_TASK_DOCKER_CLIENT_CONTAINER_NAME}"
+    file.write_text(f"services:\n  agent:\n    build: .\n    working_dir: /w\n    {name}\n")
+    (task,) = folder_tasks(folder)
+    assert (task.skip, task.workdir) == (None, "/w")
+    file.write_text("services: {agent: {build: .}}")
+    with pytest.raises(SuiteError, match="services: there is no client, which the agent is in"):
+        folder_tasks(folder)
+
+
+# -- what may be reached of the network
+
+
+def policies(task: Task) -> list[tuple[bool, tuple[str, ...]]]:
+    """Return whether the network may be reached, and which hosts, by the agent and the tests."""
+    verification = task.verification
+    assert verification is not None
+    limits = [task.limits, verification.limits or task.limits]
+    return [(each.network, each.hosts) for each in limits]
+
+
+_NONE, _ALL = (False, ()), (True, ())
+_HOST = (False, ("example.org",))
+
+
+@pytest.mark.parametrize(
+    ("text", "closed", "opened"),
+    [
+        ("", [_NONE, _NONE], [_ALL, _ALL]),
+        ("[environment]\nallow_internet = true", [_NONE, _NONE], [_ALL, _ALL]),
+        ("[environment]\nallow_internet = false", [_NONE, _NONE], [_NONE, _NONE]),
+        ("[environment]\nnetwork_mode = 'no-network'", [_NONE, _NONE], [_NONE, _NONE]),
+        ("[agent]\nnetwork_mode = 'no-network'", [_NONE, _NONE], [_NONE, _ALL]),
+        ("[verifier]\nnetwork_mode = 'no-network'", [_NONE, _NONE], [_ALL, _NONE]),
+        (
+            "[environment]\nnetwork_mode = 'no-network'\n[agent]\nnetwork_mode = 'public'",
+            [_NONE, _NONE],
+            [_ALL, _NONE],
+        ),
+        (
+            "[agent]\nnetwork_mode = 'allowlist'\nallowed_hosts = ['example.org']",
+            [_HOST, _NONE],
+            [_HOST, _ALL],
+        ),
+        (
+            "[environment]\nnetwork_mode = 'allowlist'\nallowed_hosts = []",
+            [_NONE, _NONE],
+            [_NONE, _NONE],
+        ),
+    ],
+)
+def test_what_a_task_says_of_its_network_holds(
+    text: str,
+    closed: list[tuple[bool, tuple[str, ...]]],
+    opened: list[tuple[bool, tuple[str, ...]]],
+    copy: Callable[[str], Path],
+) -> None:
+    folder = copy("harbor/greeting")
+    (folder / "task.toml").write_text(text)
+    (task,) = folder_tasks(folder)
+    assert policies(task) == closed
+    assert policies(online(task)) == opened
+    assert policies(online(task, override=True)) == [_ALL, _ALL]
+    for now, with_flag in zip(
+        policies(reaching(task, ["a.test"])), zip(closed, opened, strict=True), strict=True
+    ):
+        (_, hosts), (whole, _) = with_flag
+        assert now == (False, (*hosts, "a.test") if whole or hosts else ())
+
+
+def test_one_step_without_a_network_is_a_task_without(copy: Callable[[str], Path]) -> None:
+    folder = copy("harbor/steps")
+    file = folder / "task.toml"
+    text = file.read_text()
+    before, table, after = text.partition("[steps.agent]\n")
+    assert table
+    file.write_text(f'{before}{table}network_mode = "no-network"\n{after}')
+    (task,) = folder_tasks(folder)
+    assert online(task).limits.network is False
+    assert all(step.verification.limits is not None for step in task.steps)
+    assert all(
+        step.verification.limits is not None and step.verification.limits.network
+        for step in online(task).steps
+    )
+    hosts = 'network_mode = "allowlist"\nallowed_hosts = ["a.test"]\n'
+    file.write_text(f"{before}{table}{hosts}{after}")
+    (task,) = folder_tasks(folder)
+    assert task.skip == "its agent may reach other hosts in each step, and has one sandbox"
+
+
+def test_tests_with_a_network_fetch_and_have_no_kit(copy: Callable[[str], Path]) -> None:
+    def fetches(task: Task) -> bool:
+        assert task.verification is not None
+        return task.verification.fetches
+
+    folder = copy("harbor/greeting")
+    (folder / "task.toml").write_text("[agent]\nnetwork_mode = 'no-network'")
+    (task,) = folder_tasks(folder)
+    assert not fetches(task)
+    assert fetches(online(task))
+    assert not fetches(with_kit(online(task), "always"))
+    assert fetches(with_kit(task, "never"))
+    there = online(verified_there(task))  # in the agent's own sandbox, which has no network
+    assert not fetches(there)
+    (folder / "task.toml").write_text("[verifier]\nnetwork_mode = 'no-network'")
+    (task,) = folder_tasks(folder)
+    assert not fetches(online(task))
+
+
+def test_a_tag_of_a_folder_asks_for_nothing(copy: Callable[[str], Path]) -> None:
+    folder = copy("harbor/greeting")
+    (folder / "task.toml").write_text("[metadata]\ntags = ['network']")
+    (task,) = folder_tasks(folder)
+    assert (task.tags, task.needs_network) == (("network",), False)
+
+
 def test_a_variable_that_the_host_has_not(
     copy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,9 +565,9 @@ def test_a_variable_that_the_host_has_not(
 def test_a_wrong_folder_among_others_is_a_task_that_is_skipped(tmp_path: Path) -> None:
     for name in ("greeting", "service"):
         shutil.copytree(_ROOT / "harbor" / name, tmp_path / "set" / name)
-    (tmp_path / "set/greeting/task.toml").write_text("schema_version = '9'")
+    (tmp_path / "set/greeting/task.toml").write_text("agent = 9")
     greeting, service = folder_tasks(tmp_path / "set")
-    assert "schema_version: '9' is not known" in (greeting.skip or "")
+    assert "agent: " in (greeting.skip or "")
     assert service.skip is None
 
 
@@ -393,6 +575,19 @@ def test_folders_with_equal_names_go_by_their_folders(tmp_path: Path) -> None:
     for name in ("one", "two"):
         shutil.copytree(_ROOT / "harbor/service", tmp_path / "set" / name)
     assert [task.id for task in folder_tasks(tmp_path / "set")] == ["one", "two"]
+
+
+def test_no_folder_keeps_the_others_from_being_read(tmp_path: Path) -> None:
+    for name in ("a b", "a-b", "a_b", "odd"):
+        shutil.copytree(_ROOT / "harbor/service", tmp_path / "set" / name)
+    for name in ("a b", "a-b"):
+        (tmp_path / "set" / name / "task.toml").write_text("agent = 9")
+    odd = tmp_path / "set/odd/task.toml"
+    odd.write_text("[environment.healthcheck]\ncommand = 'true'\nstart_period_sec = nan")
+    tasks = {task.id: task for task in folder_tasks(tmp_path / "set")}
+    assert list(tasks) == ["a-b", "a-b.2", "service", "odd"]
+    assert re.search("cannot be read: ValueError: ", tasks["odd"].skip or "")
+    assert tasks["service"].skip is None
 
 
 # -- registries

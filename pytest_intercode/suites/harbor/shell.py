@@ -1,0 +1,278 @@
+"""The simple commands of a shell script, in the order of its text. Pure; nothing is run.
+
+It knows quotes, comments, continued lines, operators, redirections, here-documents, substitutions
+and variables that the script itself sets to a plain text. What only a run would know is
+:data:`UNKNOWN`, in a word that is otherwise as it is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["UNKNOWN", "Command", "simple_commands"]
+
+UNKNOWN = "\0"
+"""What stands in a word for what is not known."""
+
+_OPERATOR = re.compile(r"&&|\|\||;;&?|;&|\|&|[;|&()\n]")
+_REDIRECTION = re.compile(r"&>>?|<<<|<<-?|<>|>>|>\||[<>]&|[<>](?!\()")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_BRACED = re.compile(r"([A-Za-z_]\w*)(?::?[-=](.*))?", re.DOTALL)
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_REFERENCE = re.compile(r"\$(?:[A-Za-z_]\w*|\{[^}]*\})")
+_SETTING = ("export", "local", "readonly", "declare", "typeset")
+_RESERVED = {"if", "then", "elif", "else", "while", "until", "do", "!", "{", "}", "time", "fi"}
+_DEEPEST = 20  # substitutions in each other
+
+
+@dataclass
+class Command:
+    """One command: its words, and what comes with them.
+
+    Attributes:
+        words: its words, without reserved words and variables that are set for it alone.
+        before: the operator before it, such as ``||``; empty at the beginning.
+        targets: the files of its redirections.
+        texts: its here-documents.
+    """
+
+    words: list[str] = field(default_factory=list)
+    before: str = ""
+    targets: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+
+
+def simple_commands(script: str, variables: Mapping[str, str] | None = None) -> Iterator[Command]:
+    """Yield the commands of a script, those of its substitutions included.
+
+    Args:
+        script: the script.
+        variables: what is known of its environment.
+    """
+    yield from _Reader(script, dict(variables or {}), 0).commands()
+
+
+class _Reader:
+    """Reads one script, or the text of one substitution.
+
+    Args:
+        text: the text.
+        variables: what is known of variables; it is kept up to date.
+        depth: how many substitutions it is in.
+    """
+
+    def __init__(self, text: str, variables: dict[str, str], depth: int) -> None:
+        self._text = text
+        self._at = 0
+        self._variables = variables
+        self._depth = depth
+        self._inner: list[Command] = []  # of substitutions in the present command
+        self._documents: list[tuple[Command, str, bool]] = []  # whose text begins at the next line
+
+    def commands(self) -> Iterator[Command]:
+        """Yield what has words or here-documents, and set variables on the way."""
+        command = Command()
+        while self._at < len(self._text):
+            operator = self._step(command)
+            if not operator:
+                continue
+            yield from self._ended(command)
+            # A line may end behind an operator.
+            kept = operator == "\n" and not command.words and not command.targets
+            command = Command(before=command.before if kept else operator)
+        yield from self._ended(command)
+
+    def _ended(self, command: Command) -> Iterator[Command]:
+        inner, self._inner = self._inner, []
+        yield from inner
+        self._set_variables(command)
+        if command.words or command.texts:
+            yield command
+
+    def _step(self, command: Command) -> str:
+        """Read a word, a redirection or an operator, which is returned."""
+        text, at = self._text, self._at
+        if text[at] in " \t\r":
+            self._at += 1
+        elif text.startswith("\\\n", at):
+            self._at += 2
+        elif text[at] == "#":
+            end = text.find("\n", at)
+            self._at = len(text) if end < 0 else end
+        elif found := _REDIRECTION.match(text, at):
+            self._redirect(command, found[0])
+        elif found := _OPERATOR.match(text, at):
+            self._at = found.end()
+            if found[0] == "\n":
+                self._read_documents()
+            return found[0]
+        else:
+            words = self._word()
+            number = words[0].isdecimal() if len(words) == 1 else False
+            if not (number and text[at : self._at].isdecimal() and self._at_redirection()):
+                command.words += words
+        return ""
+
+    def _at_redirection(self) -> bool:
+        found = _REDIRECTION.match(self._text, self._at)
+        return found is not None and not found[0].startswith("&")
+
+    def _redirect(self, command: Command, operator: str) -> None:
+        self._at += len(operator)
+        while self._text.startswith((" ", "\t"), self._at):
+            self._at += 1
+        if self._at < len(self._text) and self._text[self._at] not in "\n;|&()":
+            target = " ".join(self._word())
+            if operator in ("<<", "<<-"):
+                self._documents.append((command, target, operator == "<<-"))
+            else:
+                command.targets.append(target)
+
+    def _read_documents(self) -> None:
+        """Read the here-documents that the last line began."""
+        for command, end, stripped in self._documents:
+            lines = []
+            while self._at < len(self._text):
+                stop = self._text.find("\n", self._at)
+                stop = len(self._text) if stop < 0 else stop
+                line, self._at = self._text[self._at : stop], stop + 1
+                if (line.lstrip("\t") if stripped else line).rstrip("\r") == end:
+                    break
+                lines.append(line)
+            command.texts.append("\n".join(lines))
+        self._documents = []
+
+    # -- words
+
+    def _word(self) -> list[str]:
+        """Read a word; a variable that stands alone in it may be several."""
+        start, parts = self._at, ""
+        while self._at < len(self._text):
+            char = self._text[self._at]
+            if char in " \t\r\n;|&)" or (char == "(" and self._at > start):
+                break
+            if char in "<>" and not self._text.startswith("(", self._at + 1):
+                break
+            parts += self._part(char)
+        written = self._text[start : self._at]
+        if _REFERENCE.fullmatch(written):
+            return parts.split() or []
+        return [parts]
+
+    def _part(self, char: str) -> str:
+        if char == "\\":
+            self._at += 2
+            escaped = self._text[self._at - 1 : self._at]
+            return "" if escaped == "\n" else escaped
+        if char == "'":
+            return self._until("'")
+        if char == '"':
+            return self._quoted()
+        if char == "$":
+            return self._expansion()
+        if char == "`":
+            self._run(self._until("`"))
+            return UNKNOWN
+        if char in "<>(":  # a process substitution
+            self._at += 1 if char in "<>" else 0
+            self._run(self._bracketed("(", ")"))
+            return UNKNOWN
+        self._at += 1
+        return char
+
+    def _until(self, end: str) -> str:
+        """Return what stands up to a character, from behind the present one."""
+        start = self._at + 1
+        stop = self._text.find(end, start)
+        stop = len(self._text) if stop < 0 else stop
+        self._at = stop + 1
+        return self._text[start:stop]
+
+    def _quoted(self) -> str:
+        parts = ""
+        self._at += 1
+        while self._at < len(self._text) and self._text[self._at] != '"':
+            char = self._text[self._at]
+            if char == "\\" and self._text[self._at + 1 : self._at + 2] in ('"', "\\", "$", "`"):
+                parts += self._text[self._at + 1]
+                self._at += 2
+            elif self._text.startswith("\\\n", self._at):
+                self._at += 2
+            elif char in "$`":
+                parts += self._part(char)
+            else:
+                parts += char
+                self._at += 1
+        self._at += 1
+        return parts
+
+    def _expansion(self) -> str:
+        """Return what a dollar sign begins."""
+        text = self._text
+        self._at += 1
+        following = text[self._at : self._at + 1]
+        if following == "'":
+            return self._until("'")
+        if following == "(":
+            inner = self._bracketed("(", ")")
+            if not inner.startswith("("):  # else it is arithmetic
+                self._run(inner)
+            return UNKNOWN
+        if following == "{":
+            found = _BRACED.fullmatch(self._bracketed("{", "}"))
+            return self._variables.get(found[1], found[2] or UNKNOWN) if found else UNKNOWN
+        if found := _NAME.match(text, self._at):
+            self._at = found.end()
+            return self._variables.get(found[0], UNKNOWN)
+        if following and following in "0123456789@*#?$!-":
+            self._at += 1
+            return UNKNOWN
+        return "$"
+
+    def _bracketed(self, opening: str, closing: str) -> str:
+        """Return what stands between brackets, from the opening one on."""
+        start, depth = self._at + 1, 0
+        while self._at < len(self._text):
+            char = self._text[self._at]
+            if char == "\\":
+                self._at += 1
+            elif char == "'":
+                self._until("'")
+                continue
+            elif char == opening:
+                depth += 1
+            elif char == closing:
+                depth -= 1
+            self._at += 1
+            if not depth:
+                return self._text[start : self._at - 1]
+        self._at = len(self._text)
+        return self._text[start:]
+
+    def _run(self, script: str) -> None:
+        if self._depth < _DEEPEST:
+            reader = _Reader(script, dict(self._variables), self._depth + 1)
+            self._inner += reader.commands()
+
+    # -- variables
+
+    def _set_variables(self, command: Command) -> None:
+        """Take from the words what is no command, and note what is set for those that follow."""
+        words = command.words
+        while words and words[0] in _RESERVED:
+            words.pop(0)
+        settings = {}
+        while words and (found := _ASSIGNMENT.fullmatch(words[0])):
+            settings[found[1]] = found[2]
+            words.pop(0)
+        if words and words[0] in _SETTING:
+            pairs = (_ASSIGNMENT.fullmatch(word) for word in words)
+            settings = {pair[1]: pair[2] for pair in pairs if pair}
+        elif words:  # for this command alone
+            return
+        known = {name: value for name, value in settings.items() if UNKNOWN not in value}
+        for name in settings.keys() - known.keys():
+            self._variables.pop(name, None)
+        self._variables.update(known)
