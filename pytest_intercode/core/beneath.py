@@ -18,7 +18,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
@@ -209,16 +209,22 @@ class Root:
     def locate(self, path: str) -> str:
         """Return the path below the root that a path leads to, through no link.
 
-        What is there is not looked at, and need not exist.
+        Nothing has to be there.
 
         Raises:
             OutsideError: it leads out of the root.
         """
-        if not self._links:
-            try:
-                return relative_path(path)
-            except ValueError:
+        try:
+            below = relative_path(path)
+        except ValueError:
+            if not self._links:
                 raise self._outside(path) from None
+        else:
+            if not self._links:
+                return below
+            with suppress(OSError):
+                self._status(below)  # there is no link on the way, nor at its end
+                return below
         try:
             real = os.path.realpath(os.path.join(self._real, path))
         except ValueError:  # a NUL
@@ -283,6 +289,15 @@ class Root:
             raise OSError(errno.EFBIG, f"has more than {most:,} bytes", path)
         return data
 
+    def items(self, path: str = "") -> list[Item]:
+        """Return what is in a folder, sorted.
+
+        Raises:
+            OutsideError: the path leads out of the root.
+            OSError: there is no such folder.
+        """
+        return self._look_up(path, self._items)
+
     def names(self, path: str = "") -> list[str]:
         """Return the names in a folder, sorted.
 
@@ -290,7 +305,7 @@ class Root:
             OutsideError: the path leads out of the root.
             OSError: there is no such folder.
         """
-        return [item.path.rpartition("/")[2] for item in self._look_up(path, self._items)]
+        return [item.path.rpartition("/")[2] for item in self.items(path)]
 
     def walk(self, path: str = "") -> Iterator[Item]:
         """Yield all below a folder, sorted, a folder before what is in it. No link is followed.
@@ -299,7 +314,7 @@ class Root:
             OutsideError: the path leads out of the root.
             OSError: there is no such folder, or one in it cannot be read.
         """
-        levels = [iter(self._look_up(path, self._items))]
+        levels = [iter(self.items(path))]
         while levels:
             item = next(levels[-1], None)
             if item is None:

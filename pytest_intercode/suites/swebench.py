@@ -38,6 +38,7 @@ from pytest_intercode.suites.patches import (
     reversed_patch,
 )
 from pytest_intercode.suites.rows import Row, read_rows
+from pytest_intercode.suites.suite_folder import SuitePath
 from pytest_intercode.suites.yaml_files import read_yaml
 
 __all__ = ["dataset_of_rows", "read_swebench"]
@@ -106,7 +107,7 @@ def _table(path: Path) -> Mapping[str, _Repository]:
 # -- rows
 
 
-def dataset_of_rows(path: Path, tables: Path) -> str | None:
+def dataset_of_rows(path: SuitePath, tables: Path) -> str | None:
     """Return the dataset whose manifest fits a file of rows, going by the first one.
 
     Args:
@@ -124,7 +125,7 @@ def dataset_of_rows(path: Path, tables: Path) -> str | None:
 
 
 def read_swebench(
-    path: Path, manifest: SwebenchModel, folder: Path, tables: Path
+    path: SuitePath, manifest: SwebenchModel, folder: SuitePath, tables: Path
 ) -> Iterator[tuple[str, Row]]:
     """Yield the place and the fields of each row, those of a task included.
 
@@ -148,7 +149,7 @@ class _Reader:
     """Makes the fields of one row."""
 
     def __init__(
-        self, place: str, row: Row, manifest: SwebenchModel, folder: Path, tables: Path
+        self, place: str, row: Row, manifest: SwebenchModel, folder: SuitePath, tables: Path
     ) -> None:
         self._place = place
         self._row = row
@@ -372,7 +373,7 @@ class _Reader:
         manifest = self._manifest
         name = manifest.table or ""
         own = name.endswith((".yaml", ".yml"))
-        table = _table(self._folder / name if own else self._tables / f"{name}.yaml")
+        table = _table((self._folder / name).place() if own else self._tables / f"{name}.yaml")
         repo = self._text(manifest.repo)
         if mirrored := _MIRROR.fullmatch(repo):
             repo = f"{mirrored[1]}/{mirrored[2]}"
