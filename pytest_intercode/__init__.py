@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from pytest_intercode.sandboxes.protocol import Changes, Entry, Execution, Sandbox, SandboxSpec
     from pytest_intercode.sandboxes.provider import SandboxProvider
     from pytest_intercode.suites.loader import Suite, load_suite
+    from pytest_intercode.suites.permissions import Permissions
 
 __all__ = [
     "Agent",
@@ -98,6 +99,7 @@ __all__ = [
     "Observation",
     "Outcome",
     "PendingEpisode",
+    "Permissions",
     "Profile",
     "Repository",
     "Rescored",
@@ -170,6 +172,7 @@ _HOMES = {
     "Observation": "core.turn",
     "Outcome": "core.record",
     "PendingEpisode": "plugin.fixtures",
+    "Permissions": "suites.permissions",
     "Profile": "core.turn",
     "Repository": "core.task",
     "Rescored": "rescoring.rescored",

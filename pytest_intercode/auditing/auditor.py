@@ -58,8 +58,8 @@ class Auditor:
 
     def audit(self, task: Task) -> AuditedTask:
         """Return the findings of a task, by itself and as a duplicate of others."""
-        if task.skip:
-            return AuditedTask(task, left_out=task.skip)
+        if task.skip or task.gold_skip:
+            return AuditedTask(task, left_out=task.skip or task.gold_skip or "")
         unused: set[str] = set()
         try:
             findings = list(self._findings(task))

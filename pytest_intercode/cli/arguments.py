@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pytest_intercode.sandboxes.hosts import DockerHost
     from pytest_intercode.sandboxes.provider import SandboxProvider
+    from pytest_intercode.suites.permissions import Permissions
 
-__all__ = ["add_docker_arguments", "check_docker", "count", "pair"]
+__all__ = [
+    *("add_docker_arguments", "add_permission_arguments", "check_docker", "count", "pair"),
+    "permissions_of",
+]
 
 
 def add_docker_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +36,46 @@ def add_docker_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_permission_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what says what suites may use of this machine, as the options of pytest do."""
+    parser.add_argument(
+        "--allow-path",
+        metavar="DIR",
+        type=_folder,
+        action="append",
+        default=[],
+        help="let suites read this folder besides their own (repeatable)",
+    )
+    parser.add_argument(
+        "--pass-env",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="let task folders have the value of this environment variable (repeatable)",
+    )
+    parser.add_argument(
+        "--allow-host",
+        metavar="HOST[:PORT]",
+        type=_host,
+        action="append",
+        default=[],
+        help="let suites that list it reach this host of a private network (repeatable)",
+    )
+
+
+def permissions_of(options: argparse.Namespace) -> Permissions:
+    """Return what suites may use of this machine, as the arguments say."""
+    from pytest_intercode.suites.permissions import Permissions
+
+    return Permissions(
+        paths=tuple(options.allow_path),
+        variables=tuple(options.pass_env),
+        network=getattr(options, "network", False),
+        hosts=tuple(options.allow_host),
+        prefix="--",
+    )
+
+
 def check_docker(provider: SandboxProvider) -> None:
     """See that hosts and registry answer, before anything is run.
 
@@ -48,6 +93,22 @@ def _docker_host(text: str) -> DockerHost:
         return parse_host(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text}: {error}") from None
+
+
+def _host(text: str) -> str:
+    from pytest_intercode.core.hosts import parse_host
+
+    try:
+        return str(parse_host(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _folder(text: str) -> Path:
+    path = Path(text).expanduser()
+    if not path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: there is no such folder")
+    return path
 
 
 def _registry(text: str) -> str:

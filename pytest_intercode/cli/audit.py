@@ -14,7 +14,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_intercode.cli.arguments import add_docker_arguments, check_docker, count
+from pytest_intercode.cli.arguments import (
+    add_docker_arguments,
+    add_permission_arguments,
+    check_docker,
+    count,
+    permissions_of,
+)
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.errors import ConfigurationError, suggestion
 
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
     from pytest_intercode.auditing.report import Report
     from pytest_intercode.core.task import Task
     from pytest_intercode.sandboxes.provider import SandboxProvider
+    from pytest_intercode.suites.permissions import Permissions
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -64,6 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the runtime that Docker starts sandboxes with (default: the engine's own)",
     )
     add_docker_arguments(parser)
+    add_permission_arguments(parser)
     parser.add_argument(
         "--concurrency",
         metavar="N",
@@ -87,7 +95,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Audit the suites, and print a table of the findings."""
     try:
-        suites = [(name, _tasks(name, options.data)) for name in options.suites]
+        permissions = permissions_of(options)
+        suites = [(name, _tasks(name, options.data, permissions)) for name in options.suites]
         checks = _checks(options.check)
         chosen = [_chosen(tasks, options) for _, tasks in suites]
         unknown = set(options.task) - {task.id for tasks in chosen for task in tasks}
@@ -190,7 +199,7 @@ def _audit_all(
     return audited
 
 
-def _tasks(name: str, data: Path | None) -> Sequence[Task]:
+def _tasks(name: str, data: Path | None, permissions: Permissions) -> Sequence[Task]:
     from pytest_intercode.suites.catalogue import (
         bundled_tasks,
         data_folder,
@@ -211,7 +220,9 @@ def _tasks(name: str, data: Path | None) -> Sequence[Task]:
             f"task folders, or {', '.join(names)}.{suggestion(name, names)}"
         )
     folder = data_folder(data, "--data")
-    return named_tasks(name, folder, f"audit {name}", folder=Path(), env=None)
+    return named_tasks(
+        name, folder, f"audit {name}", folder=Path(), env=None, permissions=permissions
+    )
 
 
 def _checks(given: Sequence[str]) -> Sequence[str]:

@@ -6,6 +6,7 @@ import argparse
 import shutil
 from pathlib import Path
 
+from pytest_intercode.cli.arguments import add_permission_arguments, permissions_of
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.core.text import counted
 
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--to", metavar="DIR", type=Path, required=True, help="the folder to write them into"
     )
+    add_permission_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -37,8 +39,17 @@ def run(options: argparse.Namespace) -> int:
     from pytest_intercode.suites.catalogue import named_tasks
     from pytest_intercode.suites.harbor.terminal_bench import CONFIG
     from pytest_intercode.suites.harbor.writing import write_swe, write_terminal_bench
+    from pytest_intercode.suites.suite_folder import SuiteFolder
 
-    tasks = named_tasks(options.source, None, options.source, folder=Path.cwd(), env=None)
+    permissions = permissions_of(options)
+    tasks = named_tasks(
+        options.source,
+        None,
+        options.source,
+        folder=Path.cwd(),
+        env=None,
+        permissions=permissions,
+    )
     written = 0
     for task in tasks:
         target = options.to / task.id
@@ -50,7 +61,11 @@ def run(options: argparse.Namespace) -> int:
             if task.skip:
                 raise SuiteError(f"{task.source}: {task.skip}")
             if source.name == CONFIG:
-                write_terminal_bench(source.parent, target)
+                is_alone = (source.parent / ".").samefile(options.source)
+                root = source.parent if is_alone else source.parent.parent
+                with SuiteFolder(root, permissions) as top:
+                    folder = top if is_alone else top / source.parent.name
+                    write_terminal_bench(folder, target)
             else:
                 write_swe(task, gold_actions(task), target)
             written += 1

@@ -12,7 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_intercode.cli.arguments import add_docker_arguments, check_docker, count, pair
+from pytest_intercode.cli.arguments import (
+    add_docker_arguments,
+    add_permission_arguments,
+    check_docker,
+    count,
+    pair,
+    permissions_of,
+)
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.errors import ConfigurationError, suggestion
 
@@ -69,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="another base image, for mirrors (repeatable)",
     )
     add_docker_arguments(parser)
+    add_permission_arguments(parser)
     parser.add_argument("--network", action="store_true", help="let sandboxes reach the network")
     parser.add_argument(
         "--concurrency",
@@ -115,7 +123,14 @@ def _pairs(options: argparse.Namespace) -> list[tuple[Task, Prediction]]:
 
     asked = f"--dataset={options.dataset}"
     folder = data_folder(options.data, "--data")
-    found = named_tasks(options.dataset, folder, asked, folder=Path(), env="swe")
+    found = named_tasks(
+        options.dataset,
+        folder,
+        asked,
+        folder=Path(),
+        env="swe",
+        permissions=permissions_of(options),
+    )
     tasks = {task.id: online(task) if options.network else task for task in found}
     without = next((task for task in tasks.values() if task.repository is None), None)
     if without is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from pytest_intercode.cli.arguments import add_permission_arguments, permissions_of
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.core.text import counted
 
@@ -28,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a folder of task folders, or its registry: what their test scripts install",
     )
+    add_permission_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -43,7 +45,15 @@ def run(options: argparse.Namespace) -> int:
 
     sets = [*DEFAULT, *filter(None, [tuple(options.requirements)])]
     for name in options.dataset:
-        for task in named_tasks(name, None, f"--dataset={name}", folder=Path.cwd(), env=None):
+        tasks = named_tasks(
+            name,
+            None,
+            f"--dataset={name}",
+            folder=Path.cwd(),
+            env=None,
+            permissions=permissions_of(options),
+        )
+        for task in tasks:
             sets += filter(None, sets_of(task))
     folder = make_kit(note)
     failed = 0

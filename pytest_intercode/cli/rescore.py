@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_intercode.cli.arguments import add_permission_arguments, permissions_of
 from pytest_intercode.cli.printing import note, say, warn
 from pytest_intercode.core.files import write_file
 from pytest_intercode.core.text import aligned, counted, one_line
@@ -56,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", metavar="FILE.jsonl", type=Path, help="write the rows with their new rewards"
     )
+    add_permission_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -86,6 +88,7 @@ def run(options: argparse.Namespace) -> int:
         tasks=TaskFinder(
             [suite.expanduser() for suite in options.suite],
             options.data and options.data.expanduser(),
+            permissions=permissions_of(options),
         ),
         todays=bool(options.suite) and function is None,
         file=str(path),

@@ -11,7 +11,7 @@ import secrets
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Literal, TypeAlias
+from typing import IO, BinaryIO, Literal, Protocol, TypeAlias
 
 from pytest_intercode.errors import ConfigurationError
 
@@ -121,7 +121,18 @@ def writing(
         raise ConfigurationError(f"{named}: cannot be written: {error.strerror}") from None
 
 
-def read_bounded(path: Path, most: int) -> bytes | None:
+class Readable(Protocol):
+    """What a path has that can be read."""
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of its name."""
+
+    def open(self, mode: Literal["rb"]) -> IO[bytes]:
+        """Open the file."""
+
+
+def read_bounded(path: Readable, most: int) -> bytes | None:
     """Return the bytes of a file, unpacked if its name ends with ``.gz``.
 
     Args:
@@ -136,11 +147,12 @@ def read_bounded(path: Path, most: int) -> bytes | None:
         EOFError: it is truncated gzip.
         zlib.error: it is damaged gzip.
     """
-    if path.stat().st_size > most:
-        return None
-    chunks = []
-    size = 0
-    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+    with path.open("rb") as packed:
+        if os.fstat(packed.fileno()).st_size > most:
+            return None
+        file = gzip.GzipFile(fileobj=packed) if path.suffix.lower() == ".gz" else packed
+        chunks = []
+        size = 0
         while chunk := file.read(_CHUNK):
             size += len(chunk)
             if size > most:

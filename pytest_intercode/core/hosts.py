@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 __all__ = [
     *("MOST_HOSTS", "WEB_PORTS", "Address", "AllowedHost", "AllowedHosts"),
-    *("is_public", "normal_name", "parse_host"),
+    *("is_private", "is_public", "normal_name", "parse_host"),
 ]
 
 WEB_PORTS = (443, 80)
@@ -30,6 +30,28 @@ _FORM = "HOST or HOST:PORT, with a name, *.NAME, an address or a network such as
 # Public by their numbers, and yet services of the machine's own cloud.
 _METADATA = ("168.63.129.16", "192.0.0.192")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+# Nobody has these: they stand for others in documentation.
+_EXAMPLES = tuple(
+    map(
+        ipaddress.ip_network,
+        ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32", "3fff::/20"),
+    )
+)
+# Ranges in which some address is of a machine, and none of the public internet.
+_SPECIAL = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16"),
+            *("172.16.0.0/12", "192.0.0.0/24", "192.88.99.0/24", "192.168.0.0/16"),
+            *("198.18.0.0/15", "224.0.0.0/3"),
+            *(f"{address}/32" for address in _METADATA),
+            # Of IPv6 only 2000::/3 is in use, and some of it holds addresses of IPv4.
+            *("::/3", "2001::/23", "2002::/16", "4000::/2"),
+            "8000::/1",
+        ),
+    )
+)
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -54,6 +76,15 @@ class AllowedHost:
     def is_pattern(self) -> bool:
         """Whether it stands for all names below one."""
         return self.name.startswith(".")
+
+    def covers(self, other: AllowedHost) -> bool:
+        """Whether all that another one allows is allowed by this one. Patterns cover names."""
+        if not set(other.ports) <= set(self.ports):
+            return False
+        if self.network is None or other.network is None:
+            fits = self.is_pattern and other.name.endswith(self.name)
+            return self.network is other.network and (fits or self.name == other.name)
+        return _is_within(other.network, self.network)
 
     @property
     def address(self) -> str:
@@ -186,6 +217,10 @@ class AllowedHosts:
         return ", ".join(map(str, self.hosts)) or "none"
 
 
+def _is_within(network: Network, other: Network) -> bool:
+    return network.version == other.version and network.subnet_of(other)  # type: ignore[arg-type]
+
+
 def _is_of(host: AllowedHost, name: str) -> bool:
     if host.is_pattern:
         return name.endswith(host.name)
@@ -209,3 +244,20 @@ def is_public(address: Address) -> bool:
         return False
     odd = address.is_multicast or (address.is_reserved and address not in _NAT64)
     return address.is_global and not odd and str(address) not in _METADATA
+
+
+def is_private(host: AllowedHost) -> bool:
+    """Whether a host is written as an address, or a range of them, that may not be public.
+
+    What a name resolves to is for who connects to it to see.
+    """
+    network = host.network
+    if network is None:
+        return False
+    if any(_is_within(network, examples) for examples in _EXAMPLES):
+        return False
+    if network.prefixlen == network.max_prefixlen:
+        return not is_public(network.network_address)
+    return any(
+        network.version == special.version and network.overlaps(special) for special in _SPECIAL
+    )

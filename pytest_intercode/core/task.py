@@ -431,6 +431,7 @@ class Task:
         timeout: seconds an episode has; None for the run's default.
         xfail: why gold is known not to reach 1.0, or None.
         skip: why the task cannot be run here, or None.
+        gold_skip: why its gold cannot be run here, though agents can play it; or None.
         needs_network: it cannot be run without a network.
         database: the database of an sql task.
         tests: the hidden tests of a python task.
@@ -474,6 +475,7 @@ class Task:
     timeout: float | None = None
     xfail: str | None = None
     skip: str | None = None
+    gold_skip: str | None = None
     needs_network: bool = False
     database: Database | None = None
     tests: tuple[Test, ...] = field(default=(), hash=False)

@@ -28,12 +28,14 @@ from pytest_intercode.suites.catalogue import (
     reaching,
     suite_file,
 )
+from pytest_intercode.suites.permissions import Permissions
 from pytest_intercode.suites.registered import environment_names
 from pytest_intercode.suites.rows import is_row_file
 
 __all__ = [
     "Reached",
     "make",
+    "permissions_of",
     "reached_hosts",
     "runnable",
     "runnable_of_endless",
@@ -61,6 +63,8 @@ def make(
     max_turns: int | None = None,
     action_timeout: float | None = None,
     network: bool | Sequence[str] = False,
+    allow_path: Sequence[str | os.PathLike[str]] = (),
+    pass_env: Sequence[str] = (),
     provider: SandboxProvider | None = None,
 ) -> Environment:
     """Return an environment, with the tasks that its ``reset`` chooses from.
@@ -85,6 +89,8 @@ def make(
         action_timeout: seconds for an action; None for each task's own number.
         network: let sandboxes reach the network, or some hosts of it, as
             ``--intercode-allow-host`` names them; without it, tasks that need it are left out.
+        allow_path: folders that the suite may read besides its own.
+        pass_env: environment variables whose values its tasks may have.
         provider: where sandboxes come from; by default one for the process, ended with it.
 
     Raises:
@@ -94,7 +100,12 @@ def make(
     if suite is not None and dataset is not None:
         raise ConfigurationError(f"make({env!r}): either suite or dataset, not both")
     reached = reached_hosts(network, f"make({env!r})")
-    order = TaskOrder(lambda: runnable(_tasks(env, suite, dataset, data), reached), env)
+    permissions = permissions_of(reached, allow_path, pass_env)
+
+    def listed() -> list[Task]:
+        return runnable(_tasks(env, suite, dataset, data, permissions), reached)
+
+    order = TaskOrder(listed, env)
     if suite is not None or dataset is not None:
         _ = order.tasks  # report a mistake in a name now; a bundled suite is read later
     made = cls(
@@ -121,6 +132,7 @@ def _tasks(
     suite: str | os.PathLike[str] | None,
     dataset: str | os.PathLike[str] | None,
     data: str | os.PathLike[str] | None,
+    permissions: Permissions,
 ) -> Sequence[Task]:
     if suite is not None:
         asked = f"make({env!r}, suite={os.fspath(suite)!r})"
@@ -128,11 +140,12 @@ def _tasks(
         if not path.is_file():
             here = "" if path.is_absolute() else f" in the working directory {Path.cwd()}"
             raise ConfigurationError(f"{asked}: there is no such file{here}")
-        tasks = file_tasks(path, env)
+        tasks = file_tasks(path, env, permissions)
     elif dataset is not None:
         name = os.fspath(dataset)
         asked = f"make({env!r}, dataset={name!r})"
-        tasks = named_tasks(name, data_folder(data, "data"), asked, folder=Path(), env=env)
+        folder = data_folder(data, "data")
+        tasks = named_tasks(name, folder, asked, folder=Path(), env=env, permissions=permissions)
     else:
         return bundled_tasks(env, f"make({env!r})")
     chosen = [task for task in tasks if task.env == env]
@@ -141,13 +154,16 @@ def _tasks(
     return chosen
 
 
-def tasks_called(name: str, data: str | os.PathLike[str] | None, asked: str) -> Sequence[Task]:
+def tasks_called(
+    name: str, data: str | os.PathLike[str] | None, asked: str, permissions: Permissions
+) -> Sequence[Task]:
     """Return the tasks of one name: a bundled suite, a dataset or a part of it, or a path.
 
     Args:
         name: the name; that of an environment is its bundled suite's.
         data: as for :func:`make`.
         asked: how the user asked for it, for the message.
+        permissions: what its tasks may use of this machine.
 
     Raises:
         ConfigurationError: there is no such suite, dataset or file, or it is wrong.
@@ -163,7 +179,21 @@ def tasks_called(name: str, data: str | os.PathLike[str] | None, asked: str) -> 
             f"{', '.join(dataset_names())}, or the path of a suite (.yaml) or of a folder of task "
             f"folders.{suggestion(name, known)}"
         )
-    return named_tasks(name, data_folder(data, "data"), asked, folder=Path(), env=None)
+    folder = data_folder(data, "data")
+    return named_tasks(name, folder, asked, folder=Path(), env=None, permissions=permissions)
+
+
+def permissions_of(
+    network: Reached, paths: Iterable[str | os.PathLike[str]], variables: Iterable[str]
+) -> Permissions:
+    """Return what arguments of :func:`make` let suites use of this machine."""
+    return Permissions(
+        paths=tuple(Path(path).expanduser() for path in paths),
+        variables=tuple(variables),
+        network=network is True,
+        hosts=network if isinstance(network, tuple) else (),
+        prefix="",
+    )
 
 
 def reached_hosts(network: bool | Sequence[str], asked: str) -> Reached:

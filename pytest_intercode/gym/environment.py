@@ -51,6 +51,8 @@ class IntercodeEnv(gymnasium.Env[str, str]):
         max_turns: see there.
         action_timeout: see there.
         network: see there.
+        allow_path: see there.
+        pass_env: see there.
         provider: see there.
 
     Attributes:
@@ -73,6 +75,8 @@ class IntercodeEnv(gymnasium.Env[str, str]):
         max_turns: int | None = None,
         action_timeout: float | None = None,
         network: bool | Sequence[str] = False,
+        allow_path: Sequence[str | os.PathLike[str]] = (),
+        pass_env: Sequence[str] = (),
         provider: SandboxProvider | None = None,
     ) -> None:
         self.render_mode = render_mode
@@ -89,6 +93,8 @@ class IntercodeEnv(gymnasium.Env[str, str]):
             max_turns=max_turns,
             action_timeout=action_timeout,
             network=network,
+            allow_path=allow_path,
+            pass_env=pass_env,
             provider=provider,
         )
         self._running = False

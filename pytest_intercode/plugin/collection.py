@@ -142,7 +142,9 @@ def _marks(
     config = metafunc.config
     run = run_of(config)
     offline = task.needs_network and not (run.settings.network or task.limits.hosts)
-    skip = task.skip or (_OFFLINE if offline else None) or _without_kit(run, task)
+    plays_gold = run.settings.audit or run.settings.agent == "oracle"
+    skip = task.skip or (task.gold_skip if plays_gold else None)
+    skip = skip or (_OFFLINE if offline else None) or _without_kit(run, task)
     baseline = run.baseline
     before = baseline and baseline.may_fail(task, metafunc.definition.nodeid)
     # What is wrong with a task's gold is acknowledged in its audit.

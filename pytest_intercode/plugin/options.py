@@ -428,6 +428,20 @@ OPTIONS = (
         excludes=("network", "sandboxes reach every host with the whole network"),
     ),
     Option(
+        "allow-path=DIR",
+        "a folder that suites may read besides their own; what a suite names elsewhere, by itself "
+        "or by a link, is refused (docs/security.md)",
+        Path,
+        listed=True,
+        exists=True,
+    ),
+    Option(
+        "pass-env=NAME",
+        "an environment variable whose value task folders may have; `${NAME}` in them is not set "
+        "otherwise",
+        listed=True,
+    ),
+    Option(
         "gateway",
         "let `command:` and `mcp:` agents reach models through a gateway, which counts their "
         "tokens and money, keeps the real keys from them, and refuses once a budget is used up "
@@ -569,13 +583,18 @@ def _read(config: pytest.Config, option: Option) -> Any:
         twice = next((part for part in parts if part and parts.count(part) > 1), None)
         if option.distinct and twice:
             raise _wrong(config, option, twice, "is given twice; name each once")
-        return tuple(_parsed(config, option, part) for part in dict.fromkeys(filter(None, parts)))
+        parts = [*dict.fromkeys(filter(None, parts))]
+        return tuple(_placed(config, option, _parsed(config, option, part)) for part in parts)
     if len(texts) > 1:
         raise _wrong(config, option, ", ".join(texts), "one value is needed, not several")
     written = "".join(texts).strip() or option.default
     if not written:
         return None if option.metavar else False
-    value = _parsed(config, option, written)
+    return _placed(config, option, _parsed(config, option, written))
+
+
+def _placed(config: pytest.Config, option: Option, value: Any) -> Any:
+    """Return a value; a path begins where paths of its option do."""
     if isinstance(value, Path):
         value = folder_of(config, option.key) / value.expanduser()
         if option.exists and not value.is_dir():

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from pytest_intercode.core.beneath import OutsideError, Root
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import ConfigurationError
@@ -20,6 +21,7 @@ from pytest_intercode.suites.catalogue import (
     file_tasks,
     is_suite_file,
 )
+from pytest_intercode.suites.permissions import NOTHING, Permissions
 from pytest_intercode.suites.registered import is_environment
 from pytest_intercode.suites.rows import is_row_file
 
@@ -33,15 +35,21 @@ class TaskFinder:
         suites: files of suites or rows that the user named; these are searched first.
         data: a folder laid out as InterCode's ``data/``; by default INTERCODE_DATA, else what
             ``pytest-intercode fetch`` got.
-        folder: where the paths in node ids start.
+        folder: where the paths in node ids start; those that lead out of it name no suite.
+        permissions: what suites may use of this machine, beyond their own folders.
     """
 
     def __init__(
-        self, suites: Sequence[Path] = (), data: Path | None = None, folder: Path | None = None
+        self,
+        suites: Sequence[Path] = (),
+        data: Path | None = None,
+        folder: Path | None = None,
+        permissions: Permissions = NOTHING,
     ) -> None:
         self._suites = suites
         self._data = data
         self._folder = folder or Path.cwd()
+        self._permissions = permissions
         self._read: dict[tuple[str, str], Sequence[Task]] = {}
 
     def __call__(self, record: EpisodeRecord) -> Task | None:
@@ -62,9 +70,9 @@ class TaskFinder:
             yield self._file(path, env)
         if not is_environment(env):
             return
-        path = self._folder / record.node_id.partition("::")[0]
-        if is_suite_file(path) and path.is_file():
-            yield self._file(path, env)
+        named = self._suite_of(record.node_id.partition("::")[0])
+        if named is not None:
+            yield self._file(named, env)
         if record.task.suite == env:
             yield self._once("bundled", env, lambda: bundled_tasks(env, env))
         dataset = dataset_of(record.task.dataset)
@@ -73,9 +81,19 @@ class TaskFinder:
         if dataset is not None:
             yield self._once("dataset", dataset, lambda: self._dataset(dataset))
 
+    def _suite_of(self, path: str) -> Path | None:
+        """Return the suite that the path of a node id names. Anybody may have written that."""
+        if not is_suite_file(path):
+            return None
+        with Root(self._folder) as root:
+            try:
+                return self._folder / root.locate(path) if root.is_file(path) else None
+            except OutsideError:
+                return None
+
     def _file(self, path: Path, env: str) -> Sequence[Task]:
         kind = f"rows of {env}" if is_row_file(path) else "suite"
-        return self._once(kind, str(path), lambda: file_tasks(path, env))
+        return self._once(kind, str(path), lambda: file_tasks(path, env, self._permissions))
 
     def _once(self, kind: str, name: str, read: Callable[[], Sequence[Task]]) -> Sequence[Task]:
         key = kind, name
@@ -85,7 +103,8 @@ class TaskFinder:
 
     def _dataset(self, name: str) -> Sequence[Task]:
         try:
-            return dataset_tasks(name, data_folder(self._data, "--data"), f"the data set {name}")
+            data, asked = data_folder(self._data, "--data"), f"the data set {name}"
+            return dataset_tasks(name, data, asked, self._permissions)
         except ConfigurationError:
             if self._data is not None:
                 raise

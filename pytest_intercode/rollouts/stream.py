@@ -28,6 +28,7 @@ from pytest_intercode.core.usage import Budget
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.making import (
     Reached,
+    permissions_of,
     reached_hosts,
     runnable,
     runnable_of_endless,
@@ -65,6 +66,7 @@ from pytest_intercode.rollouts.rollout import (
 )
 from pytest_intercode.rollouts.spec import DEFAULT_TIMEOUT, RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.suites.permissions import Permissions
 from pytest_intercode.suites.registered import added_environment
 
 if TYPE_CHECKING:
@@ -96,6 +98,8 @@ def run_rollouts(
     timeout: float | None = None,
     action_timeout: float | None = None,
     network: bool | Sequence[str] = False,
+    allow_path: Sequence[str | os.PathLike[str]] = (),
+    pass_env: Sequence[str] = (),
     provider: SandboxProvider | None = None,
     cluster: str | Cluster | None = None,
     raise_infrastructure_errors: bool = False,
@@ -137,6 +141,8 @@ def run_rollouts(
         timeout: seconds that an episode has; None for each task's own number, else 600.
         action_timeout: seconds for an action; None for each task's own number.
         network: as for :func:`make`.
+        allow_path: as for :func:`make`, where tasks are named.
+        pass_env: likewise.
         provider: where sandboxes come from; by default that of the process, which stays warm for
             the next stream.
         cluster: the nodes that episodes run on: an address as ``--intercode-cluster`` takes it, for
@@ -169,7 +175,9 @@ def run_rollouts(
                 f"{asked}: provider is of this process, and each node has its own; leave it out, "
                 "and say in Cluster(sandbox=...) what nodes are to use"
             )
-    listed = _listed(tasks, data, asked, reached_hosts(network, asked))
+    reached = reached_hosts(network, asked)
+    permissions = permissions_of(reached, allow_path, pass_env)
+    listed = _listed(tasks, data, asked, reached, permissions)
     with contextlib.ExitStack() as made:
         names = frozenset(parameters or ())
         source = ParameterSource(asked, names)
@@ -726,10 +734,12 @@ def _check_numbers(
             raise ConfigurationError(f"{asked}: {name}={amount!r:.40}: it has to be above 0")
 
 
-def _listed(tasks: Any, data: Any, asked: str, network: Reached) -> Iterable[Task]:
+def _listed(
+    tasks: Any, data: Any, asked: str, network: Reached, permissions: Permissions
+) -> Iterable[Task]:
     """Return the tasks that can be run; all at once, where they are given at once."""
     if _is_name(tasks):
-        return runnable(tasks_called(os.fspath(tasks), data, asked), network)
+        return runnable(tasks_called(os.fspath(tasks), data, asked, permissions), network)
     if not isinstance(tasks, Iterable):
         raise ConfigurationError(
             f"{asked}: tasks are a name, a path or tasks, not {type(tasks).__name__}"

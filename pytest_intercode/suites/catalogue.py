@@ -17,6 +17,7 @@ from pytest_intercode.core.hosts import MOST_HOSTS
 from pytest_intercode.core.task import Limits, Task, Verification
 from pytest_intercode.errors import ConfigurationError, MissingFile, suggestion
 from pytest_intercode.suites.loader import bundled_folder, load_rows, load_suite
+from pytest_intercode.suites.permissions import EVERYTHING, NOTHING, Permissions
 from pytest_intercode.suites.registered import added_environment, environment_names
 from pytest_intercode.suites.rows import is_row_file
 from pytest_intercode.suites.upstream import DATASETS, ELSEWHERE
@@ -108,7 +109,7 @@ def bundled_tasks(env: str, asked: str) -> tuple[Task, ...]:
             f"{asked}: there is no bundled suite of this name. Bundled: {', '.join(names)}."
             + suggestion(env, names)
         )
-    return load_suite(path).tasks
+    return load_suite(path, permissions=EVERYTHING).tasks
 
 
 def dataset_names() -> list[str]:
@@ -127,28 +128,35 @@ def is_suite_file(path: str | os.PathLike[str]) -> bool:
     return os.fspath(path).endswith((".yaml", ".yml"))
 
 
-def file_tasks(path: Path, env: str | None) -> Sequence[Task]:
+def file_tasks(path: Path, env: str | None, permissions: Permissions = NOTHING) -> Sequence[Task]:
     """Return the tasks of a suite (``.yaml``) or of a file of rows.
 
     Args:
         path: the file.
         env: the environment of rows; None if it is not known.
+        permissions: what they may use of this machine, beyond what is in their folder.
 
     Raises:
         ConfigurationError: the file is wrong, or these are rows and ``env`` is None.
     """
     if not is_row_file(path):
-        return load_suite(path).tasks
+        return load_suite(path, permissions=permissions).tasks
     if env is None:
         raise ConfigurationError(
             f"{path}: a file of rows does not say what its gold is written in; give one "
             "--intercode-env, or name the file in a suite (rows: in a .yaml)"
         )
-    return load_rows(path, env).tasks
+    return load_rows(path, env, permissions).tasks
 
 
 def named_tasks(
-    name: str, data: DataFolder | None, asked: str, *, folder: Path, env: str | None
+    name: str,
+    data: DataFolder | None,
+    asked: str,
+    *,
+    folder: Path,
+    env: str | None,
+    permissions: Permissions = NOTHING,
 ) -> Sequence[Task]:
     """Return the tasks of a dataset that is named, or of what is at this path.
 
@@ -159,6 +167,7 @@ def named_tasks(
         asked: how the user asked for it, for the message.
         folder: where a relative path starts.
         env: the environment of rows; None if it is not known.
+        permissions: what they may use of this machine, beyond what is in their folder.
 
     Raises:
         ConfigurationError: there is no such dataset or file, or it is wrong.
@@ -168,19 +177,23 @@ def named_tasks(
     if is_registry or (dataset_of(name) is None and path.is_dir()):
         from pytest_intercode.suites.harbor import datasets  # slow to import, and only needed here
 
-        return datasets.registry_tasks(path) if is_registry else datasets.folder_tasks(path)
+        read = datasets.registry_tasks if is_registry else datasets.folder_tasks
+        return read(path, permissions)
     if is_row_file(path) or is_suite_file(path):
-        return file_tasks(path, env)
-    return dataset_tasks(name, data, asked)
+        return file_tasks(path, env, permissions)
+    return dataset_tasks(name, data, asked, permissions)
 
 
-def dataset_tasks(name: str, data: DataFolder | None, asked: str) -> list[Task]:
+def dataset_tasks(
+    name: str, data: DataFolder | None, asked: str, permissions: Permissions = NOTHING
+) -> list[Task]:
     """Return the tasks of a dataset, or of a part of it.
 
     Args:
         name: its name, or its part's.
         data: the folder of InterCode's data, or None.
         asked: how the user asked for it, for the message.
+        permissions: what its rows may use of this machine, beyond that folder.
 
     Raises:
         ConfigurationError: there is no such dataset or part, or its data are not there; the
@@ -201,7 +214,8 @@ def dataset_tasks(name: str, data: DataFolder | None, asked: str) -> list[Task]:
             f"{data.source}={data.path}: there is no such folder. {_remedy(whole, data.path)}"
         )
     try:
-        suite = load_suite(bundled_folder("tasks") / "datasets" / f"{whole}.yaml", data.path)
+        manifest = bundled_folder("tasks") / "datasets" / f"{whole}.yaml"
+        suite = load_suite(manifest, data.path, permissions)
     except MissingFile as error:
         said = str(error) if str(error).endswith((".", "?")) else f"{error}."
         raise MissingFile(f"{asked}: {said} {_remedy(whole, data.path)}") from None

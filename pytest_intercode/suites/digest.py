@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import stat
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
+from pytest_intercode.core.beneath import Item, Root
 from pytest_intercode.core.task import (
     Archive,
     Database,
@@ -25,7 +27,7 @@ from pytest_intercode.core.task import (
     Task,
 )
 from pytest_intercode.errors import SuiteError
-from pytest_intercode.suites.files import build_archive, context_files, paths_below
+from pytest_intercode.suites.files import build_archive, context_files
 
 __all__ = ["PARTS", "digest", "file_digest"]
 
@@ -121,17 +123,15 @@ def _canonical(value: Any) -> Any:
 def _of_file(path: Path) -> str | None:
     try:
         with _ONE_AT_A_TIME:
-            return _file_content(path, _state(path, [path]))
+            return _file_content(path, _state(path))
     except OSError:
         return None
 
 
 def _of_archive(archive: Archive) -> str | None:
     try:
-        path = archive.path
-        paths = [path, *paths_below(path)] if path.is_dir() else [path]
         with _ONE_AT_A_TIME:
-            return _archive_content(archive, _state(path, paths))
+            return _archive_content(archive, _state(archive.path))
     except (OSError, SuiteError):
         return None
 
@@ -144,18 +144,17 @@ def _of_context(dockerfile: Path) -> list[list[Any]] | None:
             [name, bool(path.stat().st_mode & 0o100), _of_file(path)]
             for name, path in context_files(dockerfile)
         ]
-    except OSError:
+    except (OSError, SuiteError):
         return None
 
 
-def _state(root: Path, paths: Iterable[Path]) -> _State:
+def _state(path: Path) -> _State:
     """Return what changes with the content of files: their names, modes, sizes and times."""
-    found = []
-    for path in paths:
-        state = path.stat() if path == root else path.lstat()
-        name = "" if path == root else str(path.relative_to(root))
-        found.append((name, state.st_mode, state.st_size, state.st_mtime_ns))
-    return tuple(found)
+    items = [Item("", path.stat())]
+    if stat.S_ISDIR(items[0].status.st_mode):
+        with Root(path, links=False) as root:
+            items += root.walk()
+    return tuple((n, state.st_mode, state.st_size, state.st_mtime_ns) for n, state in items)
 
 
 @cache

@@ -7,7 +7,9 @@ import contextlib
 import gzip
 import io
 import lzma
+import os
 import posixpath
+import shutil
 import stat
 import tarfile
 import zlib
@@ -15,10 +17,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
+from pytest_intercode.core.beneath import OutsideError, Root, relative_path
 from pytest_intercode.core.task import Archive, FileSpec, Task
 from pytest_intercode.errors import SuiteError
 
-__all__ = ["build_archive", "context_files", "pack_files", "paths_below", "unpacked_files"]
+__all__ = [
+    *("Budget", "Unpacked"),
+    *("build_archive", "context_files", "pack_files", "unpack_archive", "unpacked_files"),
+]
 
 _MOST_BYTES = 1024**3
 _MOST_ENTRIES = 100_000
@@ -91,17 +97,43 @@ def context_files(dockerfile: Path) -> list[tuple[str, Path]]:
     """Return what the build of an image may use, as pairs of a name there and a path here.
 
     ``NAME.Dockerfile`` may use what is in ``NAME/`` beside it; a plain ``Dockerfile`` the whole
-    folder that it is in.
+    folder that it is in. A link to a file is that file, and leads nowhere else, as for any engine.
+
+    Raises:
+        SuiteError: a link leads out of that folder.
+        OSError: a folder cannot be read.
     """
-    if dockerfile.suffix == ".Dockerfile":
-        files = [dockerfile, *sorted(filter(Path.is_file, dockerfile.with_suffix("").rglob("*")))]
-    else:
-        files = sorted(filter(Path.is_file, dockerfile.parent.rglob("*")))
-    return [(str(path.relative_to(dockerfile.parent)), path) for path in files]
+    if dockerfile.suffix != ".Dockerfile":
+        return [*_linked_files(dockerfile.parent)]
+    folder = dockerfile.with_suffix("")
+    inner = _linked_files(folder) if folder.is_dir() else ()
+    return [(dockerfile.name, dockerfile), *((f"{folder.name}/{name}", p) for name, p in inner)]
 
 
-class _Budget:
-    """What is read of an archive or a folder at most, before any of it is made."""
+def _linked_files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the names of the files below a folder, sorted as paths are, and where each one is."""
+    with Root(folder) as root:
+        found = []
+        for item in root.walk():
+            try:
+                if stat.S_ISREG(item.status.st_mode):
+                    found.append((item.path, folder / item.path))
+                elif stat.S_ISLNK(item.status.st_mode) and root.is_file(item.path):
+                    found.append((item.path, folder / root.locate(item.path)))
+            except OutsideError:
+                raise SuiteError(
+                    f"{folder / item.path}: is a link that leads out of {folder}; what an image is "
+                    "made of lies there itself: put the file in its place"
+                ) from None
+    yield from sorted(found, key=lambda pair: pair[0].split("/"))
+
+
+class Budget:
+    """What is read of an archive or a folder at most, before any of it is made.
+
+    Args:
+        path: the archive or folder, for messages.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -128,7 +160,7 @@ class _Budget:
             )
 
 
-class _Unpacked:
+class Unpacked:
     """An archive's bytes without their compression, which may make gigabytes of little.
 
     Headers and names are as long as the archive says, and tarfile reads them at once; so no more is
@@ -169,10 +201,10 @@ class _Unpacked:
 
 def _copy(archive: Archive, out: tarfile.TarFile, now: float) -> None:
     prefix = archive.at.strip("/")
-    budget = _Budget(archive.path)
+    budget = Budget(archive.path)
     try:
         with (
-            contextlib.closing(_Unpacked(archive.path)) as unpacked,
+            contextlib.closing(Unpacked(archive.path)) as unpacked,
             tarfile.open(fileobj=cast("IO[bytes]", unpacked), mode="r|") as source,
         ):
             for member in source:
@@ -203,43 +235,84 @@ def _copy(archive: Archive, out: tarfile.TarFile, now: float) -> None:
         raise SuiteError(f"{archive.path}: not a tar archive that can be read: {why}") from None
 
 
+def unpack_archive(path: Path, folder: Path) -> None:
+    """Unpack a tar archive into an empty folder of this process's own.
+
+    Links are made last, so that nothing is written through one, and as they are: nothing here
+    follows them.
+
+    Raises:
+        SuiteError: it cannot be read, holds more than is read of an archive, or a name in it is
+            absolute, has ``..`` in it, or is there twice; or it holds what is no file, folder or
+            link.
+    """
+    budget = Budget(path)
+    links = []
+    try:
+        with (
+            contextlib.closing(Unpacked(path)) as unpacked,
+            tarfile.open(fileobj=cast("IO[bytes]", unpacked), mode="r|") as source,
+        ):
+            for member in source:
+                budget.entry(member.size)
+                unpacked.expect(member)
+                name = relative_path(member.name)
+                place = folder / name
+                if name:
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                if member.isdir():
+                    place.mkdir(exist_ok=True)
+                elif member.issym():
+                    links.append((place, member.linkname))
+                elif member.islnk():
+                    os.link(folder / relative_path(member.linkname), place, follow_symlinks=False)
+                elif member.isreg():
+                    content = source.extractfile(member)
+                    assert content is not None, "it is a regular file"
+                    with place.open("xb") as file:
+                        shutil.copyfileobj(content, file)
+                    place.chmod(0o755 if member.mode & 0o100 else 0o644)
+                else:
+                    raise SuiteError(f"{path}: {member.name!r:.80} is no file, folder or link")
+        for place, target in links:
+            place.symlink_to(target)
+    except FileExistsError as error:
+        name = Path(str(error.filename2 or error.filename)).name
+        raise SuiteError(f"{path}: {name!r:.80} is there twice") from None
+    except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
+        raise SuiteError(f"{path}: not a tar archive that can be read: {error}") from None
+    except (ValueError, OverflowError, MemoryError) as error:
+        raise SuiteError(f"{path}: not a tar archive that can be unpacked: {error}") from None
+
+
 def _copy_folder(archive: Archive, out: tarfile.TarFile, now: float) -> None:
     """Add what is in a folder, in the order of its names; the folder itself becomes ``at``."""
     keep = archive.keep_times_before
-    budget = _Budget(archive.path)
+    budget = Budget(archive.path)
     try:
-        for path in paths_below(archive.path):
-            state = path.lstat()
-            budget.entry(state.st_size if stat.S_ISREG(state.st_mode) else 0)
-            name = posixpath.join(archive.at, path.relative_to(archive.path).as_posix())
-            entry = tarfile.TarInfo(name.strip("/"))
-            entry.mode = stat.S_IMODE(state.st_mode)
-            entry.mtime = state.st_mtime if keep is not None and state.st_mtime < keep else now
-            if stat.S_ISLNK(state.st_mode):
-                entry.type, entry.linkname = tarfile.SYMTYPE, str(path.readlink())
-                out.addfile(entry)
-            elif stat.S_ISDIR(state.st_mode):
-                entry.type = tarfile.DIRTYPE
-                out.addfile(entry)
-            elif stat.S_ISREG(state.st_mode):
-                content = path.read_bytes()
-                entry.size = len(content)
-                out.addfile(entry, io.BytesIO(content))
-            else:
-                raise SuiteError(
-                    f"{path}: a folder given as archive holds files, directories and symbolic "
-                    "links, and this is none of them"
-                )
+        with Root(archive.path, links=False) as root:
+            for path, state in root.walk():
+                budget.entry(state.st_size if stat.S_ISREG(state.st_mode) else 0)
+                entry = tarfile.TarInfo(posixpath.join(archive.at, path).strip("/"))
+                entry.mode = stat.S_IMODE(state.st_mode)
+                entry.mtime = state.st_mtime if keep is not None and state.st_mtime < keep else now
+                if stat.S_ISLNK(state.st_mode):
+                    entry.type, entry.linkname = tarfile.SYMTYPE, root.target(path)
+                    out.addfile(entry)
+                elif stat.S_ISDIR(state.st_mode):
+                    entry.type = tarfile.DIRTYPE
+                    out.addfile(entry)
+                elif stat.S_ISREG(state.st_mode):
+                    content = root.read(path, state.st_size)
+                    entry.size = len(content)
+                    out.addfile(entry, io.BytesIO(content))
+                else:
+                    raise SuiteError(
+                        f"{archive.path / path}: a folder given as archive holds files, "
+                        "directories and symbolic links, and this is none of them"
+                    )
     except OSError as error:
         raise SuiteError(f"{archive.path}: not a folder that can be read: {error}") from None
-
-
-def paths_below(folder: Path) -> Iterator[Path]:
-    """Yield every path below a folder, sorted, a directory before what is in it."""
-    for path in sorted(folder.iterdir()):
-        yield path
-        if path.is_dir() and not path.is_symlink():
-            yield from paths_below(path)
 
 
 def _plain(name: str) -> str:

@@ -14,11 +14,13 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
+import yaml
 from pydantic import ValidationError
 
 from pytest_intercode.core.task import ENVIRONMENTS, Task
 from pytest_intercode.errors import MissingFile, SuiteError, suggestion
 from pytest_intercode.suites.mistakes import first_error, locate, row_error
+from pytest_intercode.suites.permissions import NOTHING, Permissions
 from pytest_intercode.suites.python_tests import check_tests
 from pytest_intercode.suites.rows import Row, read_apps, read_rows
 from pytest_intercode.suites.schema import (
@@ -28,6 +30,7 @@ from pytest_intercode.suites.schema import (
     TaskModel,
     build_task,
 )
+from pytest_intercode.suites.suite_folder import SuiteFolder, SuitePath
 from pytest_intercode.suites.yaml_files import read_yaml
 
 __all__ = ["FORMS", "Suite", "bundled_folder", "load_rows", "load_suite"]
@@ -74,23 +77,31 @@ def bundled_folder(name: str) -> Path:
     raise SuiteError(f"the installed package (version {version}) has no folder {name!r}")
 
 
-def load_suite(path: Path, data: Path | None = None) -> Suite:
+def load_suite(path: Path, data: Path | None = None, permissions: Permissions = NOTHING) -> Suite:
     """Read a YAML suite.
 
     Args:
         path: the file.
-        data: where the files that it names start; its own folder if None.
+        data: the folder whose files it may name; its own folder if None.
+        permissions: what else it may use of this machine.
 
     Raises:
-        SuiteError: the file is not YAML, or not a suite.
+        SuiteError: the file is not YAML, or not a suite, or names what it may not use.
     """
     raw, node = read_yaml(path)
     try:
         model = SuiteModel.model_validate(raw)
     except ValidationError as error:
         raise SuiteError(first_error(path, node, raw, error)) from None
-    name = model.suite or path.name.split(".")[0]
-    folder = data or path.parent
+    name = model.suite or _first_name(path)
+    with SuiteFolder(data or path.parent, permissions) as folder:
+        tasks = _tasks(path, node, model, name, folder)
+        return Suite(name, model.env, tuple(_checked(tasks, permissions)), path)
+
+
+def _tasks(
+    path: Path, node: yaml.Node | None, model: SuiteModel, name: str, folder: SuitePath
+) -> list[Task]:
     blank = Task(id="", query="", gold=(), env=model.env, suite=name, dataset=name)
     tasks = []
     for index, task in enumerate(model.tasks):
@@ -110,18 +121,36 @@ def load_suite(path: Path, data: Path | None = None) -> Suite:
             f"{path}:{line}: overrides: no task has the id {unused[0]!r}."
             + suggestion(unused[0], [task.id for task in tasks])
         )
-    return Suite(name, model.env, tuple(_checked(tasks)), path)
+    return tasks
 
 
-def load_rows(path: Path, env: str) -> Suite:
+def load_rows(path: Path, env: str, permissions: Permissions = NOTHING) -> Suite:
     """Read a file of rows as a suite of its own: each needs ``query`` and ``gold``.
 
     Rows for ``swe`` may be those of SWE-bench or a relative instead, which their columns show.
 
+    Args:
+        path: the file.
+        env: the environment that they are for.
+        permissions: what they may use of this machine, beyond the files beside theirs.
+
     Raises:
-        SuiteError: the file cannot be read, or a row is wrong.
+        SuiteError: the file cannot be read, or a row is wrong, or names what it may not use.
     """
-    name = path.name.split(".")[0]
+    if not path.parent.is_dir():
+        raise MissingFile(f"{path}: there is no such file")
+    with SuiteFolder(path.parent, permissions) as folder:
+        tasks = _tasks_of_rows(folder / path.name, env, folder)
+        return Suite(_first_name(path), env, tuple(_checked(tasks, permissions)), path)
+
+
+def _first_name(path: Path | SuitePath) -> str:
+    """Return the name of a file without its suffixes."""
+    return path.name.split(".")[0]
+
+
+def _tasks_of_rows(path: SuitePath, env: str, folder: SuitePath) -> list[Task]:
+    name = _first_name(path)
     blank = Task(id="", query="", gold=(), env=env, suite=name, dataset=name)
     source, defaults = RowSource(path=path.name, dataset=name), TaskFields()
     published = None
@@ -134,10 +163,10 @@ def load_rows(path: Path, env: str) -> Suite:
     if published is not None:
         rows, defaults = forms[published]
         source = rows.model_copy(update={"path": path.name, "dataset": name})
-    tasks = _from_source(source, blank, defaults, {}, path.parent)
+    tasks = _from_source(source, blank, defaults, {}, folder)
     if not tasks:
         raise SuiteError(f"{path}: holds no rows")
-    return Suite(name, env, tuple(_checked(tasks)), path)
+    return tasks
 
 
 def _published(dataset: str) -> tuple[RowSource, TaskFields]:
@@ -148,11 +177,11 @@ def _published(dataset: str) -> tuple[RowSource, TaskFields]:
     return model.rows, model.defaults
 
 
-def _build(blank: Task, layers: list[TaskFields], folder: Path, **alone: Any) -> Task:
+def _build(blank: Task, layers: list[TaskFields], folder: SuitePath, **alone: Any) -> Task:
     return build_task(blank, layers, folder=folder, bundled=bundled_folder("dockerfiles"), **alone)
 
 
-def _overridden(task: Task, overrides: Mapping[str, TaskFields], folder: Path) -> Task:
+def _overridden(task: Task, overrides: Mapping[str, TaskFields], folder: SuitePath) -> Task:
     """Lay its override over a task: tags and files are added, every other field replaces."""
     if task.id not in overrides:
         return task
@@ -169,10 +198,10 @@ def _from_source(
     blank: Task,
     defaults: TaskFields,
     overrides: Mapping[str, TaskFields],
-    folder: Path,
+    folder: SuitePath,
 ) -> list[Task]:
     path = folder / source.path
-    dataset = source.dataset or path.name.split(".")[0]
+    dataset = source.dataset or _first_name(path)
     own = set(TaskModel.model_fields) - set(source.ignore)
     blank = _build(replace(blank, dataset=dataset), [defaults, source.defaults], folder)
     tasks = []
@@ -202,7 +231,7 @@ def _from_source(
     return tasks
 
 
-def _rows(source: RowSource, path: Path, folder: Path) -> Iterator[tuple[str, Row]]:
+def _rows(source: RowSource, path: SuitePath, folder: SuitePath) -> Iterator[tuple[str, Row]]:
     if source.swebench is not None:
         from pytest_intercode.suites.swebench import read_swebench  # few suites need it
 
@@ -261,8 +290,9 @@ def _filled(pattern: str, places: Mapping[str, Any], place: str, what: str) -> s
 # -- what the schema cannot see
 
 
-def _checked(tasks: list[Task]) -> Iterator[Task]:
+def _checked(tasks: list[Task], permissions: Permissions) -> Iterator[Task]:
     """Check what needs more than one field or task, and yield the tasks."""
+    tasks = [permissions.limited(task) for task in tasks]
     seen: dict[str, Task] = {}
     for task in tasks:
         where = f"{task.source}: task {task.id!r}"

@@ -1,24 +1,30 @@
 """The git repository of a task, with its history up to the base commit and nothing later.
 
-Git of the host makes it, in a temporary folder and without the user's settings. What comes of it is
-a tar archive in the user's cache, which sandboxes share as a layer of their image.
+Git of the host makes it, in a temporary folder and without the user's settings, from a copy of the
+source's objects and references: nothing in a source leads git elsewhere. What comes of it is a tar
+archive in the user's cache, which sandboxes share as a layer of their image.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
+import stat
 import subprocess
 import tarfile
-import tempfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from pytest_intercode.core.beneath import Root, kind_of
 from pytest_intercode.core.files import cache_folder
+from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import Repository
 from pytest_intercode.errors import SuiteError
-from pytest_intercode.suites.files import paths_below
+from pytest_intercode.suites.digest import file_digest
+from pytest_intercode.suites.files import Budget, unpack_archive
 
 __all__ = ["repository_layer"]
 
@@ -29,6 +35,14 @@ _STREAM = (b"blob\n", b"commit ", b"reset ", b"feature ", b"option ", b"tag ", b
 _AUTHOR = {"NAME": "Base", "EMAIL": "base@localhost", "DATE": "2024-01-01T00:00:00Z"}
 # A tar archive carries no ctime and no inode, so git is to look at size and mtime alone.
 _CONFIG = ("core.checkStat=minimal", "core.trustctime=false", "gc.auto=0")
+
+# What a repository is. Its settings, hooks and lists of other places may lead anywhere.
+_FILES = ("HEAD", "config", "packed-refs", "shallow")
+_FOLDERS = ("objects", "refs", "reftable")
+_NOT_COPIED = ("info/alternates", "info/http-alternates")
+_FORMATS = (("objectFormat", "sha256"), ("refStorage", "reftable"))
+_CONFIG_OF_COPY = "[core]\n\trepositoryformatversion = 1\n\tbare = true\n[extensions]\n"
+_LARGEST_FILE = 64 * 1024**2
 
 
 def repository_layer(repository: Repository) -> Path:
@@ -54,24 +68,42 @@ def repository_layer(repository: Repository) -> Path:
     path = cache_folder() / "repositories" / f"{name.hexdigest()[:24]}.tar"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="pytest-intercode-") as folder:
-            made = _Making(repository, Path(folder)).archive()
+        with _workplace() as folder:
+            made = _Making(repository, folder).archive()
             part = path.with_name(f"{path.name}.{os.getpid()}")
             shutil.move(made, part)
             part.replace(path)
     return path
 
 
+@contextlib.contextmanager
+def _workplace() -> Iterator[Path]:
+    """Yield an empty folder, which goes with this process, however it ends."""
+    private = PrivateFolder()
+    folder = private.make()
+    # It sees the end of its input when our end is closed, by us or by the system. It has a session
+    # of its own, as a signal for our process group is not for it.
+    command = ["/bin/sh", "-c", 'cat >/dev/null; rm -rf -- "$1"', "sh", str(folder)]
+    watch = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        yield folder
+    finally:
+        watch.communicate()
+        private.close()
+
+
 def _content(source: Path) -> bytes:
     digest = hashlib.sha256()
     try:
-        for path in [source, *paths_below(source)] if source.is_dir() else [source]:
-            state = path.lstat()
-            digest.update(f"{path.relative_to(source)}\0{state.st_mode}\0".encode(errors="replace"))
-            if path.is_symlink():
-                digest.update(os.fsencode(path.readlink()))
-            elif path.is_file():
-                digest.update(hashlib.sha256(path.read_bytes()).digest())
+        if not source.is_dir():
+            return bytes.fromhex(file_digest(source))
+        with Root(source, links=False) as root:
+            for path, state in root.walk():
+                digest.update(f"{path}\0{state.st_mode}\0".encode(errors="replace"))
+                if stat.S_ISLNK(state.st_mode):
+                    digest.update(os.fsencode(root.target(path)))
+                elif stat.S_ISREG(state.st_mode):
+                    digest.update(hashlib.sha256(root.read(path, state.st_size)).digest())
     except OSError as error:
         raise SuiteError(f"repository: {source}: cannot be read: {error.strerror}") from None
     return digest.digest()
@@ -96,6 +128,7 @@ class _Making:
         self._wanted = repository.commit
         self._at = repository.at.strip("/")
         self._folder = folder
+        self._budget = Budget(repository.source)
         # Nothing of the user's settings, and of the source's own neither.
         self._variables = {
             "PATH": os.environ.get("PATH", ""),
@@ -123,6 +156,7 @@ class _Making:
         self._ask(
             made, "fetch", "-q", "--no-tags", "--no-write-fetch-head", str(everything), *wanted
         )
+        self._check_size(made)
         for setting in _CONFIG:
             self._ask(made, "config", *setting.split("=", 1))
         self._ask(made, "-c", "core.logAllRefUpdates=false", "checkout", "-q", "-B", "main", "base")
@@ -131,8 +165,9 @@ class _Making:
         self._ask(made, "pack-refs", "--all")
         when = int(self._ask(made, "show", "-s", "--format=%ct", "HEAD"))
         shutil.rmtree(made / ".git/logs", ignore_errors=True)
-        for path in paths_below(made):
-            os.utime(path, (when, when), follow_symlinks=False)
+        with Root(made, links=False) as root:
+            for item in root.walk():
+                os.utime(made / item.path, (when, when), follow_symlinks=False)
         self._ask(made, "update-index", "-q", "--refresh")
         return self._packed(made, when)
 
@@ -142,6 +177,13 @@ class _Making:
         except SuiteError:
             why = f"repository: {self._source}: it has no commit {self._wanted!r}"
             raise SuiteError(why) from None
+
+    def _check_size(self, made: Path) -> None:
+        """See how large the work tree gets before it is written; objects are compressed."""
+        budget = Budget(self._source)
+        for line in self._ask(made, "ls-tree", "-r", "-t", "-l", "-z", "base").split("\0"):
+            size = line.partition("\t")[0].rpartition(" ")[2]
+            budget.entry(int(size) if size.isdecimal() else 0)
 
     def _packed(self, made: Path, when: int) -> Path:
         def owned(entry: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -187,21 +229,89 @@ class _Making:
     def _unpacked(self, source: Path) -> Path:
         folder = self._folder / "unpacked"
         folder.mkdir()
-        self._run("tar", "--no-same-owner", "-C", str(folder), "-xf", str(source.resolve()))
-        inner = list(folder.iterdir())
-        return inner[0] if len(inner) == 1 and inner[0].is_dir() else folder
+        unpack_archive(source, folder)
+        with Root(folder, links=False) as root:
+            top = root.items()
+        is_one = len(top) == 1 and stat.S_ISDIR(top[0].status.st_mode)
+        return folder / top[0].path if is_one else folder
 
     def _of_folder(self, folder: Path) -> Path:
-        if (folder / ".git").exists() or (folder / "HEAD").is_file():
-            bare = self._bare("fetch", "-q", str(folder.resolve()), "+refs/*:refs/*")
-            head = self._ask(folder, "rev-parse", "HEAD")
-            self._ask(bare, "update-ref", "--no-deref", "HEAD", head)
-            return bare
+        copy = self._folder / "copy"
+        copy.mkdir()
+        try:
+            with Root(folder, links=False) as root:
+                kinds = {item.path: kind_of(item.status) for item in root.items()}
+                if kinds.get(".git", "folder") != "folder":
+                    raise SuiteError(
+                        f"repository: {self._source}: its .git is a {kinds['.git']}, which leads "
+                        "elsewhere; give a bundle in its place: git bundle create FILE --all"
+                    )
+                if ".git" in kinds:
+                    return self._of_repository(root, ".git", copy)
+                if kinds.get("HEAD") == "file":
+                    return self._of_repository(root, "", copy)
+                self._copy(root, "", copy, links=True)
+        except OSError as error:
+            place = folder / os.fsdecode(error.filename or "")
+            raise SuiteError(f"repository: {place}: {error.strerror}") from None
         bare = self._bare("symbolic-ref", "HEAD", "refs/heads/main")
-        words = (f"--work-tree={folder.resolve()}", "-c", "core.bare=false")
+        words = (f"--work-tree={copy}", "-c", "core.bare=false")
         self._ask(bare, *words, "add", "-A", "-f", ".")
         self._ask(bare, *words, "commit", "-q", "--allow-empty", "-m", "Initial commit")
         return bare
+
+    def _of_repository(self, root: Root, place: str, copy: Path) -> Path:
+        """Return a repository of the one at a place, without what its settings may lead git to."""
+        prefix = f"{place}/" if place else ""
+        kinds = {item.path: kind_of(item.status) for item in root.items(place)}
+        for name in _FILES:
+            if prefix + name in kinds:
+                (copy / name).write_bytes(root.read(prefix + name, _LARGEST_FILE))
+        for name in _FOLDERS:
+            (copy / name).mkdir()
+            if prefix + name in kinds:
+                self._copy(root, prefix + name, copy / name, links=False)
+        formats = [self._format(copy, name, value) for name, value in _FORMATS]
+        (copy / "config").write_text(f"{_CONFIG_OF_COPY}{''.join(formats)}")
+        bare = self._bare("fetch", "-q", str(copy), "+refs/*:refs/*")
+        head = self._ask(copy, "rev-parse", "HEAD")
+        self._ask(bare, "update-ref", "--no-deref", "HEAD", head)
+        return bare
+
+    def _format(self, copy: Path, name: str, value: str) -> str:
+        """Return a setting for how a repository is kept, if its own settings have it."""
+        words = ("config", "--no-includes", "-f", str(copy / "config"), "--get")
+        try:
+            known = self._run(_git(), *words, f"extensions.{name}")
+        except SuiteError:  # it has no such setting
+            return ""
+        return f"\t{name} = {value}\n" if known == value else ""
+
+    def _copy(self, root: Root, path: str, target: Path, *, links: bool) -> None:
+        """Copy what is below a folder of a source, but for repositories in it.
+
+        Args:
+            root: the source.
+            path: the folder in it.
+            target: an empty folder of ours.
+            links: keep symbolic links as they are, and leave out special files, as git does; else
+                there may be none.
+        """
+        for item in root.walk(path):
+            name = item.path[len(path) :].lstrip("/")
+            mode = item.status.st_mode
+            if name in _NOT_COPIED or ".git" in name.split("/"):
+                continue
+            self._budget.entry(item.status.st_size if stat.S_ISREG(mode) else 0)
+            place = target / name
+            if stat.S_ISDIR(mode):
+                place.mkdir()
+            elif links and stat.S_ISLNK(mode):
+                place.symlink_to(root.target(item.path))
+            elif stat.S_ISREG(mode) or not links:
+                with root.open(item.path) as content, place.open("xb") as file:
+                    shutil.copyfileobj(content, file)
+                place.chmod(0o755 if mode & 0o100 else 0o644)
 
     def _ask(self, folder: Path, *words: str, given: int | None = None) -> str:
         where = ("-C", str(folder), "-c", "safe.directory=*")

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from pytest_intercode.core.files import read_bounded
 from pytest_intercode.errors import MissingFile, SuiteError
+from pytest_intercode.suites.suite_folder import SuitePath
 
 __all__ = ["is_row_file", "json_problem", "read_apps", "read_rows"]
 
@@ -25,6 +26,7 @@ _PARQUET = ".parquet"
 _LARGEST = 2 * 1024**3  # bytes, unpacked
 
 Row: TypeAlias = dict[str, Any]
+_Place: TypeAlias = "Path | SuitePath"
 
 
 def is_row_file(path: Path) -> bool:
@@ -32,7 +34,7 @@ def is_row_file(path: Path) -> bool:
     return _suffix(path) in (*_SUFFIXES, *_PICKLE_SUFFIXES, _PARQUET)
 
 
-def _suffix(path: Path) -> str:
+def _suffix(path: _Place) -> str:
     """Return the suffix that names the format of rows, without ``.gz``."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] == ".gz":
@@ -40,7 +42,7 @@ def _suffix(path: Path) -> str:
     return suffixes[-1] if suffixes else ""
 
 
-def read_rows(path: Path) -> Iterator[tuple[str, Row]]:
+def read_rows(path: Path | SuitePath) -> Iterator[tuple[str, Row]]:
     """Yield the place (``file:line`` or ``file, row N``) and the fields of each row.
 
     Raises:
@@ -77,7 +79,7 @@ def json_problem(error: ValueError | RecursionError) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
 
 
-def _read(path: Path) -> str:
+def _read(path: _Place) -> str:
     try:
         data = read_bounded(path, _LARGEST)
         if data is None:
@@ -90,10 +92,11 @@ def _read(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise SuiteError(f"{path}: not UTF-8 text at byte {error.start}") from None
     except (OSError, EOFError, zlib.error) as error:
-        raise SuiteError(f"{path}: cannot be read: {error}") from None
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise SuiteError(f"{path}: cannot be read: {why}") from None
 
 
-def _json(path: Path, text: str) -> Iterator[tuple[str, Row]]:
+def _json(path: _Place, text: str) -> Iterator[tuple[str, Row]]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -107,7 +110,7 @@ def _json(path: Path, text: str) -> Iterator[tuple[str, Row]]:
         yield _checked(f"{path}, row {index}", row)
 
 
-def _json_lines(path: Path, text: str) -> Iterator[tuple[str, Row]]:
+def _json_lines(path: _Place, text: str) -> Iterator[tuple[str, Row]]:
     for number, line in enumerate(text.split("\n"), start=1):  # texts may hold other line ends
         if not line.strip():
             continue
@@ -118,7 +121,7 @@ def _json_lines(path: Path, text: str) -> Iterator[tuple[str, Row]]:
         yield _checked(f"{path}:{number}", row)
 
 
-def _separated(path: Path, text: str, delimiter: str) -> Iterator[tuple[str, Row]]:
+def _separated(path: _Place, text: str, delimiter: str) -> Iterator[tuple[str, Row]]:
     reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         for row in reader:
@@ -144,7 +147,7 @@ def _name(value: object) -> str:
 # -- APPS
 
 
-def read_apps(path: Path) -> Iterator[tuple[str, Row]]:
+def read_apps(path: SuitePath) -> Iterator[tuple[str, Row]]:
     """Yield the place and the fields of each problem.
 
     Args:
@@ -160,12 +163,12 @@ def read_apps(path: Path) -> Iterator[tuple[str, Row]]:
             source = row.pop("input_output", None)
             yield place, {**row, **_tests(place, source, str(row.get("gold", "")))}
         return
-    for folder in sorted(path.iterdir()):
+    for folder in path.iterdir():
         if (folder / "question.txt").is_file():
             yield str(folder), _problem(folder)
 
 
-def _problem(folder: Path) -> Row:
+def _problem(folder: SuitePath) -> Row:
     question = _optional(folder / "question.txt").strip()
     starter = _optional(folder / "starter_code.py")
     solutions = _parsed(folder / "solutions.json") or [""]
@@ -223,11 +226,11 @@ def _lines(value: Any) -> str:
     return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _optional(path: Path) -> str:
+def _optional(path: SuitePath) -> str:
     return _read(path) if path.exists() else ""
 
 
-def _parsed(path: Path) -> Any:
+def _parsed(path: SuitePath) -> Any:
     return _parsed_text(str(path), _optional(path))
 
 

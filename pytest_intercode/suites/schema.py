@@ -50,6 +50,7 @@ from pytest_intercode.errors import MissingFile, suggestion
 from pytest_intercode.suites.manifest import SwebenchModel
 from pytest_intercode.suites.parser_names import UNTIMED, parser_names
 from pytest_intercode.suites.registered import environment_names, is_environment
+from pytest_intercode.suites.suite_folder import SuitePath
 
 __all__ = ["RowSource", "SuiteModel", "TaskFields", "TaskModel", "build_task"]
 
@@ -143,7 +144,7 @@ class PathModel(_Model):
 
     path: StrictStr
 
-    def read(self, folder: Path) -> bytes:
+    def read(self, folder: SuitePath) -> bytes:
         """Return what the file holds."""
         try:
             return (folder / self.path).read_bytes()
@@ -151,7 +152,7 @@ class PathModel(_Model):
             raise MissingFile(f"{folder / self.path}: cannot be read: {error.strerror}") from None
 
 
-def _text_of(given: str | PathModel, folder: Path) -> str:
+def _text_of(given: str | PathModel, folder: SuitePath) -> str:
     return (
         given if isinstance(given, str) else given.read(folder).decode("utf-8", "surrogateescape")
     )
@@ -283,7 +284,7 @@ def _file(path: str, given: str | FileModel) -> FileSpec | FileModel:
     return FileSpec("file", (model.text or "").encode(), mode=model.mode)
 
 
-def _read(files: Mapping[str, FileSpec | FileModel], folder: Path) -> dict[str, FileSpec]:
+def _read(files: Mapping[str, FileSpec | FileModel], folder: SuitePath) -> dict[str, FileSpec]:
     return {
         path: spec
         if isinstance(spec, FileSpec)
@@ -335,7 +336,7 @@ class VerificationModel(_Model):
             raise ValueError(f"the parser {self.parser} needs report: the path of what it reads")
         return self
 
-    def made(self, folder: Path) -> Verification:
+    def made(self, folder: SuitePath) -> Verification:
         """Return what the fields say, with files read from the suite's folder."""
         given = dict(self)
         given["patch"] = _text_of(self.patch, folder)
@@ -509,7 +510,7 @@ class SuiteModel(_Model):
 
 
 def _apply(
-    task: Task, fields: TaskFields, folder: Path, bundled: Path, alone: Mapping[str, Any]
+    task: Task, fields: TaskFields, folder: SuitePath, bundled: Path, alone: Mapping[str, Any]
 ) -> Task:
     """Lay the given fields, and what is this task's alone, over a task; the rest stays."""
     given = {**_given(fields), **alone}
@@ -521,7 +522,7 @@ def _apply(
         given["variables"] = tuple(given["variables"].items())
     if fields.repository is not None:
         source = fields.repository.source
-        where = None if source is None else folder / source
+        where = None if source is None else (folder / source).place()
         given["repository"] = Repository(**{**dict(fields.repository), "source": where})
     if fields.verification is not None:
         given["verification"] = fields.verification.made(folder)
@@ -539,24 +540,24 @@ def _apply(
     archive, database = fields.archive, fields.database
     if archive is not None:
         model = ArchiveModel(path=archive) if isinstance(archive, str) else archive
-        given["archive"] = Archive(**{**dict(model), "path": folder / model.path})
+        given["archive"] = Archive(**{**dict(model), "path": (folder / model.path).place()})
     if database is not None:
         given["database"] = Database(
             engine=database.engine,
             name=database.name,
-            scripts=tuple(folder / path for path in database.script or ()),
-            file=None if database.file is None else folder / database.file,
+            scripts=tuple((folder / path).place() for path in database.script or ()),
+            file=None if database.file is None else (folder / database.file).place(),
             writes=database.writes,
             optional=database.optional,
         )
     if fields.image is not None:
         given["image"] = ImageSource(image=fields.image)
     if fields.dockerfile is not None:
-        own = folder / given.pop("dockerfile")
-        ours = bundled / f"{fields.dockerfile}.Dockerfile"
-        given["image"] = ImageSource(
-            dockerfile=ours if ours.is_file() and not own.is_file() else own
-        )
+        name = given.pop("dockerfile")
+        own = folder / name
+        ours = bundled / f"{name}.Dockerfile"
+        is_ours = "/" not in name and not own.is_file() and ours.is_file()
+        given["image"] = ImageSource(dockerfile=ours if is_ours else own.place())
     return replace(task, **given) if given else task
 
 
@@ -570,7 +571,7 @@ def build_task(
     blank: Task,
     layers: list[TaskFields],
     *,
-    folder: Path,
+    folder: SuitePath,
     bundled: Path,
     **alone: Any,
 ) -> Task:

@@ -23,6 +23,7 @@ from pytest_intercode.suites.catalogue import (
     verified_there,
     with_kit,
 )
+from pytest_intercode.suites.permissions import Permissions
 
 __all__ = ["Selection", "SelectionSettings", "split_by_time"]
 
@@ -44,6 +45,8 @@ class SelectionSettings:
         network: sandboxes may reach the network, where their task does not say what they reach.
         override_network: with ``network``, whatever their task says.
         allow_host: hosts that they may reach without it.
+        allow_path: folders that suites may read, beyond their own.
+        pass_env: environment variables whose values suites may have.
         verifier: ``shared`` where tests run in the agent's own sandbox if they can.
         kit: whether tests have what they install of the verifier kit: ``always``, ``never``, or
             ``auto``, where they have no network.
@@ -59,9 +62,21 @@ class SelectionSettings:
     network: bool
     allow_host: tuple[str, ...] = ()
     override_network: bool = False
+    allow_path: tuple[Path, ...] = ()
+    pass_env: tuple[str, ...] = ()
     verifier: str = "fresh"
     kit: str = "auto"
     durations: Mapping[tuple[str, str, str], float] | None = None
+
+    @property
+    def permissions(self) -> Permissions:
+        """What suites may use of this machine."""
+        return Permissions(
+            paths=self.allow_path,
+            variables=self.pass_env,
+            network=self.network,
+            hosts=self.allow_host,
+        )
 
 
 class Selection:
@@ -170,11 +185,16 @@ class Selection:
         """Return the tasks of a dataset, by its name, its part's name, or its path."""
         start = folder or self.settings.dataset_folder
         asked, env = f"--intercode-dataset={name}", self._only_environment
-        return self.finished(named_tasks(name, self.settings.data, asked, folder=start, env=env))
+        permissions = self.settings.permissions
+        tasks = named_tasks(
+            name, self.settings.data, asked, folder=start, env=env, permissions=permissions
+        )
+        return self.finished(tasks)
 
     def file(self, path: Path) -> list[Task]:
         """Return the tasks of a suite file or a file of rows."""
-        return self.finished(file_tasks(path, self._only_environment))
+        permissions = self.settings.permissions
+        return self.finished(file_tasks(path, self._only_environment, permissions))
 
     @property
     def _only_environment(self) -> str | None:

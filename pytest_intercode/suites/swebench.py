@@ -41,6 +41,7 @@ from pytest_intercode.suites.patches import (
     reversed_patch,
 )
 from pytest_intercode.suites.rows import Row, read_rows
+from pytest_intercode.suites.suite_folder import SuitePath
 from pytest_intercode.suites.yaml_files import read_yaml
 
 __all__ = ["dataset_of_rows", "read_swebench"]
@@ -113,7 +114,9 @@ def _table(path: Path) -> Mapping[str, _Repository]:
 # -- rows
 
 
-def dataset_of_rows(path: Path, manifests: Mapping[str, SwebenchModel], tables: Path) -> str | None:
+def dataset_of_rows(
+    path: SuitePath, manifests: Mapping[str, SwebenchModel], tables: Path
+) -> str | None:
     """Return the dataset whose manifest fits a file of rows, going by the first one.
 
     A manifest fits if it reads all columns that say how the row is tested, and the row has all that
@@ -166,7 +169,7 @@ def _fits(row: Row, manifest: SwebenchModel, tables: Path) -> bool:
 
 
 def read_swebench(
-    path: Path, manifest: SwebenchModel, folder: Path, tables: Path
+    path: SuitePath, manifest: SwebenchModel, folder: SuitePath, tables: Path
 ) -> Iterator[tuple[str, Row]]:
     """Yield the place and the fields of each row, those of a task included.
 
@@ -190,7 +193,7 @@ class _Reader:
     """Makes the fields of one row."""
 
     def __init__(
-        self, place: str, row: Row, manifest: SwebenchModel, folder: Path, tables: Path
+        self, place: str, row: Row, manifest: SwebenchModel, folder: SuitePath, tables: Path
     ) -> None:
         self._place = place
         self._row = row
@@ -519,7 +522,7 @@ class _Reader:
         manifest = self._manifest
         name = manifest.table or ""
         own = name.endswith((".yaml", ".yml"))
-        table = _table(self._folder / name if own else self._tables / f"{name}.yaml")
+        table = _table((self._folder / name).place() if own else self._tables / f"{name}.yaml")
         repo = self._text(manifest.repo)
         if mirrored := _MIRROR.fullmatch(repo):
             repo = f"{mirrored[1]}/{mirrored[2]}"

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from pytest_intercode.errors import SuiteError
+from pytest_intercode.suites.suite_folder import SuitePath
 
 __all__ = ["read_yaml"]
 
@@ -54,7 +55,7 @@ class _Loader(_Base):  # type: ignore[misc]
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
-def read_yaml(path: Path) -> tuple[Any, yaml.Node | None]:
+def read_yaml(path: Path | SuitePath) -> tuple[Any, yaml.Node | None]:
     """Return what a file holds, and its nodes, which know their lines.
 
     Raises:
@@ -68,7 +69,7 @@ def read_yaml(path: Path) -> tuple[Any, yaml.Node | None]:
             )
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SuiteError(f"{path}: cannot be read: {error}") from None
+        raise SuiteError(f"{path}: cannot be read: {_reason(error)}") from None
     node = None
     try:
         _check_limits(text)
@@ -83,6 +84,10 @@ def read_yaml(path: Path) -> tuple[Any, yaml.Node | None]:
     place = f"{path}:{mark.line + 1}" if mark else str(path)
     problem = getattr(fault, "problem", None) or str(fault).splitlines()[0]
     raise SuiteError(f"{place}: not YAML: {problem}")
+
+
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def _mistake(problem: str, mark: Any) -> yaml.MarkedYAMLError:

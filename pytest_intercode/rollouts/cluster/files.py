@@ -21,6 +21,7 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from pytest_intercode.core.beneath import Root
 from pytest_intercode.core.files import cache_folder
 from pytest_intercode.errors import ConfigurationError, InfrastructureError
 from pytest_intercode.suites.digest import file_digest
@@ -169,10 +170,9 @@ class Shelf:
             if path.suffix == ".Dockerfile" or path.name == "Dockerfile":
                 return self._context(path)
             if path.is_dir():
-                archive = _archived(
-                    [(str(each.relative_to(path)), each) for each in sorted(path.rglob("*"))],
-                    _LARGEST_FOLDER,
-                )
+                with Root(path, links=False) as folder:
+                    found = [(item.path, path / item.path) for item in folder.walk()]
+                archive = _archived(found, _LARGEST_FOLDER)
                 if archive is None:
                     raise ConfigurationError(
                         f"{path}: a folder that is sent to nodes may hold "

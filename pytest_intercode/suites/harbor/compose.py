@@ -10,10 +10,10 @@ import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pytest_intercode.errors import IntercodeError, SuiteError
+from pytest_intercode.suites.suite_folder import SuitePath
 from pytest_intercode.suites.yaml_files import read_yaml
 
 __all__ = ["Service", "Unsupported", "read_compose"]
@@ -54,7 +54,7 @@ class Service:
         cpus: processors, or None for no limit.
     """
 
-    dockerfile: Path | None
+    dockerfile: SuitePath | None
     image: str = ""
     variables: tuple[tuple[str, str], ...] = ()
     workdir: str = ""
@@ -65,7 +65,7 @@ class Service:
 
 
 def read_compose(
-    path: Path,
+    path: SuitePath,
     name: str,
     variables: Mapping[str, str],
     volumes: frozenset[str] = frozenset(),
@@ -113,7 +113,7 @@ def read_compose(
 
 
 def _service(
-    path: Path,
+    path: SuitePath,
     name: str,
     raw: Mapping[str, Any],
     service: Mapping[str, Any],
@@ -159,7 +159,7 @@ def _resolved(value: Any, variables: Mapping[str, str]) -> Any:
     return value
 
 
-def _dockerfile(path: Path, build: Any) -> Path | None:
+def _dockerfile(path: SuitePath, build: Any) -> SuitePath | None:
     if build is None:
         return None
     build = {"context": build} if isinstance(build, str) else build
@@ -186,7 +186,7 @@ def _entrypoint(given: Any) -> tuple[str, ...] | None:
     return tuple(map(str, given)) if isinstance(given, list) else ("/bin/sh", "-c", str(given))
 
 
-def _memory(path: Path, given: Any) -> int | None:
+def _memory(path: SuitePath, given: Any) -> int | None:
     if given in (None, ""):
         return None
     found = _SIZE.fullmatch(str(given).strip())
@@ -195,7 +195,7 @@ def _memory(path: Path, given: Any) -> int | None:
     return int(float(found[1]) * _BYTES[found[2].lower()])
 
 
-def _cpus(path: Path, given: Any) -> float | None:
+def _cpus(path: SuitePath, given: Any) -> float | None:
     if given in (None, ""):
         return None
     try:

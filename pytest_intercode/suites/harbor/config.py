@@ -24,6 +24,7 @@ from pydantic import (
     model_validator,
 )
 
+from pytest_intercode.core.beneath import check_name
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.mistakes import row_error
 
@@ -315,7 +316,7 @@ class ArtifactConfig(BaseModel):
 class StepConfig(BaseModel):
     """One of ``[[steps]]``."""
 
-    name: str
+    name: Annotated[str, AfterValidator(check_name)]  # of its folder, too
     agent: AgentConfig = AgentConfig()
     verifier: VerifierConfig = VerifierConfig()
     min_reward: float | dict[str, float] | None = None

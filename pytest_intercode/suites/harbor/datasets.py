@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import posixpath
 from collections import Counter
 from dataclasses import replace
 from itertools import count
@@ -15,44 +16,59 @@ from pytest_intercode.suites.harbor import folder as harbor
 from pytest_intercode.suites.harbor import terminal_bench
 from pytest_intercode.suites.harbor.config import read_toml
 from pytest_intercode.suites.harbor.parts import read_text
+from pytest_intercode.suites.permissions import NOTHING, Permissions
+from pytest_intercode.suites.suite_folder import SuiteFolder, SuitePath
 
 __all__ = ["folder_tasks", "registry_tasks"]
 
 _LIST = "dataset.toml"
 
 
-def folder_tasks(path: Path) -> list[Task]:
+def folder_tasks(path: Path, permissions: Permissions = NOTHING) -> list[Task]:
     """Return the tasks of a folder: its own, or those of the folders in it.
 
     A task folder that is wrong, among others, is a task that is skipped, and says why.
 
+    Args:
+        path: the folder; the tasks may use what is below it.
+        permissions: what else they may use of this machine.
+
     Raises:
         SuiteError: the folder is one task, and it is wrong; or it holds none.
     """
-    if _is_task(path):
-        return [_task(path, path.name)]
-    suite = _name_of(path)
-    folders = sorted(each for each in path.iterdir() if each.is_dir() and _is_task(each))
-    if not folders:
-        raise MissingFile(
-            f"{path}: holds no task: a folder of tasks has folders with {harbor.CONFIG} (Harbor) "
-            f"or {terminal_bench.CONFIG} (Terminal-Bench 1) in it, and one task has such a file "
-            "itself"
-        )
-    return _unique([_task_or_reason(each, suite) for each in folders])
+    with SuiteFolder(path, permissions) as top:
+        if _is_task(top):
+            return [_task(top, path.name)]
+        suite = _name_of(top)
+        folders = [folder for folder in top.iterdir() if _may_be_task(folder)]
+        if not folders:
+            raise MissingFile(
+                f"{path}: holds no task: a folder of tasks has folders with {harbor.CONFIG} "
+                f"(Harbor) or {terminal_bench.CONFIG} (Terminal-Bench 1) in it, and one task has "
+                "such a file itself"
+            )
+        return _unique([_task_or_reason(folder, suite) for folder in folders])
 
 
-def registry_tasks(path: Path) -> list[Task]:
+def registry_tasks(path: Path, permissions: Permissions = NOTHING) -> list[Task]:
     """Return the tasks of a dataset that a registry lists.
 
     Args:
-        path: the file; behind it ``:NAME`` or ``:NAME@VERSION``, where it lists several.
+        path: the file; behind it ``:NAME`` or ``:NAME@VERSION``, where it lists several. The tasks
+            may use what is below its folder.
+        permissions: what else they may use of this machine.
 
     Raises:
         SuiteError: it is no registry, or lists no such dataset, or its tasks are elsewhere.
     """
     file, _, wanted = path.name.partition(":")
-    path = path.with_name(file)
+    if not path.parent.is_dir():
+        raise MissingFile(f"{path.parent}: there is no such folder")
+    with SuiteFolder(path.parent, permissions) as top:
+        return _registered(top / file, wanted)
+
+
+def _registered(path: SuitePath, wanted: str) -> list[Task]:
     rows = _rows(path)
     names = [_full_name(row) for row in rows]
     fitting = [row for row in rows if wanted in ("", row["name"], _full_name(row))]
@@ -68,7 +84,7 @@ def registry_tasks(path: Path) -> list[Task]:
     return _unique(tasks)
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
+def _rows(path: SuitePath) -> list[dict[str, Any]]:
     try:
         rows = json.loads(read_text(path, "the registry"))
     except (ValueError, RecursionError) as error:
@@ -85,25 +101,26 @@ def _full_name(row: dict[str, Any]) -> str:
     return f"{row['name']}@{version}" if version else str(row["name"])
 
 
-def _listed(path: Path, row: dict[str, Any]) -> list[dict[str, Any]]:
+def _listed(path: SuitePath, row: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the tasks of a dataset; Terminal-Bench 1 lists a folder, and the ids in it."""
     tasks = row.get("tasks")
     if tasks is None and isinstance(row.get("dataset_path"), str):
-        folder = path.parent / row["dataset_path"]
+        given = row["dataset_path"]
+        folder = path.parent / given
         if not folder.is_dir():
             raise MissingFile(
                 f"{path}: {row['name']}: there is no folder {folder}. Get it from "
                 f"{row.get('github_url') or 'where it is published'}"
             )
         wanted = row.get("task_id_subset")
-        found = sorted(each.name for each in folder.iterdir() if _is_task(each))
-        return [{"path": str(folder / name)} for name in (wanted or found)]
+        found = [each.name for each in folder.iterdir() if _may_be_task(each)]
+        return [{"path": posixpath.join(given, str(name))} for name in (wanted or found)]
     if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
         raise SuiteError(f"{path}: {row['name']}: tasks: a list of tasks is needed")
     return tasks
 
 
-def _local(path: Path, suite: str, task: dict[str, Any]) -> Path:
+def _local(path: SuitePath, suite: str, task: dict[str, Any]) -> SuitePath:
     """Return the folder of a listed task.
 
     One of a repository is looked for below the registry too, where a checkout of it may be.
@@ -111,7 +128,7 @@ def _local(path: Path, suite: str, task: dict[str, Any]) -> Path:
     given = task.get("path")
     if not isinstance(given, str) or not given:
         raise SuiteError(f"{path}: {suite}: a task without a path: {task!r:.80}")
-    folder = path.parent / Path(given).expanduser()
+    folder = path.parent / posixpath.expanduser(given)
     url = task.get("git_url")
     if not folder.is_dir() and url:
         raise MissingFile(
@@ -122,17 +139,27 @@ def _local(path: Path, suite: str, task: dict[str, Any]) -> Path:
     return folder
 
 
-def _is_task(path: Path) -> bool:
+def _is_task(path: SuitePath) -> bool:
     return (path / harbor.CONFIG).is_file() or (path / terminal_bench.CONFIG).is_file()
 
 
-def _task(path: Path, suite: str) -> Task:
+def _may_be_task(path: SuitePath) -> bool:
+    """Whether a folder is a task, or leads to where it may not be looked."""
+    try:
+        return _is_task(path)
+    except SuiteError:
+        return True
+
+
+def _task(path: SuitePath, suite: str) -> Task:
     if (path / harbor.CONFIG).is_file():
-        return harbor.harbor_task(path, suite)
-    return terminal_bench.terminal_bench_task(path, suite)
+        task = harbor.harbor_task(path, suite)
+    else:
+        task = terminal_bench.terminal_bench_task(path, suite)
+    return path.permissions.limited(task)
 
 
-def _task_or_reason(path: Path, suite: str) -> Task:
+def _task_or_reason(path: SuitePath, suite: str) -> Task:
     """Return a task, or one that says why it is none."""
     try:
         return _task(path, suite)
@@ -171,12 +198,11 @@ def _unique(tasks: list[Task]) -> list[Task]:
     return made
 
 
-def _name_of(path: Path) -> str:
+def _name_of(path: SuitePath) -> str:
     """Return the name of a folder of tasks: what its ``dataset.toml`` says, or its own."""
-    path = path.resolve()
     if (path / _LIST).is_file():
         raw = read_toml(read_text(path / _LIST, "the dataset"), str(path / _LIST))
         said = raw.get("dataset")
         if isinstance(said, dict) and isinstance(said.get("name"), str):
             return harbor.task_id(said["name"].rpartition("/")[2])
-    return path.name
+    return path.place().resolve().name

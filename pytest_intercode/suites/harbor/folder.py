@@ -6,9 +6,8 @@ the reason as its ``skip``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from pytest_intercode.core.task import (
@@ -53,6 +52,7 @@ from pytest_intercode.suites.harbor.parts import (
     task_id,
     without_canary,
 )
+from pytest_intercode.suites.suite_folder import SuitePath
 
 __all__ = ["CONFIG", "harbor_task", "task_id"]
 
@@ -75,7 +75,7 @@ class _Box:
     files: Archive | None = None
 
 
-def harbor_task(folder: Path, suite: str) -> Task:
+def harbor_task(folder: SuitePath, suite: str) -> Task:
     """Return the task of a folder.
 
     Args:
@@ -106,7 +106,7 @@ def harbor_task(folder: Path, suite: str) -> Task:
     try:
         return _filled(blank, folder, config)
     except Unsupported as error:
-        query = "\n".join(path.name for path in sorted(folder.iterdir()))
+        query = "\n".join(path.name for path in folder.iterdir())
         return replace(blank, query=query, skip=str(error))
 
 
@@ -125,7 +125,7 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
 
 
-def _filled(blank: Task, folder: Path, config: TaskConfig) -> Task:
+def _filled(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
     environment = config.environment
     _refuse(environment)
     box = _box(environment, folder / "environment", "the environment")
@@ -150,14 +150,21 @@ def _filled(blank: Task, folder: Path, config: TaskConfig) -> Task:
         timeout=timeout,
         action_timeout=timeout or PATIENCE,
     )
+    variables: tuple[tuple[str, str], ...] | None
+    try:
+        place = f"{folder / CONFIG}: [solution].env"
+        variables = resolved(config.solution.env, place, folder.permissions)
+    except MissingFile as error:  # agents do without it
+        variables = None
+        task = replace(task, gold_skip=str(error))
     if config.steps:
-        return _with_steps(task, folder, config)
+        return _with_steps(task, folder, config, variables)
     instruction = read_text(folder / "instruction.md", "the instruction")
     solution = solution_files(folder / "solution", "/solution")
     return replace(
         task,
         query=without_canary(instruction),
-        gold=_gold(solution, task.workdir, config),
+        gold=_gold(solution, task.workdir, variables),
         verification=_verification(folder, config, None, task),
     )
 
@@ -202,7 +209,7 @@ def _refuse(environment: EnvironmentConfig) -> None:
         raise Unsupported(f"its agent needs tool servers (mcp_servers: {names})")
 
 
-def _box(environment: EnvironmentConfig, folder: Path, what: str) -> _Box:
+def _box(environment: EnvironmentConfig, folder: SuitePath, what: str) -> _Box:
     """Return the machine that a table says, built in a folder."""
     dockerfile = folder / "Dockerfile"
     compose = next((folder / name for name in _COMPOSE if (folder / name).is_file()), None)
@@ -230,14 +237,16 @@ def _box(environment: EnvironmentConfig, folder: Path, what: str) -> _Box:
     )
     bare = not dockerfile.is_file() and compose is None and folder.is_dir()
     if bare and any(path.name != ".gitkeep" for path in folder.iterdir()):
-        files = Archive(folder, found.workdir)
+        files = Archive(folder.place(), found.workdir)
+    place = f"{folder.parent / CONFIG}: env"
+    variables = resolved(environment.env, place, folder.permissions)
     memory = environment.memory_mb and environment.memory_mb * _MEGABYTE
     storage = environment.storage_mb and environment.storage_mb * _MEGABYTE
     return _Box(
         source,
         found,
         limits(environment.cpus or service.cpus, memory or service.memory, storage),
-        (*service.variables, *resolved(environment.env, f"{folder.parent / CONFIG}: env")),
+        (*service.variables, *variables),
         files,
     )
 
@@ -248,15 +257,16 @@ def _user(user: str | int | None, default: str = "") -> str:
     return "" if user in ("root", "0", 0) else str(user)
 
 
-def _gold(files: dict[str, Path], workdir: str, config: TaskConfig) -> tuple[str, ...]:
-    if "/solution/solve.sh" not in files:
+def _gold(
+    files: dict[str, SuitePath], workdir: str, variables: Iterable[tuple[str, str]] | None
+) -> tuple[str, ...]:
+    if variables is None or "/solution/solve.sh" not in files:
         return ()
-    variables = resolved(config.solution.env, "[solution].env")
     return gold_of(files, "/solution/solve.sh", workdir, variables)
 
 
 def _verification(
-    folder: Path, config: TaskConfig, step: StepConfig | None, task: Task
+    folder: SuitePath, config: TaskConfig, step: StepConfig | None, task: Task
 ) -> Verification:
     """Return how a task, or a step of it, is graded."""
     whole, own = config.verifier, step.verifier if step else config.verifier
@@ -265,7 +275,8 @@ def _verification(
         folders.append(folder / "steps" / step.name / "tests")
     mode = own.mode or whole.mode or "shared"
     timed = own if "timeout_sec" in own.model_fields_set else whole
-    variables = resolved({**whole.env, **own.env}, f"{folder / CONFIG}: [verifier].env")
+    place = f"{folder / CONFIG}: [verifier].env"
+    variables = resolved({**whole.env, **own.env}, place, folder.permissions)
     common = Verification(
         command=f"/tests/{_SCRIPT}",
         parser="reward",
@@ -285,7 +296,7 @@ def _verification(
     text = read_text(script, "the tests' script")
     return replace(
         common,
-        archives=tuple(Archive(each, "/tests") for each in there),
+        archives=tuple(Archive(each.place(), "/tests") for each in there),
         files={**common.files, f"/tests/{_SCRIPT}": FileSpec("file", text.encode(), mode=0o755)},
         kit=fetched_by(there),
         limits=_phase_limits(task, config, own, whole),
@@ -314,7 +325,7 @@ def _hooks(verifier: VerifierConfig) -> Iterator[Hook]:
 
 
 def _separate(
-    common: Verification, folders: list[Path], config: TaskConfig, step: StepConfig | None
+    common: Verification, folders: list[SuitePath], config: TaskConfig, step: StepConfig | None
 ) -> Verification:
     """Return a verifier with an image of its own, which gets the declared paths alone."""
     whole, own = config.verifier, step.verifier if step else config.verifier
@@ -343,7 +354,12 @@ def _separate(
     )
 
 
-def _with_steps(task: Task, folder: Path, config: TaskConfig) -> Task:
+def _with_steps(
+    task: Task,
+    folder: SuitePath,
+    config: TaskConfig,
+    variables: Iterable[tuple[str, str]] | None,
+) -> Task:
     """Return a task of several steps; it begins as its first."""
     steps, gold = [], []
     for step in config.steps or ():
@@ -353,7 +369,7 @@ def _with_steps(task: Task, folder: Path, config: TaskConfig) -> Task:
         solution = solution_files(place / "solution", "/solution")
         if "/solution/solve.sh" not in solution:
             solution = solution_files(folder / "solution", "/solution")
-        gold += [*_gold(solution, task.workdir, config), "submit"]
+        gold += [*_gold(solution, task.workdir, variables), "submit"]
         workdir = place / "workdir"
         setup = []
         if (workdir / "setup.sh").is_file():
@@ -368,7 +384,7 @@ def _with_steps(task: Task, folder: Path, config: TaskConfig) -> Task:
                 name=step.name,
                 query=without_canary(text),
                 verification=_verification(folder, config, step, task),
-                archive=Archive(workdir, task.workdir) if workdir.is_dir() else None,
+                archive=Archive(workdir.place(), task.workdir) if workdir.is_dir() else None,
                 setup=tuple(setup),
                 least=tuple(pairs.items()),
                 user=_user(step.agent.user, task.user),

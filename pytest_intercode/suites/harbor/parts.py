@@ -12,10 +12,11 @@ from typing import Any
 
 from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.errors import MissingFile, SuiteError
-from pytest_intercode.suites.files import paths_below
 from pytest_intercode.suites.harbor.bootstrap import requirements_of
 from pytest_intercode.suites.harbor.config import HealthcheckConfig
 from pytest_intercode.suites.harbor.dockerfile import Machine, machine, rebased
+from pytest_intercode.suites.permissions import Permissions
+from pytest_intercode.suites.suite_folder import SuitePath
 
 __all__ = [
     "LOGS",
@@ -57,7 +58,7 @@ _PROCESSES = 4096
 _DISK = 10 * 1024**3
 
 
-def read_text(path: Path, what: str) -> str:
+def read_text(path: Path | SuitePath, what: str) -> str:
     """Return the text of a file of a task.
 
     Raises:
@@ -68,11 +69,13 @@ def read_text(path: Path, what: str) -> str:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise MissingFile(f"{path.parent}: {what} is missing: there is no {path.name}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise SuiteError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
         raise SuiteError(f"{path}: cannot be read: {error}") from None
 
 
-def fetched_by(folders: Sequence[Path], scripts: Iterable[str] = ()) -> tuple[str, ...] | None:
+def fetched_by(folders: Sequence[SuitePath], scripts: Iterable[str] = ()) -> tuple[str, ...] | None:
     """Return what tests install from the network; None where they fetch nothing.
 
     Args:
@@ -81,11 +84,10 @@ def fetched_by(folders: Sequence[Path], scripts: Iterable[str] = ()) -> tuple[st
     """
     texts = [*scripts]
     files: dict[str, str] = {}
-    for folder in filter(Path.is_dir, folders):
-        texts += [read_text(path, "a script") for path in sorted(folder.glob("*.sh"))]
-        for path in paths_below(folder):
-            if path.suffix in _READ and path.is_file() and not path.is_symlink():
-                name = path.relative_to(folder).as_posix()
+    for folder in filter(SuitePath.is_dir, folders):
+        texts += [read_text(path, "a script") for path in folder.glob("*.sh")]
+        for name, path in folder.files():
+            if name.endswith(_READ):
                 files[name] = path.read_bytes()[:_LONGEST].decode("utf-8", "replace")
     return requirements_of(texts, files)
 
@@ -104,22 +106,30 @@ def without_canary(text: str) -> str:
     return "\n".join(lines[first:])
 
 
-def resolved(variables: Mapping[str, str], place: str) -> tuple[tuple[str, str], ...]:
+def resolved(
+    variables: Mapping[str, str], place: str, permissions: Permissions
+) -> tuple[tuple[str, str], ...]:
     """Return environment variables with those of the host that they name.
 
-    Only a value that is wholly ``${NAME}`` or ``${NAME:-default}`` names one.
+    Only a value that is wholly ``${NAME}`` or ``${NAME:-default}`` names one, and only what the
+    user passes on is known.
 
     Raises:
-        MissingFile: the host has no such variable, and there is no default.
+        MissingFile: there is no such variable, or it is not passed on, and there is no default.
     """
     made = []
     for name, value in variables.items():
         found = _HOST_VARIABLE.fullmatch(value)
         if found is not None:
-            default = os.environ.get(found[1], found[2])
+            known = os.environ if found[1] in permissions.variables else {}
+            default = known.get(found[1], found[2])
             if default is None:
+                why = "is not set"
+                if found[1] not in permissions.variables:
+                    remedy = permissions.remedy("pass-env", found[1])
+                    why = f"of this machine is not passed on: {remedy} does"
                 raise MissingFile(
-                    f"{place}: {name} = {value!r}: the environment variable {found[1]} is not set"
+                    f"{place}: {name} = {value!r}: the environment variable {found[1]} {why}"
                 )
             value = default
         made.append((name, value))
@@ -127,7 +137,10 @@ def resolved(variables: Mapping[str, str], place: str) -> tuple[tuple[str, str],
 
 
 def gold_of(
-    files: Mapping[str, Path], run: str, workdir: str, variables: Iterable[tuple[str, str]] = ()
+    files: Mapping[str, SuitePath],
+    run: str,
+    workdir: str,
+    variables: Iterable[tuple[str, str]] = (),
 ) -> tuple[str, ...]:
     """Return a solution as commands: they write its files, and run its script.
 
@@ -146,7 +159,7 @@ def gold_of(
         try:
             data = path.read_bytes()
         except OSError as error:
-            raise SuiteError(f"{path}: cannot be read: {error}") from None
+            raise SuiteError(f"{path}: cannot be read: {error.strerror}") from None
         size += len(data)
         if size > _LARGEST:
             raise SuiteError(f"{path.parent}: a solution has more than {_LARGEST // 2**20} MiB")
@@ -177,12 +190,11 @@ def _writing(target: str, data: bytes) -> str:
     return f"cat >{shlex.quote(target)} <<'{end}'\n{text}{end}"
 
 
-def solution_files(folder: Path, at: str) -> dict[str, Path]:
+def solution_files(folder: SuitePath, at: str) -> dict[str, SuitePath]:
     """Return the files of a solution's folder, by where they come to stand."""
     if not folder.is_dir():
         return {}
-    found = (path for path in paths_below(folder) if path.is_file())
-    return {f"{at}/{path.relative_to(folder).as_posix()}": path for path in found}
+    return {f"{at}/{name}": path for name, path in folder.files()}
 
 
 def entrypoint_setup(entrypoint: Iterable[str], workdir: str, user: str) -> tuple[str, ...]:
@@ -251,14 +263,23 @@ def limits(cpus: float | None, memory: int | None, storage: int | None = None) -
     )
 
 
-def built(dockerfile: Path, image: str = "") -> tuple[ImageSource, Machine]:
+def built(dockerfile: SuitePath, image: str = "") -> tuple[ImageSource, Machine]:
     """Return the image of a Dockerfile, and what it says of the machine.
 
     Args:
         dockerfile: the Dockerfile.
         image: the image that was made of it already; empty for none.
+
+    Raises:
+        SuiteError: it cannot be read, or is a link to another folder, which would be what is built.
     """
+    place = dockerfile.place()
+    if place.parent != dockerfile.parent.place():
+        raise SuiteError(
+            f"{dockerfile}: is a link that leads out of its folder, which is what an image is made "
+            "of: put the file in its place"
+        )
     own = read_text(dockerfile, "the Dockerfile")
     text = rebased(own)
     changed = text if text != own else ""
-    return ImageSource(dockerfile=dockerfile, image=image or None, text=changed), machine(text)
+    return ImageSource(dockerfile=place, image=image or None, text=changed), machine(text)

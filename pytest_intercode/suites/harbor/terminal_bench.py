@@ -6,7 +6,6 @@ Reads the folder and nothing else. What a sandbox cannot be is the reason of the
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
@@ -29,6 +28,7 @@ from pytest_intercode.suites.harbor.parts import (
     without_canary,
 )
 from pytest_intercode.suites.mistakes import row_error
+from pytest_intercode.suites.suite_folder import SuitePath
 from pytest_intercode.suites.yaml_files import read_yaml
 
 __all__ = [
@@ -83,7 +83,7 @@ class TerminalBenchConfig(BaseModel):
     junior_time_estimate_min: float | None = None
 
 
-def read_task(folder: Path) -> TerminalBenchConfig:
+def read_task(folder: SuitePath) -> TerminalBenchConfig:
     """Return what a folder's ``task.yaml`` says.
 
     Raises:
@@ -101,7 +101,7 @@ def read_task(folder: Path) -> TerminalBenchConfig:
         raise SuiteError(row_error(str(path), raw, error)) from None
 
 
-def terminal_bench_task(folder: Path, suite: str) -> Task:
+def terminal_bench_task(folder: SuitePath, suite: str) -> Task:
     """Return the task of a folder.
 
     Args:
@@ -133,7 +133,7 @@ def terminal_bench_task(folder: Path, suite: str) -> Task:
         return replace(blank, skip=str(error))
 
 
-def _filled(blank: Task, folder: Path, config: TerminalBenchConfig) -> Task:
+def _filled(blank: Task, folder: SuitePath, config: TerminalBenchConfig) -> Task:
     parser = PARSERS.get(config.parser_name)
     if parser is None:
         known = ", ".join(PARSERS)
@@ -169,7 +169,7 @@ def _filled(blank: Task, folder: Path, config: TerminalBenchConfig) -> Task:
             place="shell" if config.run_tests_in_same_shell else "fresh",
             parser=parser,
             files={f"{_TESTS}/{_SCRIPT}": FileSpec("file", script.encode(), mode=0o755)},
-            archives=(Archive(tests, _TESTS),) if tests.is_dir() else (),
+            archives=(Archive(tests.place(), _TESTS),) if tests.is_dir() else (),
             kit=fetched_by([tests], [script]),
             variables=(("TEST_DIR", _TESTS), ("COLUMNS", "160")),
             timeout=config.max_test_timeout_sec,
@@ -177,7 +177,7 @@ def _filled(blank: Task, folder: Path, config: TerminalBenchConfig) -> Task:
     )
 
 
-def service_of(folder: Path) -> Service:
+def service_of(folder: SuitePath) -> Service:
     """Return the machine that a task's compose file says, or its Dockerfile alone.
 
     Raises:
@@ -192,7 +192,7 @@ def service_of(folder: Path) -> Service:
     return Service(folder / "Dockerfile")
 
 
-def _gold(folder: Path, workdir: str) -> tuple[str, ...]:
+def _gold(folder: SuitePath, workdir: str) -> tuple[str, ...]:
     """Return the solution: a script, or lines that are typed."""
     script, typed = folder / "solution.sh", folder / "solution.yaml"
     if script.is_file():
@@ -205,7 +205,7 @@ def _gold(folder: Path, workdir: str) -> tuple[str, ...]:
     return tuple(_line(typed, line) for line in raw)
 
 
-def _line(path: Path, line: dict[str, Any]) -> str:
+def _line(path: SuitePath, line: dict[str, Any]) -> str:
     """Return a line that is typed as an action; keys of a full-screen program are none."""
     command = line.get("command")
     if not isinstance(command, str):

@@ -20,6 +20,7 @@ from pytest_intercode.suites.harbor.dockerfile import machine
 from pytest_intercode.suites.harbor.parts import read_text
 from pytest_intercode.suites.loader import bundled_folder
 from pytest_intercode.suites.repositories import repository_layer
+from pytest_intercode.suites.suite_folder import SuitePath
 
 __all__ = ["toml", "write_swe", "write_terminal_bench"]
 
@@ -64,7 +65,7 @@ cat "$log"
 """
 
 
-def write_terminal_bench(folder: Path, target: Path) -> None:
+def write_terminal_bench(folder: SuitePath, target: Path) -> None:
     """Write a task folder of Terminal-Bench 1 as one of Harbor.
 
     Raises:
@@ -112,7 +113,8 @@ def write_terminal_bench(folder: Path, target: Path) -> None:
     _write(target / "task.toml", toml(tables))
     _write(target / "instruction.md", config.instruction.rstrip("\n") + "\n")
     if (folder / "tests").is_dir():
-        shutil.copytree(folder / "tests", target / "tests")
+        for name, path in (folder / "tests").files():
+            _copy(path.place(), target / "tests" / name)
     _write(target / "tests" / "run-tests.sh", script, 0o755)
     head = _SUMMARY if task.verification.parser == "terminal-bench" else _MARKS
     _write(target / "tests" / "test.sh", head + _REWARD, 0o755)
@@ -123,7 +125,7 @@ def write_terminal_bench(folder: Path, target: Path) -> None:
         _write(target / "solution" / "solve.sh", _with_shebang("\n".join(task.gold)), 0o755)
 
 
-def _entrypoint(folder: Path) -> list[str] | None:
+def _entrypoint(folder: SuitePath) -> list[str] | None:
     """Return the entry point that a compose file gives, if it gives one."""
     service = terminal_bench.service_of(folder)
     return None if service.entrypoint is None else list(service.entrypoint)
@@ -257,9 +259,12 @@ def _copy_context(dockerfile: Path, target: Path) -> None:
         own = first in _OWN or (first == "tests" and "tests" not in text)
         if own and first not in text:
             continue
-        place = target / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, place)
+        _copy(path, target / name)
+
+
+def _copy(path: Path, place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(path, place)
 
 
 def _with_shebang(text: str) -> str:

@@ -37,7 +37,7 @@ _TASK = Task(id="a", query="Do it.", gold=("true",), env="bash", suite="s", data
 _NO_PART = {
     *("id", "suite", "dataset", "hardness", "tags", "max_turns", "action_timeout", "timeout"),
     *("xfail", "skip", "solution", "source", "audit", "decoys", "metadata", "repeat"),
-    "needs_network",
+    *("needs_network", "gold_skip"),
 }
 
 _CHANGES: dict[str, Any] = {
@@ -80,7 +80,7 @@ def test_a_part_changes_the_digest(name: str) -> None:
 
 def test_no_other_field_changes_it() -> None:
     changes: dict[str, Any] = {
-        "needs_network": True,
+        **{"needs_network": True, "gold_skip": "so"},
         **{"id": "b", "suite": "t", "dataset": "t", "hardness": "hard", "tags": ("x",)},
         **{"max_turns": 3, "action_timeout": 1.0, "timeout": 2.0, "xfail": "so", "skip": "so"},
         **{"solution": ("cat",), "source": "f:1", "audit": {"gold-runs": "so"}, "decoys": ("*",)},

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_intercode.core.beneath import Root
 from pytest_intercode.core.task import Archive, FileSpec, Task
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.files import build_archive
@@ -356,6 +357,6 @@ def test_a_folder_that_vanished_while_it_was_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("x")
-    monkeypatch.setattr(Path, "read_bytes", Path("/does/not/exist").read_bytes)
+    monkeypatch.setattr(Root, "read", lambda *_: Path("/does/not/exist").read_bytes())
     with pytest.raises(SuiteError, match=r"not a folder that can be read: .*does/not/exist"):
         build_archive(_task(archive=Archive(tmp_path)), _NOW)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -28,9 +27,13 @@ from pytest_intercode.suites.loader import (
     load_rows,
     load_suite,
 )
+from pytest_intercode.suites.permissions import NOTHING, Permissions
 from pytest_intercode.suites.rows import is_row_file, read_rows
 
-Load = Callable[[str], Suite]
+
+class Load(Protocol):
+    def __call__(self, text: str, permissions: Permissions = NOTHING) -> Suite: ...
+
 
 _TASK = """\
 env: bash
@@ -45,10 +48,10 @@ tasks:
 def load(tmp_path: Path) -> Load:
     """Write a suite to ``suite.yaml`` and load it."""
 
-    def write_and_load(text: str) -> Suite:
+    def write_and_load(text: str, permissions: Permissions = NOTHING) -> Suite:
         path = tmp_path / "suite.yaml"
         path.write_text(text, encoding="utf-8")
-        return load_suite(path)
+        return load_suite(path, permissions=permissions)
 
     return write_and_load
 
@@ -106,7 +109,8 @@ tasks:
     action_timeout: 2.5
     timeout: 60
     xfail: it is broken
-"""
+""",
+        Permissions(network=True),
     ).tasks
     assert task == Task(
         id="A.b_c-1",

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import os
+import shutil
+import signal
 import subprocess
+import sys
 import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_intercode.core.task import Repository
 from pytest_intercode.errors import SuiteError
+from pytest_intercode.suites import files
 from pytest_intercode.suites.repositories import repository_layer
 
 
@@ -131,3 +140,233 @@ def test_what_is_no_repository_is_said_in_one_line(
 def test_a_commit_that_is_not_there_is_named(source: Path) -> None:
     with pytest.raises(SuiteError, match="it has no commit 'v9'"):
         repository_layer(Repository(source=source, commit="v9"))
+
+
+# -- sources of somebody else's
+
+
+def _archive(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
+    with tarfile.open(path, "w:gz", format=tarfile.GNU_FORMAT) as archive:
+        for member, content in members:
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def _member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "", size: int = 0) -> Any:
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname, member.size = kind, target, size
+    return member, bytes(size)
+
+
+_BYTES, _ENTRIES = 1024**2, 1000
+
+
+@pytest.fixture
+def limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_MOST_BYTES", _BYTES)
+    monkeypatch.setattr(files, "_MOST_ENTRIES", _ENTRIES)
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for what is temporary; of a short name, as that of a socket has to be."""
+    with tempfile.TemporaryDirectory(prefix="t") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield Path(folder)
+
+
+def _bomb(path: Path) -> Path:
+    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+        for number in range(3):
+            member, content = _member(f"zeros-{number}", size=_BYTES // 2)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def _sparse(path: Path) -> Path:
+    """An archive of a file that is a hole of 64 GiB."""
+    folder = path.with_suffix(".folder")
+    folder.mkdir()
+    with (folder / "hole").open("wb") as file:
+        file.truncate(64 * 1024**3)
+    subprocess.run(["tar", "-C", folder, "--sparse", "-czf", path, "hole"], check=True)
+    assert path.stat().st_size < 4096
+    return path
+
+
+def _tiny(path: Path) -> Path:
+    with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+        for number in range(_ENTRIES + 1):
+            archive.addfile(tarfile.TarInfo(f"{number}"))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (_bomb, "unpacks to more than"),
+        (_sparse, "unpacks to more than"),
+        (_tiny, "holds more than 1,000 files and folders"),
+    ],
+)
+@pytest.mark.usefixtures("limits")
+def test_an_archive_is_unpacked_within_limits(
+    tmp_path: Path, temporary: Path, make: Callable[[Path], Path], message: str
+) -> None:
+    source = make(tmp_path / "source.tar.gz")
+    with pytest.raises(SuiteError, match=message):
+        repository_layer(Repository(source=source))
+    assert not list(temporary.rglob("*"))
+
+
+@pytest.mark.usefixtures("limits")
+@pytest.mark.parametrize("kind", ["bundle", "folder", "plain"])
+def test_other_sources_have_the_same_limits(tmp_path: Path, temporary: Path, kind: str) -> None:
+    folder = tmp_path / "bomb"
+    folder.mkdir()
+    git(folder, "init", "-q", "-b", "main")
+    (folder / "zeros").write_bytes(bytes(_BYTES + 1))
+    git(folder, "add", "zeros")
+    git(folder, "commit", "-qm", "x")
+    if kind == "plain":
+        shutil.rmtree(folder / ".git")
+    source = of(folder, kind) if kind == "bundle" else folder
+    with pytest.raises(SuiteError, match="unpacks to more than"):
+        repository_layer(Repository(source=source))
+    assert not list(temporary.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ([_member("/etc/x")], "a relative path is needed, found '/etc/x'"),
+        ([_member("a/../../x")], "one component of a path, found '..'"),
+        ([_member("x", size=1), _member("x", size=1)], "'x' is there twice"),
+        ([_member("x", tarfile.SYMTYPE, "/etc"), _member("x/y", size=1)], "'x' is there twice"),
+        ([_member("x", tarfile.SYMTYPE, "/etc"), _member("x/y", tarfile.SYMTYPE, "z")], "'x' is"),
+        ([_member("x", tarfile.LNKTYPE, "/etc/passwd")], "a relative path is needed"),
+        ([_member("x", tarfile.LNKTYPE, "../../x")], "one component of a path, found '..'"),
+        ([_member("x", tarfile.FIFOTYPE)], "'x' is no file, folder or link"),
+        ([_member("x", tarfile.CHRTYPE)], "'x' is no file, folder or link"),
+        ([_member("x", size=1), _member("x/y", size=1)], "'x' is there twice"),
+    ],
+)
+def test_names_in_an_archive_lead_nowhere_else(
+    tmp_path: Path, members: list[tuple[tarfile.TarInfo, bytes]], message: str
+) -> None:
+    source = _archive(tmp_path / "a.tar.gz", _member("0", size=1), *members)
+    with pytest.raises(SuiteError, match=message):
+        repository_layer(Repository(source=source))
+
+
+def test_links_in_an_archive_stay_what_they_are(tmp_path: Path) -> None:
+    source = _archive(
+        tmp_path / "a.tar.gz",
+        _member("file", size=3),
+        _member("hard", tarfile.LNKTYPE, "file"),
+        _member("soft", tarfile.SYMTYPE, "/etc/passwd"),
+    )
+    repository = unpacked(repository_layer(Repository(source=source)), tmp_path / "out")
+    assert git(repository, "ls-files").split() == ["file", "hard", "soft"]
+    assert str((repository / "soft").readlink()) == "/etc/passwd"
+
+
+def _link_objects(folder: Path, other: Path) -> None:
+    shutil.rmtree(folder / ".git/objects")
+    (folder / ".git/objects").symlink_to(other / ".git/objects")
+
+
+def _link_head(folder: Path, other: Path) -> None:
+    (folder / ".git/HEAD").unlink()
+    (folder / ".git/HEAD").symlink_to(other / ".git/HEAD")
+
+
+def _link_git(folder: Path, other: Path) -> None:
+    shutil.rmtree(folder / ".git")
+    (folder / ".git").symlink_to(other / ".git")
+
+
+def _name_git(folder: Path, other: Path) -> None:
+    shutil.rmtree(folder / ".git")
+    (folder / ".git").write_text(f"gitdir: {other}/.git\n")
+
+
+@pytest.mark.parametrize("lead", [_link_objects, _link_head, _link_git, _name_git])
+def test_a_repository_does_not_lead_to_another(
+    source: Path, tmp_path: Path, lead: Callable[[Path, Path], None]
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(source, other)
+    lead(source, other)
+    with pytest.raises(SuiteError, match=r"symbolic link|which leads elsewhere"):
+        repository_layer(Repository(source=source))
+
+
+def test_settings_of_a_repository_lead_nowhere(source: Path, tmp_path: Path) -> None:
+    """Objects elsewhere are not taken, though their names are known."""
+    other = tmp_path / "other"
+    shutil.copytree(source, other)
+    (other / "secret").write_text("secret\n")
+    git(other, "add", "-A")
+    git(other, "commit", "-qm", "secret")
+    secret = git(other, "rev-parse", "HEAD")
+    info = source / ".git/objects/info"
+    info.mkdir(exist_ok=True)
+    (info / "alternates").write_text(f"{other}/.git/objects\n")
+    (source / ".git/refs/heads/main").write_text(f"{secret}\n")
+    git(source, "config", "extensions.partialClone", "origin")
+    git(source, "config", "remote.origin.url", str(other))
+    git(source, "config", "remote.origin.promisor", "true")
+    with pytest.raises(SuiteError):
+        repository_layer(Repository(source=source))
+    cache = Path(os.environ["XDG_CACHE_HOME"])
+    assert not [path for path in cache.rglob("*") if path.is_file()]
+
+
+def test_a_repository_in_a_plain_folder_is_left_out(source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "plain"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub/.git").write_text(f"gitdir: {source}/.git\n")
+    (folder / "sub/file").write_text("x\n")
+    os.mkfifo(folder / "pipe")
+    repository = unpacked(repository_layer(Repository(source=folder)), tmp_path / "out")
+    assert git(repository, "ls-files") == "sub/file"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_of_it_when_the_process_is_ended(
+    source: Path, tmp_path: Path, temporary: Path, number: signal.Signals
+) -> None:
+    """Git is a program that waits, and the process ends while it does."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "git").write_text("#!/bin/sh\necho >>begun\nsleep 5\n")
+    (programs / "git").chmod(0o755)
+    code = (
+        "from pathlib import Path\nfrom pytest_intercode.core.task import Repository\n"
+        "from pytest_intercode.suites.repositories import repository_layer\n"
+        f"repository_layer(Repository(source=Path({str(source)!r})))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "TMPDIR": str(temporary),
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "PYTHONPATH": str(Path(__file__).parents[3]),
+        },
+        start_new_session=True,
+    )
+    _wait_until((tmp_path / "begun").exists)
+    assert [path for path in temporary.rglob("*") if path.name == "copy"]
+    os.killpg(process.pid, number)
+    process.wait()
+    _wait_until(lambda: not [path for path in temporary.rglob("*") if path.name == "copy"])
+
+
+def _wait_until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.02)

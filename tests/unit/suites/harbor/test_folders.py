@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
 import shutil
@@ -34,6 +33,7 @@ from pytest_intercode.suites.catalogue import (
 )
 from pytest_intercode.suites.digest import digest
 from pytest_intercode.suites.harbor.datasets import folder_tasks, registry_tasks
+from pytest_intercode.suites.permissions import Permissions
 
 _ROOT = Path(__file__).parents[4] / "examples"
 _MEGABYTE = 1024**2
@@ -106,7 +106,7 @@ def test_users(own: dict[str, Task]) -> None:
     assert task.verification.user == "judge"
     assert dict(task.verification.variables) == {
         "EXPECTED": "worker",
-        "FROM_HOST": os.environ["PATH"],
+        "FROM_HOST": "by default",
     }
     assert "NOTE='by the solution' && /solution/solve.sh" in task.gold[0]
 
@@ -554,12 +554,37 @@ def test_a_variable_that_the_host_has_not(
 ) -> None:
     folder = copy("harbor/greeting")
     (folder / "task.toml").write_text("[verifier.env]\nKEY = '${INTERCODE_A_KEY}'")
-    with pytest.raises(MissingFile, match=r"KEY = .*: the environment variable INTERCODE_A_KEY"):
-        folder_tasks(folder)
+    passed = Permissions(variables=("INTERCODE_A_KEY",))
+    with pytest.raises(MissingFile, match=r"KEY = .*: the environment variable .* is not set"):
+        folder_tasks(folder, passed)
     monkeypatch.setenv("INTERCODE_A_KEY", "value")
-    (task,) = folder_tasks(folder)
+    (task,) = folder_tasks(folder, passed)
     assert task.verification is not None
     assert task.verification.variables == (("KEY", "value"),)
+
+
+def test_variables_of_the_host_are_passed_on_by_name_alone(
+    copy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INTERCODE_A_KEY", "secret")
+    folder = copy("harbor/greeting")
+    config = folder / "task.toml"
+    config.write_text("[environment.env]\nKEY = '${INTERCODE_A_KEY}'")
+    for variables in ((), ("INTERCODE_A",), ("INTERCODE_*",), ("KEY",)):
+        with pytest.raises(MissingFile, match="--intercode-pass-env=INTERCODE_A_KEY") as caught:
+            folder_tasks(folder, Permissions(variables=variables))
+        assert "secret" not in str(caught.value)
+    config.write_text("[environment.env]\nKEY = '${INTERCODE_A_KEY:-none}'")
+    (task,) = folder_tasks(folder)
+    assert task.variables == (("KEY", "none"),)
+
+
+def test_a_variable_of_the_solution_concerns_gold_alone(copy: Callable[[str], Path]) -> None:
+    folder = copy("harbor/greeting")
+    (folder / "task.toml").write_text("[solution.env]\nKEY = '${INTERCODE_A_KEY}'")
+    (task,) = folder_tasks(folder)
+    assert (task.skip, task.gold) == (None, ())
+    assert "--intercode-pass-env=INTERCODE_A_KEY" in (task.gold_skip or "")
 
 
 def test_a_wrong_folder_among_others_is_a_task_that_is_skipped(tmp_path: Path) -> None:
@@ -648,9 +673,17 @@ def test_a_dataset_may_be_a_folder_or_a_registry(tmp_path: Path) -> None:
 
     assert named("harbor/greeting") == ["greeting"]
     assert len(named("terminal-bench")) == 10
-    path = registry(tmp_path, f'[{{"name": "a", "dataset_path": "{_ROOT / "harbor"}"}}]')
+    shutil.copytree(_ROOT / "harbor", tmp_path / "copied")
+    path = registry(tmp_path, '[{"name": "a", "dataset_path": "copied"}]')
     assert len(named(str(path))) == len(named(f"{path}:a")) == 10
     with pytest.raises(ConfigurationError, match="or of a folder of task folders"):
         named("no-such-folder")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    path = registry(elsewhere, '[{"name": "a", "dataset_path": "../copied"}]')
+    with pytest.raises(SuiteError, match=r"leads out of .*elsewhere.*--intercode-allow-path="):
+        named(str(path))
+    tasks = registry_tasks(path, Permissions(paths=(tmp_path / "copied",)))
+    assert len(tasks) == 10
     with pytest.raises(MissingFile, match="holds no task: a folder of tasks has folders with"):
         named(str(tmp_path))

@@ -1,0 +1,424 @@
+"""Paths that somebody else chose, looked up below one folder and never outside of it.
+
+Every name that comes from a suite, a task folder, an archive, a results file or a sandbox goes
+through here. A path is first read as text (:func:`check_name`, :func:`relative_path`); then
+:class:`Root` opens it, without following any link on the way: by one call of the kernel
+(``openat2``) where it has that, else folder by folder. Where links are allowed, they are resolved
+before, and what comes of it is opened in the same way. So whatever replaces a folder by a link in
+the meantime gets an error, and never a file outside of the root.
+
+Only regular files are opened. A FIFO, a device or a socket is never touched.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, TypeVar
+
+__all__ = ["Item", "OutsideError", "Root", "check_name", "kind_of", "relative_path"]
+
+_LONGEST_NAME = 255  # bytes, in every usual file system
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_TRIES = 8  # at a path whose links change while they are resolved
+_NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+_T = TypeVar("_T")
+
+# openat2(2), which has the same number on every architecture but Alpha.
+_OPENAT2 = 437
+_NO_MAGIC_LINKS, _NO_LINKS, _BENEATH = 0x02, 0x04, 0x08
+_ABSENT = (errno.ENOSYS, errno.EPERM, errno.EACCES, errno.EINVAL, errno.E2BIG)
+
+_KINDS = {
+    stat.S_IFREG: "file",
+    stat.S_IFDIR: "folder",
+    stat.S_IFLNK: "symbolic link",
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
+}
+
+
+class OutsideError(OSError):
+    """A path leads out of its root; whether anything is there was not looked at."""
+
+
+class Item(NamedTuple):
+    """What a walk comes to.
+
+    Attributes:
+        path: its path below the root, with ``/`` between names.
+        status: its own status; that of a link is not the one of what it leads to.
+    """
+
+    path: str
+    status: os.stat_result
+
+
+# -- paths as text
+
+
+def check_name(name: str) -> str:
+    """Return a name that is one component of a path.
+
+    Raises:
+        ValueError: it is empty, ``.`` or ``..``, has a ``/`` or a NUL, or is too long.
+    """
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise ValueError(f"a name is needed that is one component of a path, found {name!r:.80}")
+    if len(os.fsencode(name)) > _LONGEST_NAME:
+        raise ValueError(f"a name has {_LONGEST_NAME} bytes at most, found {name!r:.80}")
+    return name
+
+
+def relative_path(path: str) -> str:
+    """Return a relative path in its one form: without ``.``, and without ``/`` twice or at its end.
+
+    Returns:
+        The path; empty for the folder itself.
+
+    Raises:
+        ValueError: it is absolute, has ``..`` in it, or has a component that can be no name.
+    """
+    if path.startswith("/"):
+        raise ValueError(f"a relative path is needed, found {path!r:.80}")
+    return "/".join(check_name(part) for part in path.split("/") if part not in ("", "."))
+
+
+def kind_of(status: os.stat_result) -> str:
+    """Return what a status is of: ``file``, ``folder``, ``symbolic link``, ``FIFO``, ..."""
+    return _KINDS.get(stat.S_IFMT(status.st_mode), "special file")
+
+
+# -- opening a folder below another one, through no link
+
+_OpenFolder = Callable[[int, str], int]
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("flags", "mode", "resolve")]
+
+
+def _open_by_kernel(root: int, path: str) -> int:
+    """Open the folder at a relative path; ELOOP where a link is on the way."""
+    how = _OpenHow(_FOLDER, 0, _BENEATH | _NO_LINKS | _NO_MAGIC_LINKS)
+    while True:
+        descriptor = _syscall()(
+            _OPENAT2, root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)
+        )
+        if descriptor >= 0:
+            return int(descriptor)
+        number = ctypes.get_errno()
+        if number != errno.EINTR:
+            raise OSError(number, os.strerror(number), path)
+
+
+def _open_by_steps(root: int, path: str) -> int:
+    """Open the folder at a relative path; ELOOP where a link is on the way."""
+    current = root
+    try:
+        for name in path.split("/"):
+            try:
+                inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=current)
+            except NotADirectoryError:
+                status = os.stat(name, dir_fd=current, follow_symlinks=False)
+                if stat.S_ISLNK(status.st_mode):  # some systems say so, and Linux does not
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path) from None
+                raise
+            if current != root:
+                os.close(current)
+            current = inner
+    except BaseException:
+        if current != root:
+            os.close(current)
+        raise
+    return current
+
+
+@cache
+def _syscall() -> Callable[..., int]:
+    function: Callable[..., int] = ctypes.CDLL(None, use_errno=True).syscall
+    function.restype = ctypes.c_long  # type: ignore[attr-defined]
+    return function
+
+
+@cache
+def _opener() -> _OpenFolder:
+    """Return how this kernel opens a folder. A filter of system calls may refuse the new way."""
+    if sys.platform != "linux" or os.uname().machine == "alpha":
+        return _open_by_steps
+    root = os.open("/", _FOLDER)
+    try:
+        os.close(_open_by_kernel(root, "."))
+    except OSError as error:
+        if error.errno not in _ABSENT:
+            raise
+        return _open_by_steps
+    finally:
+        os.close(root)
+    return _open_by_kernel
+
+
+# -- the root
+
+
+class Root:
+    """A folder, and what is below it.
+
+    Paths are relative, as :func:`relative_path` takes them, but may have ``..`` in them and be
+    absolute where links are allowed: they are refused only where they lead out of the root. It is
+    a context manager; its methods may be called from several threads.
+
+    Args:
+        folder: the folder; links on the way to it are the caller's own, and are followed.
+        links: follow symbolic links that stay below the root. Without, every link is an error, as
+            befits what a program in a sandbox may be changing at this moment.
+
+    Raises:
+        OSError: the folder cannot be opened.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, links: bool = True) -> None:
+        self.path = Path(folder)
+        self._links = links
+        self._open_folder = _opener()
+        self._real = os.path.realpath(folder)
+        self._root = os.open(self._real, _FOLDER)
+
+    def close(self) -> None:
+        """Close it; it cannot be used any longer."""
+        if self._root >= 0:
+            os.close(self._root)
+            self._root = -1
+
+    def __enter__(self) -> Root:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def locate(self, path: str) -> str:
+        """Return the path below the root that a path leads to, through no link.
+
+        Nothing has to be there.
+
+        Raises:
+            OutsideError: it leads out of the root.
+        """
+        try:
+            below = relative_path(path)
+        except ValueError:
+            if not self._links:
+                raise self._outside(path) from None
+        else:
+            if not self._links:
+                return below
+            with suppress(OSError):
+                self._status(below)  # there is no link on the way, nor at its end
+                return below
+        try:
+            real = os.path.realpath(os.path.join(self._real, path))
+        except ValueError:  # a NUL
+            raise self._outside(path) from None
+        below = self._real.rstrip("/") + "/"
+        if real == self._real:
+            return ""
+        if not real.startswith(below):
+            raise self._outside(path)
+        return real[len(below) :]
+
+    def stat(self, path: str = "") -> os.stat_result:
+        """Return the status of what a path leads to.
+
+        Raises:
+            OutsideError: it leads out of the root.
+            OSError: there is nothing, or a link where none is allowed.
+        """
+        return self._look_up(path, self._status)
+
+    def is_file(self, path: str) -> bool:
+        """Whether a path leads to a regular file.
+
+        Raises:
+            OutsideError: it leads out of the root.
+        """
+        return self._is(path, stat.S_ISREG)
+
+    def is_folder(self, path: str) -> bool:
+        """Whether a path leads to a folder.
+
+        Raises:
+            OutsideError: it leads out of the root.
+        """
+        return self._is(path, stat.S_ISDIR)
+
+    def open(self, path: str) -> BinaryIO:
+        """Open a regular file to read it.
+
+        Raises:
+            OutsideError: the path leads out of the root.
+            OSError: there is no such file, or it is none (EINVAL), or cannot be opened.
+        """
+        return os.fdopen(self._look_up(path, self._file), "rb")
+
+    def read(self, path: str, most: int) -> bytes:
+        """Return what a regular file holds.
+
+        Args:
+            path: the file.
+            most: bytes that it may have.
+
+        Raises:
+            OutsideError: the path leads out of the root.
+            OSError: as :meth:`open`, or the file has more bytes (EFBIG).
+        """
+        with self.open(path) as file:
+            # Not all at once what a file of the kernel's own says of its size.
+            size = os.fstat(file.fileno()).st_size
+            data = b"" if size > most else file.read(most + 1)
+        if max(size, len(data)) > most:
+            raise OSError(errno.EFBIG, f"has more than {most:,} bytes", path)
+        return data
+
+    def items(self, path: str = "") -> list[Item]:
+        """Return what is in a folder, sorted.
+
+        Raises:
+            OutsideError: the path leads out of the root.
+            OSError: there is no such folder.
+        """
+        return self._look_up(path, self._items)
+
+    def names(self, path: str = "") -> list[str]:
+        """Return the names in a folder, sorted.
+
+        Raises:
+            OutsideError: the path leads out of the root.
+            OSError: there is no such folder.
+        """
+        return [item.path.rpartition("/")[2] for item in self.items(path)]
+
+    def walk(self, path: str = "") -> Iterator[Item]:
+        """Yield all below a folder, sorted, a folder before what is in it. No link is followed.
+
+        Raises:
+            OutsideError: the path leads out of the root.
+            OSError: there is no such folder, or one in it cannot be read.
+        """
+        levels = [iter(self.items(path))]
+        while levels:
+            item = next(levels[-1], None)
+            if item is None:
+                levels.pop()
+                continue
+            yield item
+            if stat.S_ISDIR(item.status.st_mode):
+                levels.append(iter(self._items(item.path)))
+
+    def target(self, path: str) -> str:
+        """Return what a symbolic link says. Links on the way to it are followed, as elsewhere.
+
+        Raises:
+            OutsideError: the path leads out of the root.
+            OSError: there is no such link.
+        """
+        above, _, name = path.rpartition("/")
+        with self._folder(self.locate(above)) as folder:
+            return os.readlink(check_name(name), dir_fd=folder)
+
+    # -- one path
+
+    def _outside(self, path: str) -> OutsideError:
+        return OutsideError(errno.EXDEV, f"leads out of {self.path}", path)
+
+    def _look_up(self, path: str, use: Callable[[str], _T]) -> _T:
+        """Return what ``use`` returns for the path below the root that a path leads to.
+
+        It is called with a path in its one form, and fails with ELOOP where a link is on the way.
+        """
+        try:
+            below = relative_path(path)
+        except ValueError:
+            below = self.locate(path)
+        for _ in range(_TRIES):
+            try:
+                return use(below)
+            except OSError as error:
+                if error.errno != errno.ELOOP:
+                    raise
+            if not self._links:
+                raise OSError(errno.ELOOP, "is a symbolic link, or below one", path)
+            below = self.locate(path)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+
+    def _is(self, path: str, fits: Callable[[int], bool]) -> bool:
+        try:
+            return fits(self.stat(path).st_mode)
+        except OutsideError:
+            raise
+        except OSError as error:
+            if error.errno not in _NOTHING:
+                raise
+            return False
+
+    # -- paths without links
+
+    @contextmanager
+    def _folder(self, path: str) -> Iterator[int]:
+        """Open a folder. Each use has a descriptor of its own, and with it a place in the list."""
+        descriptor = self._open_folder(self._root, path or ".")
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _status(self, path: str) -> os.stat_result:
+        above, _, name = path.rpartition("/")
+        with self._folder(above) as folder:
+            return _plain_status(folder, name or ".", path)
+
+    def _file(self, path: str) -> int:
+        above, _, name = path.rpartition("/")
+        with self._folder(above) as folder:
+            # Even to open a device may do something, so that its kind is looked at before.
+            _check_file(_plain_status(folder, name or ".", path), path)
+            descriptor = os.open(name, _FILE, dir_fd=folder)
+        try:
+            _check_file(os.fstat(descriptor), path)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _items(self, path: str) -> list[Item]:
+        above = f"{path}/" if path else ""
+        with self._folder(path) as folder:
+            names = sorted(os.listdir(folder))  # noqa: PTH208 - of a descriptor
+            return [
+                Item(above + name, os.stat(name, dir_fd=folder, follow_symlinks=False))
+                for name in names
+            ]
+
+
+def _plain_status(folder: int, name: str, path: str) -> os.stat_result:
+    """Return the status of a name in a folder; ELOOP for a link."""
+    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if stat.S_ISLNK(status.st_mode):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    return status
+
+
+def _check_file(status: os.stat_result, path: str) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "is a folder, and no file", path)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, f"is a {kind_of(status)}, and no file", path)

@@ -1,0 +1,102 @@
+"""What a suite may use of this machine, beyond its own folder: what the user names, and no more.
+
+A suite may be somebody else's. By itself it reads the files of its own folder, gets no environment
+variable of the host, and reaches the public hosts that it lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pytest_intercode.core.hosts import is_private, parse_host
+from pytest_intercode.core.task import Limits, Task, Verification
+from pytest_intercode.errors import SuiteError
+
+__all__ = ["EVERYTHING", "NOTHING", "Permissions", "asked_hosts"]
+
+
+@dataclass(frozen=True)
+class Permissions:
+    """What the user lets suites use.
+
+    Attributes:
+        paths: folders that they may read, as :option:`--intercode-allow-path` names them.
+        variables: environment variables of the host whose values they may have.
+        network: their sandboxes may reach every host, as they ask for it.
+        hosts: hosts that they may reach though these are of this machine or of a private network,
+            each as :func:`~pytest_intercode.core.hosts.parse_host` reads it.
+        prefix: what the options begin with that give more; empty for arguments of Python.
+        trusted: they are part of this package, or of another one that is installed.
+    """
+
+    paths: tuple[Path, ...] = ()
+    variables: tuple[str, ...] = ()
+    network: bool = False
+    hosts: tuple[str, ...] = ()
+    prefix: str = "--intercode-"
+    trusted: bool = False
+
+    def remedy(self, option: str, value: str) -> str:
+        """Return how the user gives more: ``--intercode-allow-path=DIR``, or an argument."""
+        if self.prefix:
+            return f"{self.prefix}{option}={value}" if value else f"{self.prefix}{option}"
+        name = "network" if option in ("allow-host", "network") else option.replace("-", "_")
+        return f"{name}=[{value!r}]" if value else f"{name}=True"
+
+    def limited(self, task: Task) -> Task:
+        """Return a task with the network that it may have.
+
+        One that asks for the whole network needs it, and has it of the user alone.
+
+        Raises:
+            SuiteError: it asks for a host of this machine or of a private network that the user
+                does not name.
+        """
+        if self.trusted or self.network:
+            return task
+        refused = [host for host in asked_hosts(task) if self._is_refused(host)]
+        if refused:
+            raise SuiteError(
+                f"{task.source}: task {task.id!r}: network: {refused[0]} is of this machine or of "
+                "a private network, which a suite cannot open by itself; if it may be reached: "
+                f"{self.remedy('allow-host', refused[0])}"
+            )
+        return _without_network(task) if any(each.network for each in _limits(task)) else task
+
+    def _is_refused(self, written: str) -> bool:
+        host = parse_host(written)
+        return is_private(host) and not any(parse_host(own).covers(host) for own in self.hosts)
+
+
+NOTHING = Permissions()
+"""For what a user names, and says no more of."""
+
+EVERYTHING = Permissions(paths=(Path("/"),), trusted=True)
+"""For suites of this package, whose code runs here anyway."""
+
+
+def asked_hosts(task: Task) -> Iterator[str]:
+    """Yield the hosts that a task's sandboxes may reach, each once."""
+    yield from dict.fromkeys(host for limits in _limits(task) for host in limits.hosts)
+
+
+def _without_network(task: Task) -> Task:
+    def closed(verification: Verification) -> Verification:
+        limits = verification.limits
+        return replace(verification, limits=limits and replace(limits, network=False))
+
+    return replace(
+        task,
+        needs_network=True,
+        limits=replace(task.limits, network=False),
+        verification=task.verification and closed(task.verification),
+        steps=tuple(replace(s, verification=closed(s.verification)) for s in task.steps),
+    )
+
+
+def _limits(task: Task) -> Iterable[Limits]:
+    verifications = [task.verification, *(step.verification for step in task.steps)]
+    own = [each.limits for each in verifications if each is not None]
+    return [task.limits, *(limits for limits in own if limits is not None)]
