@@ -53,9 +53,9 @@ async function readIndex() {
 }
 
 // What a test of the user's own says of a try, where that is not what its outcome says.
-function verdictOf(each) {
-  if (typeof each.passed !== "boolean" || each.passed === (each.outcome === "solved")) return "";
-  return each.passed ? ", test passed" : ", test failed";
+function verdictOf(attempt) {
+  if (typeof attempt.passed !== "boolean" || attempt.passed === (attempt.outcome === "solved")) return "";
+  return attempt.passed ? ", test passed" : ", test failed";
 }
 
 // What a task's tries came to in one run; spoiled ones do not count, unless there is nothing else.

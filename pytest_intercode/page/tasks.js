@@ -170,9 +170,9 @@ async function searchTrajectories() {
   await new Promise((resolve) => setTimeout(resolve, PAUSE));
   const blocks = new Map();
   for (const task of tasks.index.tasks) {
-    for (const each of task.runs.flat()) {
-      if (!blocks.has(each.block)) blocks.set(each.block, []);
-      blocks.get(each.block).push([task, each.at]);
+    for (const attempt of task.runs.flat()) {
+      if (!blocks.has(attempt.block)) blocks.set(attempt.block, []);
+      blocks.get(attempt.block).push([task, attempt.at]);
     }
   }
   let latest = performance.now();

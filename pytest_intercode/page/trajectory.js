@@ -176,9 +176,9 @@ function resultOf(episode) {
   const result = make("section.state", { "aria-label": "Result" });
   const sections = episode.state || [];
   if (sections.length) result.append(make("h2", null, "End state against gold"), make("p.quiet", null, "\u2212 only gold has it, + only the agent has it. Gold is shown to people only, after the run."));
-  for (const section of sections.filter((each) => each.same === false)) result.append(...sectionOf(section));
+  for (const section of sections.filter(({ same }) => same === false)) result.append(...sectionOf(section));
   if (episode.test_output) result.append(make("h3", null, "The end of what the tests printed"), box("pre.printed", episode.test_output, TEST_LINES));
-  for (const section of sections.filter((each) => each.same !== false)) {
+  for (const section of sections.filter(({ same }) => same !== false)) {
     const nodes = sectionOf(section);
     if (section.same) result.append(make("details.alike", null, make("summary", null, ...nodes.shift().childNodes), ...nodes));
     else result.append(...nodes);

@@ -305,7 +305,8 @@ def _events(sample: dict[str, Any], record: EpisodeRecord, began: datetime) -> l
     for number, turn in enumerate(record.turns, 1):
         place = places[f"{sample['uuid']}-{number}a"]
         message = sample["messages"][place]
-        answer = [each for each in sample["messages"][place + 1 :][:1] if each["role"] == "tool"]
+        following = sample["messages"][place + 1 : place + 2]
+        answer = [reply for reply in following if reply["role"] == "tool"]
         calls = message.get("tool_calls", ())
         model = sample["output"]["model"]
         output = {
