@@ -154,7 +154,7 @@ class SwebenchModel(BaseModel):
         needed = [self.bug or self.gold, self.fail_to_pass, self.pass_to_pass]
         if self.test_patch is not None and self.script is None:
             needed.append(self.test_patch)
-        if self.table is not None:
+        if self.table is not None or REPOSITORY_NAME in fields_of(self.at):
             needed.append(self.repo)
         needed += [self.script, self.parser] if self.script else []
         needed += [self.commands, self.parser] if self.commands else []

@@ -305,7 +305,7 @@ class _Reader:
 
     def _filled(self, field: str, pattern: str) -> str:
         """Return a pattern with the row's columns in it."""
-        name = str(self._row.get(self._manifest.repo, "")).rpartition("/")[2]
+        name = str(self._row.get(self._manifest.repo) or "").rpartition("/")[2]
         try:
             return pattern.format_map({REPOSITORY_NAME: name, **self._row})
         except (KeyError, AttributeError, IndexError, TypeError, ValueError) as error:

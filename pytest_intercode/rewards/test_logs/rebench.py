@@ -148,8 +148,8 @@ def _elixir(line: str) -> tuple[str, Status] | None:
     number = _NUMBER.match(line)
     if number is None or not line.startswith("test ", number.end()):
         return None
-    name = _without_module(line[number.end() + len("test ") :])
-    return (name.strip(), Status.FAILED) if name else None
+    failed = _without_module(line[number.end() + len("test ") :])
+    return (failed.strip(), Status.FAILED) if failed else None
 
 
 parse_elixir = _worst(_elixir)

@@ -452,6 +452,9 @@ _HOSTILE = [
         ". = F",
         " .",
         "{\n[",
+        '<testcase name="1">',
+        " PASSED [",
+        "✔ 1ms ",
     ),
 ]
 
