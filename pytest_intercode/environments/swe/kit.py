@@ -65,7 +65,8 @@ def settings() -> str:
     """Return what a script begins with that is to find the kit."""
     return (
         f'export PATH="{AT}/bin:$PATH:{AT}/fallback" PIP_NO_INDEX=1 '
-        f"PIP_FIND_LINKS={AT}/wheels PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore\n"
+        f"PIP_FIND_LINKS={AT}/wheels PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore "
+        'VERIFIER_KIT_STATE="$(mktemp -d)"\n'
     )
 
 

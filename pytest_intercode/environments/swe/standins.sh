@@ -19,6 +19,9 @@ python() {
     "$version/bin/python" "$@"
 }
 shared=/tmp/.verifier-kit # the environment of those that install without one
+# What environments have is noted where nobody could put anything before the tests began.
+export VERIFIER_KIT_STATE=${VERIFIER_KIT_STATE:-$(mktemp -d)}
+note_of() { printf '%s/%s' "$VERIFIER_KIT_STATE" "${1//\//%}"; } # the requirements of a folder
 environment() { printf '%s' "${VIRTUAL_ENV:-$PWD/.venv}"; }
 # Runs a command with packages: those of a set that was made for exactly these, or made now.
 with_packages() { # FILE-WITH-REQUIREMENTS COMMAND ARGUMENTS...
@@ -58,18 +61,18 @@ require() { # adds requirements to those of an environment
   local folder=$1
   shift
   words_of install "$@"
-  mkdir -p "$folder/bin"
-  [ ${#meant[@]} = 0 ] || printf '%s\n' "${meant[@]}" >>"$folder/requirements.txt"
   activate "$folder"
+  [ ${#meant[@]} = 0 ] || printf '%s\n' "${meant[@]}" >>"$(note_of "$(cd "$folder" && pwd)")"
 }
 activate() { # makes the programs of an environment
   local folder program
   mkdir -p "$1/bin"
   folder=$(cd "$1" && pwd)
+  rm -rf "$folder/bin/activate"
   printf 'export VIRTUAL_ENV=%q PATH=%q:"$PATH"\ndeactivate() { :; }\n' "$folder" "$folder/bin" \
     >"$folder/bin/activate"
-  touch "$folder/requirements.txt"
   for program in 'python run python' 'python3 run python3' 'pytest run pytest' 'pip pip' 'pip3 pip'; do
+    rm -rf "$folder/bin/${program%% *}"
     printf '#!/bin/bash\nVIRTUAL_ENV=%q exec %q %s "$@"\n' "$folder" "$kit/bin/uv" "${program#* }" \
       >"$folder/bin/${program%% *}"
     chmod 755 "$folder/bin/${program%% *}"
@@ -87,6 +90,7 @@ make_environment() { # uv venv, python -m venv
   done
   rm -rf "$folder"
   activate "$folder"
+  rm -f "$(note_of "$(cd "$folder" && pwd)")"
 }
 install() { # ENVIRONMENT, and the words behind pip install or uv pip install
   local folder=$1 program
@@ -115,7 +119,9 @@ run() { # run or tool, and the words of uv run or uvx
   wanted=$(mktemp)
   [ "$count" = 0 ] || printf '%s\n' "${meant[@]:2:count}" >"$wanted"
   if [ "${meant[0]}" = project ]; then
-    [ ! -f "$(environment)/requirements.txt" ] || cat "$(environment)/requirements.txt" >>"$wanted"
+    local note
+    note=$(note_of "$(environment)")
+    [ ! -f "$note" ] || cat "$note" >>"$wanted"
     # What is run is a package itself, unless it came with the others.
     case ${command[0]} in
     pytest | py.test) grep -qiE '^pytest([^A-Za-z0-9_-]|$)' "$wanted" || echo pytest >>"$wanted" ;;

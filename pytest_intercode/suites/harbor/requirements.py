@@ -62,7 +62,7 @@ _VALUED = frozenset(
 )
 _LETTERS = "".join(name[1] for name in _VALUED if len(name) == 2)
 _FILES = ("-r", "--requirement", "--requirements", "--with-requirements")
-_INPUT = f"/tmp/.verifier-kit-{os.getppid()}.py"
+_INPUT = f"{os.environ.get('VERIFIER_KIT_STATE', '/nowhere')}/input.py"
 _WITH = ("-w", "--with", "--from")
 
 

@@ -253,8 +253,19 @@ _HARBOR = {
     "listed": f"pip3 install -qr /tests/requirements.txt >/dev/null 2>&1 || exit 1\n{PYTEST}",
     "venv": "python3 -m venv /tmp/v && . /tmp/v/bin/activate && pip install pytest==8.4.1 "
     f"2>/dev/null && {PYTEST} && /tmp/v/bin/pytest /tests/test_outputs.py",
+    "planted": f"{UV}uv add pytest==8.4.1\npip install pytest==8.4.1\n"
+    "uv run pytest /tests/test_outputs.py && . .venv/bin/activate && pytest /tests/test_outputs.py",
     "tool": f"{UV}uv tool install pytest==8.4.1\npytest /tests/test_outputs.py",
 }
+
+# What an agent leaves where the stand-ins have their environments is none of theirs.
+_PLANTED = """\
+for at in /tmp/.verifier-kit /app/.venv; do
+  mkdir -p $at/bin; echo /tmp/evil-1-py3-none-any.whl >$at/requirements.txt
+  ln -s /bin/true $at/bin/pytest
+  mkdir $at/bin/activate
+done
+"""
 
 
 @pytest.mark.usefixtures("kit")
@@ -279,7 +290,8 @@ def test_tests_install_as_they_are_published(
         # Only where it is what is played is it in PYTHONPATH: elsewhere pytest finds it so.
         found = {**files, "tests/conftest.py": "import sys\n\nsys.path.append('/app')\n"}
         given = files if name == "path" else found
-        write_harbor(folder / name, tests=_HARBOR[name], solution=MINE, files=given)
+        solution = f"{MINE}; {_PLANTED}" if name == "planted" else MINE
+        write_harbor(folder / name, tests=_HARBOR[name], solution=solution, files=given)
     setup = "#!/bin/bash\napt-get update\napt-get install -y curl\n"
     write_terminal_bench(
         folder / "old-template",
