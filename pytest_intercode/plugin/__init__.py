@@ -106,6 +106,17 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.hookimpl(optionalhook=True, tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> bool | None:
+    """Time an item of ours in place of pytest-timeout, which prints the stacks of all threads."""
+    if "intercode_task" not in getattr(item, "fixturenames", ()):
+        return None
+    from pytest_intercode.plugin.timeouts import set_timer
+
+    set_timer(item, settings)
+    return True
+
+
 class _Listener:
     """Waits for the first report of an episode; only then is the reporter imported.
 

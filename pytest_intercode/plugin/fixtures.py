@@ -99,11 +99,13 @@ class PendingEpisode:
             from pytest_intercode.plugin.execution import handle_of
             from pytest_intercode.plugin.hooks import call_hook
             from pytest_intercode.plugin.reports import keep_episode
+            from pytest_intercode.plugin.timeouts import cancelled_on_timeout
 
             item = self._request.node
             try:
                 handle = handle_of(item, self._task)
-                self._record = handle.record(self._agent, self._environment)
+                with cancelled_on_timeout(item, handle, acting=True):
+                    self._record = handle.record(self._agent, self._environment)
             except MissingProgram as missing:
                 pytest.skip(str(missing))
             except QuitRun as reason:
@@ -182,11 +184,13 @@ def intercode_environment(
 ) -> Iterator[Environment]:
     """The task's environment, after ``reset``, on a fresh sandbox; closed at the end."""
     from pytest_intercode.plugin.execution import handle_of
+    from pytest_intercode.plugin.timeouts import cancelled_on_timeout
 
     with _one_line():
         handle = handle_of(request.node, intercode_task)
     try:
-        with _refusal_expected(), _one_line():
+        timed = cancelled_on_timeout(request.node, handle, acting=False)
+        with _refusal_expected(), _one_line(), timed:
             environment = handle.environment()
         yield environment
     finally:
@@ -200,7 +204,7 @@ def intercode_agent(request: pytest.FixtureRequest, intercode_task: Task) -> Age
     from pytest_intercode.errors import NoAgent
     from pytest_intercode.plugin.arguments import names_tasks
     from pytest_intercode.plugin.execution import handle_of
-    from pytest_intercode.plugin.reports import SkippedWithoutAgent
+    from pytest_intercode.plugin.reports import WITHOUT_AGENT
 
     try:
         with _one_line(request.session):
@@ -209,7 +213,8 @@ def intercode_agent(request: pytest.FixtureRequest, intercode_task: Task) -> Age
             except NoAgent as missing:
                 if names_tasks(request.config):
                     raise
-                raise SkippedWithoutAgent(str(missing)) from None
+                request.node.stash[WITHOUT_AGENT] = True
+                raise pytest.skip.Exception(str(missing)) from None
     except NoRecording as missing:
         pytest.skip(str(missing))
 

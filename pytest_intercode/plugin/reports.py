@@ -21,7 +21,10 @@ from pytest_intercode.plugin.run import is_own_test, run_of, task_of
 from pytest_intercode.results.format import from_line, to_line
 from pytest_intercode.rollouts.rollout import failure_record
 
-__all__ = ["SkippedWithoutAgent", "complete", "keep_episode", "reported_episode", "take_off"]
+__all__ = ["WITHOUT_AGENT", "complete", "keep_episode", "reported_episode", "take_off"]
+
+WITHOUT_AGENT = pytest.StashKey[bool]()
+"""Is True on an item that was skipped as the run has no agent."""
 
 _EPISODE = pytest.StashKey[EpisodeRecord]()
 _REPORTED: WeakKeyDictionary[pytest.TestReport, EpisodeRecord] = WeakKeyDictionary()
@@ -39,10 +42,6 @@ _MARGIN = "    "
 _TAIL_TURNS = 5
 _TAIL_CHARACTERS = 1500
 _PATCH_CHARACTERS = 6000
-
-
-class SkippedWithoutAgent(pytest.skip.Exception):
-    """Skips a test that needs an agent in a run that has none and names no task itself."""
 
 
 def keep_episode(item: pytest.Item, episode: EpisodeRecord) -> None:
@@ -71,7 +70,7 @@ def _put(report: pytest.TestReport, episode: EpisodeRecord) -> None:
 def complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
     """Put what we know on a report that pytest has just made; escape what others said."""
     _complete(report, item, call)
-    if call.excinfo is not None and isinstance(call.excinfo.value, SkippedWithoutAgent):
+    if report.skipped and item.stash.get(WITHOUT_AGENT, False):
         vars(report)["intercode_without_agent"] = True
     escape(report)
 
