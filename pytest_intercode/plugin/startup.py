@@ -6,14 +6,16 @@ concurrently, gating, reporting) is registered as plugins of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_intercode.agents.protocol import AgentFactory
-from pytest_intercode.core.text import harmless, one_line
+from pytest_intercode.core.task import Task
+from pytest_intercode.core.text import counted, harmless, one_line
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.plugin.arguments import take_arguments
@@ -24,14 +26,16 @@ from pytest_intercode.plugin.gate import Gate
 from pytest_intercode.plugin.order import in_order
 from pytest_intercode.plugin.reporter import reporter_of
 from pytest_intercode.plugin.resume import Resumed, resumed_of
-from pytest_intercode.plugin.run import Run, run_of
+from pytest_intercode.plugin.run import Run, run_of, task_of
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.terminal import check_terminal
 from pytest_intercode.plugin.xdist import is_worker, make_ordered_scheduler, make_scheduler
 from pytest_intercode.results.files import read_records
+from pytest_intercode.suites.permissions import asked_hosts
 
 __all__ = ["Startup", "start"]
 
+_MOST_HOSTS = 10  # that the header names
 _IN_ORDER = "bash episodes of the paper profile depend on those before them: they"
 
 
@@ -107,6 +111,9 @@ class Startup:
         lines = [one_line(f"intercode: {', '.join(words)}, sandbox {run.provider.choice}")]
         lines += [one_line(f"intercode: {note}") for note in self._notes]
         dist = getattr(run.config.option, "dist", "no")
+        if dist != "no":  # nothing else is collected here
+            tasks = [task for suite in run.tasks.bundled().values() for task in suite]
+            lines += self._asked_hosts(tasks)
         if dist != "no" and self._suites_in_order():
             where = "run in one worker, in order"
             if dist != "load":
@@ -117,10 +124,24 @@ class Startup:
         return lines
 
     def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
-        """Say where ``--intercode-concurrency`` does not hold."""
+        """Say what suites may reach, and where ``--intercode-concurrency`` does not hold."""
+        tasks = [task for task in map(task_of, items) if task is not None]
+        lines = self._asked_hosts(tasks)
         if self._run.settings.concurrency > 1 and any(map(in_order, items)):
-            return [f"intercode: {_IN_ORDER} run one at a time, in order"]
-        return []
+            lines.append(f"intercode: {_IN_ORDER} run one at a time, in order")
+        return lines
+
+    def _asked_hosts(self, tasks: Iterable[Task]) -> list[str]:
+        """Return a line with the hosts that suites ask for, most tasks first; or none."""
+        counts = Counter(host for task in tasks for host in asked_hosts(task))
+        for host in self._run.settings.allow_host:  # the user's own, which the header has
+            counts.pop(host, None)
+        if not counts:
+            return []
+        named = [f"{host} ({counted(n, 'task')})" for host, n in counts.most_common(_MOST_HOSTS)]
+        if len(counts) > len(named):
+            named.append(f"{len(counts) - len(named)} more")
+        return [one_line(f"intercode: suites let sandboxes reach {', '.join(named)}")]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:

@@ -30,7 +30,7 @@ from pytest_intercode.suites.schema import (
     TaskModel,
     build_task,
 )
-from pytest_intercode.suites.suite_folder import SuiteFolder, SuitePath
+from pytest_intercode.suites.suite_folder import OutsideSuite, SuiteFolder, SuitePath
 from pytest_intercode.suites.yaml_files import read_yaml
 
 __all__ = ["FORMS", "Suite", "bundled_folder", "load_rows", "load_suite"]
@@ -178,7 +178,13 @@ def _published(dataset: str) -> tuple[RowSource, TaskFields]:
 
 
 def _build(blank: Task, layers: list[TaskFields], folder: SuitePath, **alone: Any) -> Task:
-    return build_task(blank, layers, folder=folder, bundled=bundled_folder("dockerfiles"), **alone)
+    try:
+        return build_task(
+            blank, layers, folder=folder, bundled=bundled_folder("dockerfiles"), **alone
+        )
+    except OutsideSuite as error:
+        place = alone.get("source") or blank.source
+        raise OutsideSuite(f"{place}: {error}" if place else str(error)) from None
 
 
 def _overridden(task: Task, overrides: Mapping[str, TaskFields], folder: SuitePath) -> Task:

@@ -20,10 +20,14 @@ from pytest_intercode.core.text import one_line
 from pytest_intercode.errors import MissingFile, SuiteError
 from pytest_intercode.suites.permissions import Permissions
 
-__all__ = ["SuiteFolder", "SuitePath"]
+__all__ = ["OutsideSuite", "SuiteFolder", "SuitePath"]
 
 _LARGEST = 2 * 1024**3  # bytes of a file that is read into memory
 _T = TypeVar("_T")
+
+
+class OutsideSuite(SuiteError):
+    """A path of a suite leads to where it may not read."""
 
 
 class SuiteFolder:
@@ -56,7 +60,7 @@ class SuiteFolder:
         """Return what ``work`` returns for a root, and a path that does not lead out of it.
 
         Raises:
-            SuiteError: the path leads to where the suite may not read.
+            OutsideSuite: the path leads to where the suite may not read.
         """
         try:
             return work(self._root, path.below)
@@ -73,7 +77,7 @@ class SuiteFolder:
                 continue
         above = posixpath.dirname(real) or "DIR"
         remedy = self.permissions.remedy("allow-path", above)
-        raise SuiteError(
+        raise OutsideSuite(
             one_line(
                 f"{path}: leads out of {self._root.path}, and a suite reads what is in its own "
                 f"folder; if it may read this: {remedy}"
@@ -84,7 +88,7 @@ class SuiteFolder:
 class SuitePath:
     """A path that a suite names, with the methods of :class:`~pathlib.Path` that are safe.
 
-    Errors are those of ``Path``, and :class:`SuiteError` where it leads to what may not be read.
+    Errors are those of ``Path``, and :class:`OutsideSuite` where it leads to what may not be read.
     It is no ``os.PathLike``, so that nothing else opens it by mistake.
 
     Attributes:

@@ -35,6 +35,7 @@ from pytest_intercode.rollouts.rollout import Services, failure_record
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.loader import load_suite
+from pytest_intercode.suites.permissions import Permissions
 from tests.attacks import faults, hostile_files
 from tests.attacks.cases import Area, Case, Expected, Place
 from tests.attacks.leftovers import Leftovers, looking_for_leftovers
@@ -217,7 +218,8 @@ def _task(area: Area, case: Case | None = None) -> Task:
     path = folder / f"{fields['id']}.yaml"
     path.write_text(yaml.safe_dump({"env": area.env, "tasks": [fields]}))
     try:
-        return load_suite(path, Path(__file__).with_name("cases")).tasks[0]
+        data = Path(__file__).with_name("cases")
+        return load_suite(path, data, Permissions(network=True)).tasks[0]
     finally:
         path.unlink()
 
