@@ -79,7 +79,7 @@ class Gateway:
         """
         self._process.check()
         settings = self.settings
-        secrets = tuple(settings.keys.values())
+        secrets = settings.secrets
         recorder = Recorder(settings.record, key, secrets) if settings.record else None
         replayer = Replayer(settings.replay, key) if settings.replay else None
         with self._lock:

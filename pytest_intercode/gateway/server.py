@@ -279,7 +279,7 @@ class Server:
         self, request: web.BaseRequest, route: Route, query: str, state: _State
     ) -> web.StreamResponse:
         body = parse_body(await read_body(request)) if route.method == "POST" else {}
-        check_body(self._settings, route, body)
+        check_body(self._settings, route, body, state.session.answers)
         vendor = route.vendor or vendor_of(request, None)
         if not route.vendor and self._settings.models:
             return web.json_response(model_list(vendor, self._settings.models))
@@ -333,9 +333,14 @@ class Server:
             yield replayed(found)
             return
         posts = route.method == "POST"
+        headers, omitted = self._upstream.headers(request.headers, vendor, has_body=posts)
+        for name in omitted:
+            session.note(
+                f"the beta {name:.60} was not passed on; --intercode-gateway-allow={name:.60} does"
+            )
         async with self._upstream.open(
             *(route.method, route.path, vendor),
-            headers=self._upstream.headers(request.headers, vendor, has_body=posts),
+            headers=headers,
             body=written if posts else None,
             beta=beta,
         ) as answer:

@@ -12,6 +12,7 @@ from typing import Any
 from pytest_intercode.core.proxies import without_proxy
 from pytest_intercode.core.text import one_line
 from pytest_intercode.errors import AgentError, BudgetExhausted
+from pytest_intercode.gateway.apis import objects
 from pytest_intercode.gateway.exchange import NOTHING, Exchange
 from pytest_intercode.gateway.recording import Recorder, Replayer
 from pytest_intercode.gateway.trajectory import TurnCounter
@@ -62,11 +63,12 @@ class Session:
         self._spend = spend
         self._refused = refused
         self._close = close
-        self._masked = tuple(filter(None, masked))
+        self._masked = masked
         self._lock = threading.Lock()
         self._begun = 0
         self._exchanges: dict[int, Exchange] = {}
         self._counter = TurnCounter()
+        self._answers: set[str] = set()
         self._refusals: list[str] = []
         self._more_refusals = 0
         self._over = ""
@@ -112,9 +114,7 @@ class Session:
             environment: what it would inherit. Whatever holds a real key is among the result.
         """
         holding = (
-            name
-            for name, value in environment.items()
-            if any(key in value for key in self._masked if len(key) >= 8)
+            name for name, value in environment.items() if any(key in value for key in self._masked)
         )
         names = [*HIDDEN, *holding]
         return dict.fromkeys(name for name in names if name not in self.variables())
@@ -140,6 +140,12 @@ class Session:
         with self._lock:
             more = self._more_refusals
             return [*self._refusals, *([f"... and {more} more"] if more else [])]
+
+    @property
+    def answers(self) -> frozenset[str]:
+        """The ids of the answers so far, and of what is in them."""
+        with self._lock:
+            return frozenset(self._answers)
 
     def close(self) -> None:
         """End the session: requests that run are cancelled and metered, others are refused."""
@@ -220,9 +226,12 @@ class Session:
 
     def add(self, number: int, exchange: Exchange) -> None:
         """Keep a finished exchange."""
+        answered = [exchange.answer, *objects(exchange.answer.get("output"))]
+        ids = {part["id"] for part in answered if isinstance(part.get("id"), str)}
         with self._lock:
             self._exchanges[number] = exchange
             self._counter.add(exchange)
+            self._answers |= ids
 
     def kept(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a request's body for keeping: what it has in common with others is kept once.

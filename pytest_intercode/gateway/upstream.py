@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from urllib.request import getproxies, proxy_bypass
@@ -24,6 +25,7 @@ from aiohttp import (
 from yarl import URL
 
 from pytest_intercode.core.connections import failure
+from pytest_intercode.gateway.fields import Limits, is_beta
 from pytest_intercode.gateway.recording import Recorded
 from pytest_intercode.gateway.settings import GatewaySettings
 
@@ -34,7 +36,9 @@ STREAM = "text/event-stream"
 
 _CONNECT = 20.0  # seconds for a connection
 _KEPT = 4.0  # seconds that a connection is kept between requests; some servers close it after five
-_FORWARDED = ("accept", "anthropic-beta", "anthropic-version", "openai-beta", "user-agent")
+_FORWARDED = ("accept", "anthropic-version", "user-agent")
+_BETAS = ("anthropic-beta", "openai-beta")  # lists of names, of which those that are known go on
+_TEXT = re.compile(r"[\x20-\x7e]{1,200}")
 _RETURNED = ("retry-after", "retry-after-ms", "x-should-retry", "request-id", "x-request-id")
 
 
@@ -65,7 +69,7 @@ class Upstream:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        self._keys = tuple(key.encode() for key in settings.keys.values() if key)
+        self._secrets = tuple(key.encode() for key in settings.secrets)
         self._client: ClientSession | None = None
 
     def start(self) -> None:
@@ -87,15 +91,29 @@ class Upstream:
         """Return the address of a vendor's server, for messages."""
         return self._settings.upstream(vendor)
 
-    def headers(self, given: Mapping[str, str], vendor: str, *, has_body: bool) -> dict[str, str]:
-        """Return the headers of a request to a server.
+    def headers(
+        self, given: Mapping[str, str], vendor: str, *, has_body: bool
+    ) -> tuple[dict[str, str], list[str]]:
+        """Return the headers of a request to a server, and the names of betas that are left out.
 
         Args:
             given: those of the client, of which few are passed on.
             vendor: whose server it is.
             has_body: whether the request has a body, which is JSON.
         """
-        headers = {name: v for name in _FORWARDED if (v := given.get(name))}
+        headers = {
+            name: value
+            for name in _FORWARDED
+            if (value := given.get(name)) and _TEXT.fullmatch(value)
+        }
+        limits = Limits(self._settings.allowed)
+        omitted = []
+        for header in _BETAS:
+            names = [name.strip() for name in given.get(header, "").split(",") if name.strip()]
+            passed = [name for name in names if _TEXT.fullmatch(name) and is_beta(name, limits)]
+            omitted += [name for name in names if name not in passed]
+            if passed:
+                headers[header] = ",".join(passed)
         headers["accept-encoding"] = "identity"  # the usage is read from the answer
         if has_body:
             headers["content-type"] = "application/json"
@@ -104,7 +122,7 @@ class Upstream:
             headers["x-api-key"] = key
         elif key:
             headers["authorization"] = f"Bearer {key}"
-        return headers
+        return headers, omitted
 
     @contextlib.asynccontextmanager
     async def open(
@@ -159,9 +177,9 @@ class Upstream:
 
     def masked(self, data: bytes) -> bytes:
         """Return what a server sent, without the key, which some repeat in their errors."""
-        for key in self._keys:
-            if key in data:
-                data = data.replace(key, b"***")
+        for secret in self._secrets:
+            if secret in data:
+                data = data.replace(secret, b"***")
         return data
 
 
