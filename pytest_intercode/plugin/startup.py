@@ -24,7 +24,7 @@ from pytest_intercode.plugin.gate import Gate
 from pytest_intercode.plugin.order import in_order
 from pytest_intercode.plugin.reporter import reporter_of
 from pytest_intercode.plugin.resume import Resumed, resumed_of
-from pytest_intercode.plugin.run import Run, run_of
+from pytest_intercode.plugin.run import Run, run_of, task_of
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.terminal import check_terminal
 from pytest_intercode.plugin.xdist import is_worker, make_ordered_scheduler, make_scheduler
@@ -116,6 +116,13 @@ class Startup:
             lines.append(f"intercode: {_IN_ORDER} {where}")
         return lines
 
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Refuse tasks that the agent cannot play at all, once for all of them."""
+        settings = self._run.settings
+        if settings.agent and not settings.audit and not session.config.option.collectonly:
+            if not is_worker(session.config):  # whose error would be a crash for the controller
+                _check_environments(self._run.factory(), session.items)
+
     def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
         """Say where ``--intercode-concurrency`` does not hold."""
         if self._run.settings.concurrency > 1 and any(map(in_order, items)):
@@ -195,6 +202,29 @@ def _check_agent(factory: AgentFactory, settings: Settings, config: pytest.Confi
         raise ConfigurationError(
             f"--intercode-{option}: the agent {factory.name} knows no prices, so money cannot "
             f"be limited: give {where}, or limit tokens"
+        )
+
+
+def _check_environments(factory: AgentFactory, items: Sequence[pytest.Item]) -> None:
+    """Refuse tasks of environments that an agent cannot play.
+
+    Raises:
+        UsageError: there are some.
+    """
+    playable = factory.environments
+    tasks = [
+        task
+        for item in items
+        if (task := task_of(item)) is not None and item.get_closest_marker("skip") is None
+    ]
+    others = sorted({task.env for task in tasks if playable and task.env not in playable})
+    if others:
+        count = sum(task.env in others for task in tasks)
+        raise pytest.UsageError(
+            f"--intercode-agent={factory.name}: it needs a shell, which {' and '.join(others)} has "
+            f"not ({count} of {len(tasks)} tasks); select {', '.join(playable)}, as by "
+            f"--intercode-env={playable[0]}, or serve the sandbox to the agent over MCP: "
+            "--intercode-agent=mcp:CMDLINE"
         )
 
 
