@@ -118,10 +118,11 @@ class Startup:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Refuse tasks that the agent cannot play at all, once for all of them."""
-        settings = self._run.settings
-        if settings.agent and not settings.audit and not session.config.option.collectonly:
-            if not is_worker(session.config):  # whose error would be a crash for the controller
-                _check_environments(self._run.factory(), session.items)
+        settings, config = self._run.settings, session.config
+        if is_worker(config):  # whose error would be a crash for the controller
+            return
+        if settings.agent and not settings.audit and not config.option.collectonly:
+            _check_environments(self._run.factory(), session.items)
 
     def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
         """Say where ``--intercode-concurrency`` does not hold."""

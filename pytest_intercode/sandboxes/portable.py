@@ -23,7 +23,7 @@ __all__ = ["copy_program", "copy_python", "find_reason", "run_installer", "write
 _LEFT_OUT = ("test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "site-packages")
 _LIBRARY = re.compile(r"(?:=>\s*)?(/\S+)\s+\(0x")
 _SECONDS = 1800.0
-_MARK = re.compile(r"ERROR: |npm (?:error|ERR!) ?")
+_MARK = re.compile(r"^(?:ERROR: |npm (?:error|ERR!) ?)")
 _REASONS = 4  # rows of an error that are shown
 _LONGEST = 160  # characters of such a row
 
@@ -65,7 +65,7 @@ def find_reason(errors: str, output: str = "") -> str:
         output: what it wrote to its standard output, where pip names what contradicts each other.
     """
     rows = [row.strip() for row in errors.splitlines() if row.strip()]
-    marked = [row.removeprefix(_MARK.match(row)[0]) for row in rows if _MARK.match(row)]
+    marked = [_MARK.sub("", row) for row in rows if _MARK.match(row)]
     reasons = [row for row in marked if row and not row.startswith("at ")][:_REASONS]
     if rows and not _MARK.match(rows[-1]):  # a traceback has its reason at the end
         reasons.append(rows[-1])

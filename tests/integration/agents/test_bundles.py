@@ -23,7 +23,8 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.skip("npm is not installed")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     package = tmp_path / "mine-1.0.0.tgz"
-    files = {"package.json": json.dumps({"name": "mine", "version": "1.0.0"}), "run.sh": "exit 0\n"}
+    about = json.dumps({"name": "mine", "version": "1.0.0"})
+    files = {"package.json": about, "run.sh": "exit 0\n"}
     with tarfile.open(package, "w:gz") as archive:
         for name, content in files.items():
             member = tarfile.TarInfo(f"package/{name}")
