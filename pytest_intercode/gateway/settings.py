@@ -102,6 +102,16 @@ class GatewaySettings:
         """
         return tuple(key for key in self.keys.values() if _is_secret(key))
 
+    @property
+    def configured(self) -> tuple[str, ...]:
+        """The vendors whose server the user has set up, by a key or an address; else all."""
+        chosen = (
+            vendor
+            for vendor, (_, _, default) in VENDORS.items()
+            if self.keys.get(vendor) or self.upstream(vendor) != default
+        )
+        return tuple(chosen) or tuple(VENDORS)
+
     def upstream(self, vendor: str) -> str:
         """Return the address of a vendor's API."""
         return self.upstreams.get(vendor) or VENDORS[vendor][2]

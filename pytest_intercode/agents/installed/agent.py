@@ -28,7 +28,13 @@ from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.core.values import text
-from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted, ConfigurationError
+from pytest_intercode.errors import (
+    AgentError,
+    AgentLoadError,
+    BudgetExhausted,
+    ConfigurationError,
+    InfrastructureError,
+)
 from pytest_intercode.gateway import Gateway, GatewaySettings, Session
 from pytest_intercode.gateway.trajectory import GatewayTurn, final_message, turns
 
@@ -265,10 +271,13 @@ class _Episode:
 
         Raises:
             BudgetExhausted: it was refused, as a budget is used up.
+            InfrastructureError: no model could be reached, which it could not help.
             AgentError: it failed, or asked no model.
         """
         if session.failure:
             raise AgentError(session.failure)
+        if outage := session.outage():
+            raise InfrastructureError(f"no model could be reached: {outage}")
         if session.exhausted or over:
             raise BudgetExhausted(session.exhausted or "the episode is over")
         last = " ".join(output.split())[-_SHOWN:]

@@ -32,7 +32,8 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             archive.addfile(member, io.BytesIO(content.encode()))
     written = tmp_path / "mine.yaml"
     written.write_text(
-        f'npm: ["file:{package}"]\nprogram: node_modules/mine/run.sh\ncommand: [sh, "{{program}}"]\n'
+        f'npm: ["file:{package}"]\nprogram: node_modules/mine/run.sh\n'
+        'command: [sh, "{program}"]\n'
     )
     return written
 
