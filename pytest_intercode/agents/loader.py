@@ -53,6 +53,7 @@ def load_agent(
     folder: Path | None = None,
     gateway: GatewaySettings | None = None,
     parameters: Collection[str] = (),
+    progress: Callable[[str], None] | None = None,
 ) -> AgentFactory:
     """Return the factory of the agent that the user named.
 
@@ -62,6 +63,8 @@ def load_agent(
         folder: where relative paths and modules of the user are looked for.
         gateway: how agents that are programs reach models; the factory's ``close`` ends it.
         parameters: names of further keyword arguments, which the factory's ``make_with`` gets.
+        progress: called with a line before something slow, such as an installation; by default
+            the line goes to the standard error.
 
     Raises:
         AgentLoadError: it cannot be found, imported or called.
@@ -76,7 +79,9 @@ def load_agent(
         if bool(colon) != (":" in form) or (colon and not rest.strip()):
             raise AgentLoadError(f"--intercode-agent={name}: it is written {form}")
         module = importlib.import_module(f"pytest_intercode.agents.{module_name}")
-        more = {"gateway": gateway} if module_name in _PROGRAMS else {}
+        more: dict[str, Any] = {"gateway": gateway} if module_name in _PROGRAMS else {}
+        if module_name == "installed" and progress is not None:
+            more["progress"] = progress
         factory: AgentFactory = module.make_factory(name, rest, arguments, folder, **more)
         return factory
     if not colon and (meant := which_agent(name, folder)):

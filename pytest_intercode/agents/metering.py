@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.core.task import Task
-from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted, ConfigurationError
+from pytest_intercode.errors import (
+    AgentError,
+    AgentLoadError,
+    BudgetExhausted,
+    ConfigurationError,
+    InfrastructureError,
+)
 from pytest_intercode.gateway.settings import GatewaySettings
 
 if TYPE_CHECKING:
@@ -108,6 +114,19 @@ class Metered:
             raise AgentError(session.failure)
         if session.exhausted:
             raise BudgetExhausted(session.exhausted)
+
+    def check_outage(self) -> None:
+        """See that a model could be reached, when the program has failed.
+
+        Raises:
+            InfrastructureError: none could, which the program could not help.
+        """
+        session = self._session
+        if session is None or session.failure:
+            return
+        session.close()
+        if outage := session.outage():
+            raise InfrastructureError(f"no model could be reached: {outage}")
 
     def close(self) -> None:
         """Refuse what is still asked; may be called twice."""

@@ -7,15 +7,14 @@ those of chat completions, and with 403 those of messages.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pytest_intercode.gateway.exchange import Api
 
 __all__ = [
-    *("ROUTES", "Route", "error_body", "error_message", "hosted_tools"),
+    *("ROUTES", "Route", "error_body", "error_message"),
     *("is_answer", "model_list", "objects", "stop_status"),
 ]
 
@@ -115,80 +114,3 @@ def is_answer(api: Api | None, body: Mapping[str, Any]) -> bool:
 def objects(value: Any) -> list[dict[str, Any]]:
     """Return the objects of a list of an API's; what is none, and what is no list, is left out."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-# -- tools that run at the provider
-
-# What the client runs itself. Of all others it is not known, so they are the provider's.
-_OF_CLIENT = re.compile(
-    r"function|custom|local_shell|apply_patch|namespace|tool_search|tool_search_tool_\w+"
-    r"|(bash|text_editor|computer|memory)_\d+|computer_use_preview|computer"
-)
-_SEARCHING = re.compile(r"search-(preview|api)|deep-research|:online$")
-_KEYS = {
-    "web_search_options": "web_search",
-    "plugins": "plugins",
-    "mcp_servers": "mcp",
-    "container": "container",
-}
-_SKIPPED = ("parameters", "input_schema", "arguments", "schema")  # descriptions, an agent's words
-_MEDIA = ("image_url", "file_url", "video_url", "audio_url")
-_DEEPEST = 60
-
-
-def hosted_tools(body: Mapping[str, Any]) -> list[str]:
-    """Return what of a request would leave the sandbox through the provider, by its names.
-
-    These are tools that run at the provider, a model that searches by itself, and media that the
-    provider fetches from an address.
-    """
-    found = [name for key, name in _KEYS.items() if body.get(key)]
-    model = body.get("model")
-    if isinstance(model, str) and _SEARCHING.search(model):
-        found.append(f"model {model:.60}")
-    found += _hosted_in(body, 0)
-    return list(dict.fromkeys(found))
-
-
-def _hosted_in(value: Any, depth: int) -> Iterator[str]:
-    if depth > _DEEPEST:
-        yield "what is nested too deep"
-    elif isinstance(value, list):
-        for each in value:
-            if isinstance(each, (dict, list)):
-                yield from _hosted_in(each, depth + 1)
-    elif isinstance(value, dict):
-        if value.get("type") == "url" and _is_remote(value.get("url")):
-            yield "media from an address"
-        for key, inner in value.items():
-            if key == "tools" and isinstance(inner, list):
-                yield from filter(None, map(_hosted, inner))
-            if key in _MEDIA and _is_remote(inner):
-                yield "media from an address"
-            if key in _SKIPPED or (key == "input" and isinstance(inner, dict)):
-                continue
-            if isinstance(inner, (dict, list)):
-                yield from _hosted_in(inner, depth + 1)
-
-
-def _hosted(tool: Any) -> str:
-    """Return the name of a tool that the client does not run; else nothing."""
-    if not isinstance(tool, dict):
-        return ""
-    kind = tool.get("type")
-    if kind is None:
-        return ""
-    if kind == "shell":
-        environment = tool.get("environment")
-        local = not environment or (
-            isinstance(environment, dict) and environment.get("type") == "local"
-        )
-        return "" if local else "shell"
-    known = isinstance(kind, str) and _OF_CLIENT.fullmatch(kind)
-    return "" if known else f"{kind!s:.60}"
-
-
-def _is_remote(value: Any) -> bool:
-    if isinstance(value, dict):
-        value = value.get("url")
-    return isinstance(value, str) and not value.lstrip().lower().startswith("data:")

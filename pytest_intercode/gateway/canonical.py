@@ -35,6 +35,12 @@ _MONTH = "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _DAY = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*"
 _TIME = r"\d\d:\d\d(?::\d\d(?:\.\d+)?)?"
 _ZONE = r"(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))"
+# By their form alone, never by what of it chance has picked: a random id may have digits only.
+_OWNER = (
+    "(?:agent|build|call|chunk|container|conversation|event|installation|job|message|process|"
+    "request|response|run|session|task|thread|trace|turn|window)"
+)
+_PREFIX = "(?:call|chatcmpl|fc|msg|req|resp|rs|sess|srvtoolu|toolu)"
 _MASKS = tuple(
     (re.compile(pattern), mask)
     for pattern, mask in (
@@ -46,8 +52,12 @@ _MASKS = tuple(
         (r"\b\d{1,2}/\d{1,2}/\d{4}\b", "<time>"),
         (r"\b\d\d:\d\d:\d\d(?:\.\d+)?\b", "<time>"),
         (r"\b\d+(?:\.\d+)? ?(?:ms|s|sec|secs|seconds)\b", "<duration>"),
-        (r"(?<![\w.])\d{10,19}(?![\w.])", "<number>"),
-        (r"\b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{6,64}\b", "<hex>"),
+        # Where words say that it is one: Chunk ID: 547191, session_id=x, "requestId": "r-1".
+        (rf"(?i)\b({_OWNER}[ _-]?(?:id|uuid))(\W{{1,4}})[\w-]+", r"\1\2<id>"),
+        (r"(?i)\b(pid)(\W{1,4})\d+\b", r"\1\2<id>"),
+        (rf"\b{_PREFIX}[_-][0-9A-Za-z]{{16,64}}\b", "<id>"),
+        (r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b", "<id>"),  # a ULID
+        (r"\b(?:[0-9a-f]{6,64}|[0-9A-F]{6,64})\b", "<hex>"),
         # Whole paths, also as some make one name of them: /tmp/a/b, -tmp-a-b.
         (r"(?:/private)?(?:/var)?/tmp/[\w.+/-]+|(?<!\w)-tmp-[\w.-]+", "<temporary>"),
         (r"\b127\.0\.0\.1:\d+", "127.0.0.1:<port>"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import importlib.util
 import threading
@@ -24,6 +25,7 @@ __all__ = ["Gateway"]
 
 _THREAD = "intercode-gateway"  # threads with this name are not reported as left behind
 _PATIENCE = 10.0  # seconds for what runs to end
+_CHECK = 45.0  # seconds for the servers to be asked; two connections may take 20 each
 _MOST_REFUSALS = 100
 
 
@@ -79,7 +81,7 @@ class Gateway:
         """
         self._process.check()
         settings = self.settings
-        secrets = tuple(settings.keys.values())
+        secrets = settings.secrets
         recorder = Recorder(settings.record, key, secrets) if settings.record else None
         replayer = Replayer(settings.replay, key) if settings.replay else None
         with self._lock:
@@ -92,6 +94,7 @@ class Gateway:
                 recorder=recorder,
                 replayer=replayer,
                 close=self._end,
+                check=self._check_servers,
                 masked=secrets,
             )
             try:
@@ -129,6 +132,18 @@ class Gateway:
             return
         with contextlib.suppress(Exception):
             thread.begin(server.remove(session)).result(_PATIENCE)
+
+    def _check_servers(self) -> str:
+        """Return why no server can be used; empty if one can, or that cannot be told."""
+        thread, server = self._thread, self._server
+        if thread is None or server is None:
+            return ""
+        future = thread.begin(server.outage())
+        try:
+            return future.result(_CHECK)
+        except concurrent.futures.TimeoutError:
+            future.cancel()
+            return ""
 
     def _start(self) -> tuple[Server, LoopThread]:
         """Return the server and its thread, which are started if they are not."""

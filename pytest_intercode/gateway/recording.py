@@ -70,7 +70,7 @@ class Recorder:
 
     def __init__(self, root: Path, key: str, secrets: tuple[str, ...]) -> None:
         self._folder = folder_of(root, key)
-        self._secrets = tuple(secret for secret in secrets if secret)
+        self._secrets = secrets
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._earlier = list(self._folder.glob(_FILES))

@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Container, Mapping
 from typing import Any
 
 from aiohttp import web
 
-from pytest_intercode.gateway.apis import Route, error_body, hosted_tools
+from pytest_intercode.gateway.apis import Route, error_body
+from pytest_intercode.gateway.fields import Limits, NotAllowed, check_fields
 from pytest_intercode.gateway.settings import GatewaySettings
 
 __all__ = [
@@ -26,6 +28,7 @@ LARGEST = 50 * 1024 * 1024
 
 _MOST_PARTS = 2_000_000  # characters that may begin a part of a body, which takes memory
 _BODY = 60.0  # seconds that a body may pause
+_NAME = re.compile(r"[\w.:-]{1,60}", re.ASCII)  # what is written as the value of an option
 
 
 class Refused(Exception):
@@ -116,8 +119,17 @@ def write_body(body: Mapping[str, Any]) -> bytes:
     return text.encode("ascii")
 
 
-def check_body(settings: GatewaySettings, route: Route, body: Mapping[str, Any]) -> None:
-    """Refuse a request that asks for what is not allowed."""
+def check_body(
+    settings: GatewaySettings, route: Route, body: Mapping[str, Any], answers: Container[str]
+) -> None:
+    """Refuse a request that asks for what is not allowed.
+
+    Args:
+        settings: the gateway's.
+        route: what is asked.
+        body: the parsed body.
+        answers: ids of what was answered in the same episode.
+    """
     if route.method != "POST":
         return
     model = body.get("model")
@@ -131,15 +143,16 @@ def check_body(settings: GatewaySettings, route: Route, body: Mapping[str, Any])
             f"the gateway serves no model {model!r:.80}; allowed: {allowed:.300}",
             "model_not_found",
         )
-    if route.api == "responses" and body.get("background"):
-        raise Refused(400, "background responses are not served", "not_supported")
-    if not settings.hosted_tools and (hosted := hosted_tools(body)):
-        raise Refused(
-            400,
-            f"hosted tools are not allowed, as they leave the sandbox through the provider: "
-            f"{', '.join(hosted):.200}; --intercode-gateway-hosted-tools allows them",
-            "hosted_tool",
-        )
+    limits = Limits(settings.allowed, settings.hosted_tools, answers)
+    try:
+        check_fields(route.api or "messages", body, limits)
+    except NotAllowed as error:
+        named = error.name if _NAME.fullmatch(error.name) else ""
+        options = [f"--intercode-gateway-allow={named}"] if named else []
+        options += ["--intercode-gateway-hosted-tools"] if error.hosted else []
+        allows = f"; {' or '.join(options)} allows it" if options else ""
+        code = "hosted_tool" if error.hosted else "not_allowed"
+        raise Refused(400, f"{error.message}{allows}", code) from None
 
 
 def error_answer(

@@ -42,7 +42,7 @@ from pytest_intercode.gateway.request import (
 )
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.settings import GatewaySettings
-from pytest_intercode.gateway.upstream import Answer, Failed, Upstream, replayed
+from pytest_intercode.gateway.upstream import KEY_REFUSED, Answer, Failed, Upstream, replayed
 
 __all__ = ["Server"]
 
@@ -163,6 +163,10 @@ class Server:
                 if connection.owner is state and protocol.transport is not None:
                     protocol.transport.close()
 
+    async def outage(self) -> str:
+        """Return why no server that is set up can be used; empty if one can."""
+        return await self._upstream.outage()
+
     # -- connections
 
     async def _listen(self, path: Path, owner: _State) -> asyncio.AbstractServer:
@@ -232,6 +236,10 @@ class Server:
             return error_answer(request, route, refused.status, refused.message, refused.code)
         except Failed as failed:
             state.session.note(failed.message)
+            if failed.unreached:
+                state.session.met_obstacle(failed.message)
+            else:
+                state.session.met_server()
             return error_answer(
                 request, route, failed.status, failed.message, "upstream_error", final=False
             )
@@ -279,7 +287,7 @@ class Server:
         self, request: web.BaseRequest, route: Route, query: str, state: _State
     ) -> web.StreamResponse:
         body = parse_body(await read_body(request)) if route.method == "POST" else {}
-        check_body(self._settings, route, body)
+        check_body(self._settings, route, body, state.session.answers)
         vendor = route.vendor or vendor_of(request, None)
         if not route.vendor and self._settings.models:
             return web.json_response(model_list(vendor, self._settings.models))
@@ -333,12 +341,22 @@ class Server:
             yield replayed(found)
             return
         posts = route.method == "POST"
+        headers, omitted = self._upstream.headers(request.headers, vendor, has_body=posts)
+        for name in omitted:
+            session.note(
+                f"the beta {name:.60} was not passed on; --intercode-gateway-allow={name:.60} does"
+            )
         async with self._upstream.open(
             *(route.method, route.path, vendor),
-            headers=self._upstream.headers(request.headers, vendor, has_body=posts),
+            headers=headers,
             body=written if posts else None,
             beta=beta,
         ) as answer:
+            if answer.status in KEY_REFUSED:
+                name = self._upstream.name(vendor)
+                session.met_obstacle(f"the server {name} refuses the key: status {answer.status}")
+            else:
+                session.met_server()
             yield answer
 
 

@@ -6,12 +6,14 @@ import hashlib
 import json
 import secrets
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from pytest_intercode.core.proxies import without_proxy
 from pytest_intercode.core.text import one_line
 from pytest_intercode.errors import AgentError, BudgetExhausted
+from pytest_intercode.gateway.apis import objects
 from pytest_intercode.gateway.exchange import NOTHING, Exchange
 from pytest_intercode.gateway.recording import Recorder, Replayer
 from pytest_intercode.gateway.trajectory import TurnCounter
@@ -24,6 +26,7 @@ HIDDEN = (
 )
 """Variables by which a client would reach a model past the gateway, or with other keys."""
 
+_HOPE = 10.0  # seconds in which a server that cannot be reached may come back
 _MOST_REFUSALS = 100
 _LONGEST_REFUSAL = 300  # characters
 _KEPT = 128 * 1024 * 1024  # bytes of different messages that a session keeps, about
@@ -50,6 +53,7 @@ class Session:
         recorder: Recorder | None,
         replayer: Replayer | None,
         close: Callable[[Session], None],
+        check: Callable[[], str] = lambda: "",
         masked: tuple[str, ...] = (),
     ) -> None:
         self.key = key
@@ -62,11 +66,16 @@ class Session:
         self._spend = spend
         self._refused = refused
         self._close = close
-        self._masked = tuple(filter(None, masked))
+        self._check = check
+        self._obstacles = 0
+        self._first_obstacle = 0.0
+        self._served = False
+        self._masked = masked
         self._lock = threading.Lock()
         self._begun = 0
         self._exchanges: dict[int, Exchange] = {}
         self._counter = TurnCounter()
+        self._answers: set[str] = set()
         self._refusals: list[str] = []
         self._more_refusals = 0
         self._over = ""
@@ -112,9 +121,7 @@ class Session:
             environment: what it would inherit. Whatever holds a real key is among the result.
         """
         holding = (
-            name
-            for name, value in environment.items()
-            if any(key in value for key in self._masked if len(key) >= 8)
+            name for name, value in environment.items() if any(key in value for key in self._masked)
         )
         names = [*HIDDEN, *holding]
         return dict.fromkeys(name for name in names if name not in self.variables())
@@ -141,6 +148,24 @@ class Session:
             more = self._more_refusals
             return [*self._refusals, *([f"... and {more} more"] if more else [])]
 
+    @property
+    def answers(self) -> frozenset[str]:
+        """The ids of the answers so far, and of what is in them."""
+        with self._lock:
+            return frozenset(self._answers)
+
+    def outage(self) -> str:
+        """Return why no request of the episode could reach a model; empty if the agent may be why.
+
+        That is so if no connection could be made for any of its requests, or the key was refused
+        each time, and if the gateway's own request, which has nothing of the agent's, then fails
+        at every server that is set up. An answer of any other status shows a server that works,
+        and that may be the answer to what the agent has sent. Blocks for that request.
+        """
+        if self._served or not self._obstacles:
+            return ""
+        return self._check()
+
     def close(self) -> None:
         """End the session: requests that run are cancelled and metered, others are refused."""
         self._close(self)
@@ -152,6 +177,21 @@ class Session:
         with self._lock:
             self._begun += 1
             return self._begun
+
+    def met_obstacle(self, line: str) -> None:
+        """Note that a request did not reach a model, by no fault of what it asked.
+
+        Clients try again for minutes. So once it has been so for ten seconds, no more is served.
+        """
+        now = time.monotonic()
+        self._first_obstacle = self._first_obstacle or now
+        self._obstacles += 1
+        if not self._served and self._obstacles > 2 and now - self._first_obstacle > _HOPE:
+            self.end(line)
+
+    def met_server(self) -> None:
+        """Note that a server has answered a request of the session."""
+        self._served = True
 
     def over(self) -> str:
         """Return why no more requests are served; empty while they are."""
@@ -220,9 +260,12 @@ class Session:
 
     def add(self, number: int, exchange: Exchange) -> None:
         """Keep a finished exchange."""
+        answered = [exchange.answer, *objects(exchange.answer.get("output"))]
+        ids = {part["id"] for part in answered if isinstance(part.get("id"), str)}
         with self._lock:
             self._exchanges[number] = exchange
             self._counter.add(exchange)
+            self._answers |= ids
 
     def kept(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a request's body for keeping: what it has in common with others is kept once.

@@ -31,6 +31,7 @@ class GatewaySettings:
         models: the models that may be asked; empty for any.
         prices: what models cost, by name; ``*`` is for all others.
         hosted_tools: whether requests may use tools that run at the provider.
+        allowed: fields and types that requests may have beyond those that are known.
         record: the folder that exchanges are written to.
         replay: the folder of exchanges that are answered from, without any server.
         programs: whether agents outside of sandboxes (``command:``, ``mcp:``) go through it, too.
@@ -42,6 +43,7 @@ class GatewaySettings:
     models: tuple[str, ...] = ()
     prices: Mapping[str, Price] = field(default_factory=dict)
     hosted_tools: bool = False
+    allowed: tuple[str, ...] = ()
     record: Path | None = None
     replay: Path | None = None
     programs: bool = False
@@ -91,6 +93,25 @@ class GatewaySettings:
         }
         return cls(upstreams={**found, **given}, keys=keys, **more)
 
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The keys that are masked wherever they would be shown.
+
+        A placeholder, as servers without accounts take it (``EMPTY``, ``test``, ``sk-none``), is a
+        word that answers may have for other reasons, and masking it would change them.
+        """
+        return tuple(key for key in self.keys.values() if _is_secret(key))
+
+    @property
+    def configured(self) -> tuple[str, ...]:
+        """The vendors whose server the user has set up, by a key or an address; else all."""
+        chosen = (
+            vendor
+            for vendor, (_, _, default) in VENDORS.items()
+            if self.keys.get(vendor) or self.upstream(vendor) != default
+        )
+        return tuple(chosen) or tuple(VENDORS)
+
     def upstream(self, vendor: str) -> str:
         """Return the address of a vendor's API."""
         return self.upstreams.get(vendor) or VENDORS[vendor][2]
@@ -106,6 +127,17 @@ class GatewaySettings:
         if vendor == "openai":  # the address has its version, which need not be /v1
             return f"{base}{path.removeprefix('/v1')}"
         return f"{base.removesuffix('/v1')}{path}"
+
+
+def _is_secret(key: str) -> bool:
+    """Whether a key can be one that gives access to something.
+
+    Vendors' keys are random and have 32 characters or more. 16 with letters and digits cannot be
+    guessed (62^16 are 2^95), and are in no text by chance. Letters alone may be words, so more of
+    them are asked for. Eight different characters exclude ``sk-xxxxxxxxxxxxxxxx``.
+    """
+    mixed = any(map(str.isdigit, key)) and any(map(str.isalpha, key))
+    return len(key) >= (16 if mixed else 24) and len(set(key)) >= 8
 
 
 def _check_address(vendor: str, address: str) -> None:

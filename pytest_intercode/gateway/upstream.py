@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from urllib.request import getproxies, proxy_bypass
 
 from aiohttp import (
+    ClientConnectorError,
     ClientError,
     ClientSession,
     ClientTimeout,
@@ -24,26 +26,39 @@ from aiohttp import (
 from yarl import URL
 
 from pytest_intercode.core.connections import failure
+from pytest_intercode.gateway.fields import Limits, is_beta
 from pytest_intercode.gateway.recording import Recorded
 from pytest_intercode.gateway.settings import GatewaySettings
 
-__all__ = ["STREAM", "Answer", "Failed", "Upstream", "cause", "replayed"]
+__all__ = ["KEY_REFUSED", "STREAM", "Answer", "Failed", "Upstream", "cause", "replayed"]
 
 STREAM = "text/event-stream"
 """The media type of a streamed answer."""
 
+KEY_REFUSED = frozenset({401, 403})
+"""Statuses of a server that does not let the key in, whatever is asked."""
+
 _CONNECT = 20.0  # seconds for a connection
 _KEPT = 4.0  # seconds that a connection is kept between requests; some servers close it after five
-_FORWARDED = ("accept", "anthropic-beta", "anthropic-version", "openai-beta", "user-agent")
+_FORWARDED = ("accept", "anthropic-version", "user-agent")
+_BETAS = ("anthropic-beta", "openai-beta")  # lists of names, of which those that are known go on
+_VERSION = "2023-06-01"  # of Anthropic's API
+_TEXT = re.compile(r"[\x20-\x7e]{1,200}")
 _RETURNED = ("retry-after", "retry-after-ms", "x-should-retry", "request-id", "x-request-id")
 
 
 class Failed(Exception):
-    """The real server did not answer as it should; the status is for the client."""
+    """The real server did not answer as it should.
 
-    def __init__(self, message: str, status: int = 502) -> None:
+    Args:
+        message: what happened.
+        status: for the client.
+        unreached: no connection was made, so the server has seen nothing of the request.
+    """
+
+    def __init__(self, message: str, status: int = 502, *, unreached: bool = False) -> None:
         super().__init__(message)
-        self.message, self.status = message, status
+        self.message, self.status, self.unreached = message, status, unreached
 
 
 @dataclass
@@ -65,7 +80,7 @@ class Upstream:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self._settings = settings
-        self._keys = tuple(key.encode() for key in settings.keys.values() if key)
+        self._secrets = tuple(key.encode() for key in settings.secrets)
         self._client: ClientSession | None = None
 
     def start(self) -> None:
@@ -87,15 +102,29 @@ class Upstream:
         """Return the address of a vendor's server, for messages."""
         return self._settings.upstream(vendor)
 
-    def headers(self, given: Mapping[str, str], vendor: str, *, has_body: bool) -> dict[str, str]:
-        """Return the headers of a request to a server.
+    def headers(
+        self, given: Mapping[str, str], vendor: str, *, has_body: bool
+    ) -> tuple[dict[str, str], list[str]]:
+        """Return the headers of a request to a server, and the names of betas that are left out.
 
         Args:
             given: those of the client, of which few are passed on.
             vendor: whose server it is.
             has_body: whether the request has a body, which is JSON.
         """
-        headers = {name: v for name in _FORWARDED if (v := given.get(name))}
+        headers = {
+            name: value
+            for name in _FORWARDED
+            if (value := given.get(name)) and _TEXT.fullmatch(value)
+        }
+        limits = Limits(self._settings.allowed)
+        omitted = []
+        for header in _BETAS:
+            names = [name.strip() for name in given.get(header, "").split(",") if name.strip()]
+            passed = [name for name in names if _TEXT.fullmatch(name) and is_beta(name, limits)]
+            omitted += [name for name in names if name not in passed]
+            if passed:
+                headers[header] = ",".join(passed)
         headers["accept-encoding"] = "identity"  # the usage is read from the answer
         if has_body:
             headers["content-type"] = "application/json"
@@ -104,7 +133,7 @@ class Upstream:
             headers["x-api-key"] = key
         elif key:
             headers["authorization"] = f"Bearer {key}"
-        return headers
+        return headers, omitted
 
     @contextlib.asynccontextmanager
     async def open(
@@ -151,17 +180,44 @@ class Upstream:
                 )
         except asyncio.TimeoutError as error:
             if isinstance(error, ConnectionTimeoutError):
-                raise Failed(f"{server} cannot be reached in {_CONNECT:g} s", 504) from None
+                what = f"{server} cannot be reached in {_CONNECT:g} s"
+                raise Failed(what, 504, unreached=True) from None
             seconds = self._settings.silence
             raise Failed(f"{server} was silent for {seconds:g} s", 504) from None
         except ClientError as error:
-            raise Failed(f"{server} cannot be used: {cause(error)}") from None
+            unreached = isinstance(error, ClientConnectorError)  # names and TLS included
+            raise Failed(f"{server} cannot be used: {cause(error)}", unreached=unreached) from None
+
+    async def outage(self) -> str:
+        """Return why no server that is set up lets the gateway in; empty if one does.
+
+        Asked is for the list of models, with nothing of an agent's, and it costs nothing.
+        """
+        reasons = []
+        for vendor in self._settings.configured:
+            ours = {"anthropic-version": _VERSION, "user-agent": "pytest-intercode"}
+            headers, _ = self.headers(ours, vendor, has_body=False)
+            request = self.open(
+                *("GET", "/v1/models", vendor), headers=headers, body=None, beta=False
+            )
+            try:
+                async with request as answer:
+                    status = answer.status
+            except Failed as failed:
+                if not failed.unreached:
+                    return ""
+                reasons.append(failed.message)
+                continue
+            if status not in KEY_REFUSED:
+                return ""
+            reasons.append(f"the server {self.name(vendor)} refuses the key: status {status}")
+        return "; ".join(reasons)
 
     def masked(self, data: bytes) -> bytes:
         """Return what a server sent, without the key, which some repeat in their errors."""
-        for key in self._keys:
-            if key in data:
-                data = data.replace(key, b"***")
+        for secret in self._secrets:
+            if secret in data:
+                data = data.replace(secret, b"***")
         return data
 
 

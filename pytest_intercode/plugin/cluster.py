@@ -194,6 +194,7 @@ def _node_settings(run: Run, shelf: Shelf) -> NodeSettings:
             "models": gateway.models,
             "prices": {model: asdict(price) for model, price in gateway.prices.items()},
             "hosted_tools": gateway.hosted_tools,
+            "allowed": gateway.allowed,
             "programs": gateway.programs,
         },
         limited=limited_kinds(settings.run_limits),

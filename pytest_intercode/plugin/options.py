@@ -463,6 +463,12 @@ OPTIONS = (
         "let requests use tools that run at the provider, such as web search; they are refused "
         "otherwise, as they leave the sandbox",
     ),
+    Option(
+        "gateway-allow=NAME",
+        "let requests have a field, a type of tools or of contents, or a beta of this name; what "
+        "the gateway does not know is refused (docs/gateway.md)",
+        listed=True,
+    ),
     Option("gateway-record=DIR", "write what the gateway is asked and what is answered", Path),
     Option(
         "gateway-replay=DIR",

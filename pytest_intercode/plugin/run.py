@@ -162,6 +162,7 @@ class Run:
                 settings.agent_arguments,
                 settings.agent_folder,
                 settings.gateway,
+                progress=self._report,
             )
         return self._factory
 

@@ -89,6 +89,7 @@ class Settings(SelectionSettings):
             models=take("gateway_model"),
             prices=take("gateway_price"),
             hosted_tools=take("gateway_hosted_tools"),
+            allowed=take("gateway_allow"),
             record=record,
             replay=replay,
             programs=bool(take("gateway") or record or replay),

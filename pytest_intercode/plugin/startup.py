@@ -123,6 +123,14 @@ class Startup:
             lines.append(f"intercode: {_IN_ORDER} {where}")
         return lines
 
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Refuse tasks that the agent cannot play at all, once for all of them."""
+        settings, config = self._run.settings, session.config
+        if is_worker(config):  # whose error would be a crash for the controller
+            return
+        if settings.agent and not settings.audit and not config.option.collectonly:
+            _check_environments(self._run.factory(), session.items)
+
     def pytest_report_collectionfinish(self, items: list[pytest.Item]) -> list[str]:
         """Say what suites may reach, and where ``--intercode-concurrency`` does not hold."""
         tasks = [task for task in map(task_of, items) if task is not None]
@@ -216,6 +224,29 @@ def _check_agent(factory: AgentFactory, settings: Settings, config: pytest.Confi
         raise ConfigurationError(
             f"--intercode-{option}: the agent {factory.name} knows no prices, so money cannot "
             f"be limited: give {where}, or limit tokens"
+        )
+
+
+def _check_environments(factory: AgentFactory, items: Sequence[pytest.Item]) -> None:
+    """Refuse tasks of environments that an agent cannot play.
+
+    Raises:
+        UsageError: there are some.
+    """
+    playable = factory.environments
+    tasks = [
+        task
+        for item in items
+        if (task := task_of(item)) is not None and item.get_closest_marker("skip") is None
+    ]
+    others = sorted({task.env for task in tasks if playable and task.env not in playable})
+    if others:
+        count = sum(task.env in others for task in tasks)
+        raise pytest.UsageError(
+            f"--intercode-agent={factory.name}: it needs a shell, which {' and '.join(others)} has "
+            f"not ({count} of {len(tasks)} tasks); select {', '.join(playable)}, as by "
+            f"--intercode-env={playable[0]}, or serve the sandbox to the agent over MCP: "
+            "--intercode-agent=mcp:CMDLINE"
         )
 
 

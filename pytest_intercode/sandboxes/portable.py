@@ -18,11 +18,14 @@ from pathlib import Path
 
 from pytest_intercode.errors import FetchError
 
-__all__ = ["copy_program", "copy_python", "run_installer", "write_program"]
+__all__ = ["copy_program", "copy_python", "find_reason", "run_installer", "write_program"]
 
 _LEFT_OUT = ("test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "site-packages")
 _LIBRARY = re.compile(r"(?:=>\s*)?(/\S+)\s+\(0x")
 _SECONDS = 1800.0
+_MARK = re.compile(r"^(?:ERROR: |npm (?:error|ERR!) ?)")
+_REASONS = 4  # rows of an error that are shown
+_LONGEST = 160  # characters of such a row
 
 
 def run_installer(what: str, *words: str) -> None:
@@ -36,7 +39,7 @@ def run_installer(what: str, *words: str) -> None:
         FetchError: it is not there, or failed; the message has its last words.
     """
     program, *arguments = words
-    line = [sys.executable, "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check"]
+    line = [sys.executable, "-m", "pip", *arguments, "--disable-pip-version-check"]
     if program != "pip":
         found = shutil.which(program)
         if found is None:
@@ -49,10 +52,29 @@ def run_installer(what: str, *words: str) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise FetchError(f"{what}: {program} {arguments[0]} failed: {error}") from None
     if ran.returncode:
-        rows = ran.stderr.strip().splitlines()
-        said = [row for row in rows if row.startswith(("ERROR", "npm error", "npm ERR!"))]
-        why = " ".join((said or rows or ["no reason given"])[-3:])
-        raise FetchError(f"{what}: {program} {arguments[0]} failed: {why[:400]}")
+        raise FetchError(
+            f"{what}: {program} {arguments[0]} failed: {find_reason(ran.stderr, ran.stdout)}"
+        )
+
+
+def find_reason(errors: str, output: str = "") -> str:
+    """Return in one line why pip or npm failed.
+
+    Args:
+        errors: what it wrote to its standard error.
+        output: what it wrote to its standard output, where pip names what contradicts each other.
+    """
+    rows = [row.strip() for row in errors.splitlines() if row.strip()]
+    marked = [_MARK.sub("", row) for row in rows if _MARK.match(row)]
+    reasons = [row for row in marked if row and not row.startswith("at ")][:_REASONS]
+    if rows and not _MARK.match(rows[-1]):  # a traceback has its reason at the end
+        reasons.append(rows[-1])
+    _, conflict, causes = output.partition("The conflict is caused by:")
+    if conflict:
+        causes = causes.partition("To fix this")[0]
+        reasons += [row.strip() for row in causes.splitlines() if row.strip()][:_REASONS]
+    shown = (row if len(row) <= _LONGEST else f"{row[:_LONGEST]}..." for row in reasons)
+    return "; ".join(dict.fromkeys(shown)) or "no reason given"
 
 
 def write_program(path: Path, text: str) -> None:

@@ -12,7 +12,7 @@ import shlex
 import shutil
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
 
@@ -28,7 +28,13 @@ from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import Task, TaskView
 from pytest_intercode.core.usage import Usage
 from pytest_intercode.core.values import text
-from pytest_intercode.errors import AgentError, AgentLoadError, BudgetExhausted, ConfigurationError
+from pytest_intercode.errors import (
+    AgentError,
+    AgentLoadError,
+    BudgetExhausted,
+    ConfigurationError,
+    InfrastructureError,
+)
 from pytest_intercode.gateway import Gateway, GatewaySettings, Session
 from pytest_intercode.gateway.trajectory import GatewayTurn, final_message, turns
 
@@ -38,6 +44,7 @@ _GATEWAY_AT = "/opt/intercode/gateway"
 _HOME = "/opt/intercode/home"
 _ANSWER = f"{_HOME}/answer"
 _NO_LIMIT = 7 * 86400.0  # seconds; the episode has its own
+_ENVIRONMENTS = ("bash", "ctf", "swe")  # those with a shell
 _PORTS = range(20_000, 60_000)
 _NO_WAY = 125
 _TEMPLATE = "template"  # the argument that every recipe has
@@ -68,6 +75,7 @@ def make_factory(
     arguments: Mapping[str, str],
     folder: Path,
     gateway: GatewaySettings | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> AgentFactory:
     """Return the factory of agents that are runs of an installed program.
 
@@ -82,7 +90,7 @@ def make_factory(
     missing = [key for key, value in values.items() if value is None]
     if missing:
         raise AgentLoadError(f"{asked}: --intercode-agent-arg {missing[0]}=... is needed")
-    bundle = find_bundle(short, recipe, place, asked, _report)
+    bundle = find_bundle(short, recipe, place, asked, progress or _report)
     program = find_program(bundle, recipe, asked)
     given = {key: str(value) for key, value in values.items()}
     shared = _Shared(gateway or GatewaySettings.of_environment(), asked)
@@ -99,6 +107,7 @@ def make_factory(
         close=shared.close,
         readonly=((str(bundle), AT), (str(shared.folder), _GATEWAY_AT)),
         scratch=(_HOME,),
+        environments=_ENVIRONMENTS,
     )
 
 
@@ -183,7 +192,7 @@ class _Episode:
 
     def run(self, task: TaskView, env: AgentEnvironment) -> None:
         """Start the program in the sandbox, wait for its end, and hand in its answer."""
-        if task.env not in ("bash", "ctf", "swe"):
+        if task.env not in _ENVIRONMENTS:
             raise AgentError(
                 f"an installed agent needs a shell, which the environment {task.env} has not: "
                 "give an mcp: agent there"
@@ -262,10 +271,13 @@ class _Episode:
 
         Raises:
             BudgetExhausted: it was refused, as a budget is used up.
+            InfrastructureError: no model could be reached, which it could not help.
             AgentError: it failed, or asked no model.
         """
         if session.failure:
             raise AgentError(session.failure)
+        if outage := session.outage():
+            raise InfrastructureError(f"no model could be reached: {outage}")
         if session.exhausted or over:
             raise BudgetExhausted(session.exhausted or "the episode is over")
         last = " ".join(output.split())[-_SHOWN:]

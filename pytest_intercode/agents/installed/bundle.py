@@ -50,15 +50,16 @@ def find_bundle(
             raise AgentLoadError(f"{asked}: the recipe's folder {given} does not exist")
         return given
     made = cache_folder() / "agents" / f"{name}-{_digest(recipe)}"
-    if made.is_dir():
+    if _programs(made, recipe):
         return made
     try:
         made.parent.mkdir(parents=True, exist_ok=True)
         with made.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not made.is_dir():
+            if not _programs(made, recipe):
                 packages = ", ".join([*recipe.npm, *recipe.python])
-                progress(f"installing {packages} for the agent {name}, once")
+                again = ", again, as its program is gone" if made.exists() else ", once"
+                progress(f"installing {packages} for the agent {name}{again}; it may take minutes")
                 _install(recipe, made)
     except FetchError as error:
         raise AgentLoadError(f"{asked}: {error}") from None
@@ -73,10 +74,14 @@ def find_program(bundle: Path, recipe: Recipe, asked: str) -> str:
     Raises:
         AgentLoadError: it is not in the bundle.
     """
-    found = sorted(path for path in bundle.glob(recipe.program) if path.is_file())
-    if not found:
+    programs = _programs(bundle, recipe)
+    if not programs:
         raise AgentLoadError(f"{asked}: the bundle {bundle} has no program {recipe.program}")
-    return f"{AT}/{found[0].relative_to(bundle).as_posix()}"
+    return f"{AT}/{programs[0].relative_to(bundle).as_posix()}"
+
+
+def _programs(bundle: Path, recipe: Recipe) -> list[Path]:
+    return sorted(path for path in bundle.glob(recipe.program) if path.is_file())
 
 
 def _digest(recipe: Recipe) -> str:
@@ -113,4 +118,12 @@ def _install(recipe: Recipe, made: Path) -> None:
             if not path.is_symlink():
                 mode = path.stat().st_mode
                 path.chmod(mode | 0o444 | (0o111 if path.is_dir() or mode & 0o100 else 0))
+    if not _programs(part, recipe):  # npm leaves out what it cannot have for this machine
+        shutil.rmtree(part)
+        packages = ", ".join([*recipe.npm, *recipe.python])
+        raise FetchError(
+            f"{packages} was installed, and has no program {recipe.program} for this machine "
+            f"({platform.machine()})"
+        )
+    shutil.rmtree(made, ignore_errors=True)
     part.rename(made)

@@ -178,6 +178,9 @@ class _Episode:
         program, endpoint = self._start(task, env, self._metered.begin(env))
         try:
             self._serve(program, endpoint, env)
+        except AgentError:
+            self._metered.check_outage()
+            raise
         finally:
             self._metered.report(env)
 

@@ -130,6 +130,9 @@ class _Episode:
                 self._check_exit(program, env)
             elif not lines.received:
                 env.log("[the program wrote no line; does it flush its standard output?]\n")
+        except AgentError:
+            self._metered.check_outage()
+            raise
         finally:
             env.log(program.output())
             self._metered.report(env)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +50,30 @@ def test_a_server_that_answers_otherwise(
         assert KEY not in line + str(answer.body)
         assert not ledger.usage
         assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [("test", "test"), ("EMPTY", "EMPTY"), ("sk-none", "sk-none"), (KEY, "***")],
+)
+def test_a_key_is_masked_only_where_it_can_be_a_secret(
+    key: str, shown: str, stream: bool, gateways: Gateways, tmp_path: Path
+) -> None:
+    part = {"message": {"content": f"pytest tests/ {key}"}, "delta": {"content": f"test {key}"}}
+    whole = {"choices": [{**part, "finish_reason": "stop"}]}
+    step = Step(body=whole)
+    if stream:
+        text = f"data: {json.dumps(whole)}\n\ndata: [DONE]\n\n"
+        step = Step(body=text, content_type="text/event-stream")
+    with ModelServer([step]) as server:
+        keys = {"openai": key, "anthropic": key}
+        session, _ = opened(gateways(server, keys=keys, record=tmp_path))
+        answer = ask(session, ROUTES["chat"], body("chat", stream=stream))
+    assert f'"pytest tests/ {shown}"' in answer.body.decode()
+    [recorded] = tmp_path.glob("*/*.json")
+    assert f"pytest tests/ {shown}" in recorded.read_text()
+    assert KEY not in recorded.read_text()
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "streamed"])

@@ -242,53 +242,93 @@ def test_a_websocket_is_answered_at_once(server: ModelServer, gateways: Gateways
 
 
 @pytest.mark.parametrize(
-    ("api", "more", "named"),
+    ("api", "more", "said"),
     [
-        ("responses", {"tools": [{"type": "web_search"}]}, "web_search"),
-        ("responses", {"tools": [{"type": "code_interpreter"}]}, "code_interpreter"),
-        ("responses", {"tools": [{"type": "mcp", "server_url": "http://x"}]}, "mcp"),
         (
             "responses",
-            {"tools": [{"type": "shell", "environment": {"type": "container_auto"}}]},
-            "shell",
+            {"tools": [{"type": "web_search"}]},
+            "the type 'web_search' in 'tools' is not passed on: it may run at the provider; "
+            "--intercode-gateway-allow=web_search or --intercode-gateway-hosted-tools allows it",
         ),
-        ("chat", {"web_search_options": {"x": 1}}, "web_search"),
-        ("chat", {"model": "gpt-4o-search-preview"}, "model gpt-4o-search-preview"),
+        (
+            "chat",
+            {"web_search_options": {}},
+            "the field 'web_search_options' is not passed on: it runs at the provider; "
+            "--intercode-gateway-allow=web_search_options or --intercode-gateway-hosted-tools "
+            "allows it",
+        ),
+        (
+            "chat",
+            {"model": "gpt-4o-search-preview"},
+            "the model 'gpt-4o-search-preview' searches by itself; "
+            "--intercode-gateway-hosted-tools allows it",
+        ),
         (
             "messages",
-            {"tools": [{"type": "web_fetch_20250910", "name": "x"}]},
-            "web_fetch_20250910",
+            {"mcp_servers": [{"url": "http://x"}]},
+            "the field 'mcp_servers' is not passed on: it runs at the provider; "
+            "--intercode-gateway-allow=mcp_servers or --intercode-gateway-hosted-tools allows it",
         ),
-        ("messages", {"mcp_servers": [{"url": "http://x"}]}, "mcp"),
         (
             "messages",
-            {
-                "messages": [
-                    {
-                        "role": "user",
-                        "content": [
-                            {"type": "image", "source": {"type": "url", "url": "http://evil/?x"}}
-                        ],
-                    }
-                ]
-            },
-            "media from an address",
+            {"fallbacks": [{"model": "dear"}]},
+            "the field 'fallbacks' is not passed on: it chooses another model, or another server; "
+            "--intercode-gateway-allow=fallbacks allows it",
+        ),
+        (
+            "chat",
+            {"service_tier": "priority"},
+            "the value 'priority' of the field 'service_tier' is not passed on: it has another "
+            "price; allowed: auto and default; --intercode-gateway-allow=service_tier allows it",
+        ),
+        (
+            "responses",
+            {"new": 1},
+            "the field 'new' is not passed on: the gateway does not know what it does; "
+            "--intercode-gateway-allow=new allows it",
         ),
     ],
 )
-def test_hosted_tools_are_refused_by_name_unless_they_are_allowed(
-    api: str, more: dict[str, Any], named: str, server: ModelServer, gateways: Gateways
+def test_what_is_not_known_is_refused_by_name_unless_it_is_allowed(
+    api: str, more: dict[str, Any], said: str, server: ModelServer, gateways: Gateways
 ) -> None:
     given = {**body(api), **more}
     session, _ = opened(gateways(server))
     refused = ask(session, ROUTES[api], given)
-    assert refused.status == 400
-    assert refused.message.endswith(f": {named}; --intercode-gateway-hosted-tools allows them")
+    assert (refused.status, refused.message) == (400, said)
     assert refused.headers["x-should-retry"] == "false"
+    if api == "messages":
+        assert refused.json["error"]["type"] == "invalid_request_error"
     assert server.requests == []
-    assert named in session.refusals[0]
-    session, _ = opened(gateways(server, hosted_tools=True))
+    assert session.refusals == [f"POST {ROUTES[api]}: {said}"[:300] + "..." * (len(said) > 280)]
+    name = next(iter(more))
+    allowed = {"hosted_tools": True} if "hosted" in said else {"allowed": (name,)}
+    session, _ = opened(gateways(server, **allowed))
     assert ask(session, ROUTES[api], given).status == 200
+    assert {**server.requests[0].body, **given} == server.requests[0].body
+
+
+def test_counts_of_tokens_are_checked_as_messages_are(
+    server: ModelServer, gateways: Gateways
+) -> None:
+    session, _ = opened(gateways(server))
+    given = body("messages", mcp_servers=[{"url": "http://x"}])
+    assert ask(session, "/v1/messages/count_tokens", given).status == 400
+    assert server.requests == []
+
+
+def test_an_answer_of_the_episode_may_be_referred_to_and_no_other(
+    server: ModelServer, gateways: Gateways
+) -> None:
+    gateway = gateways(server)
+    one, _ = opened(gateway)
+    two, _ = opened(gateway, key="task-2")
+    answer = ask(one, ROUTES["responses"], body("responses")).json
+    given = body("responses", previous_response_id=answer["id"])
+    assert ask(one, ROUTES["responses"], given).status == 200
+    refused = ask(two, ROUTES["responses"], given)
+    assert refused.status == 400
+    assert "the field 'previous_response_id' is not passed on" in refused.message
 
 
 @pytest.mark.parametrize(("api", "status"), [("chat", 404), ("responses", 400), ("messages", 404)])
@@ -332,9 +372,9 @@ def test_a_body_of_megabytes_passes_and_one_without_end_does_not(
     server: ModelServer, gateways: Gateways
 ) -> None:
     session, _ = opened(gateways(server))
-    large = body("chat", note="x" * 5_000_000)
+    large = body("chat", messages=[{"role": "user", "content": "x" * 5_000_000}])
     assert ask(session, ROUTES["chat"], large).status == 200
-    assert len(server.requests[0].body["note"]) == 5_000_000
+    assert len(server.requests[0].body["messages"][0]["content"]) == 5_000_000
     with _connected(session) as raw:
         raw.sendall(
             f"POST {ROUTES['chat']} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {session.token}"
@@ -348,11 +388,17 @@ def test_the_prefix_of_a_base_url_does_not_matter(
     path: str, server: ModelServer, gateways: Gateways
 ) -> None:
     session, _ = opened(gateways(server))
-    assert ask(session, path, body("messages"), headers={"anthropic-beta": "a,b"}).status == 200
+    headers = {"anthropic-beta": "effort-2025-11-24, fast-mode-2026-02-01,pdfs-2024-09-25"}
+    assert ask(session, path, body("messages"), headers=headers).status == 200
     [request] = server.requests
     query = "?beta=true" if "?" in path else ""
     assert request.path == f"/v1/messages{query}"
-    assert (request.headers["anthropic-beta"], request.headers["x-api-key"]) == ("a,b", KEY)
+    assert request.headers["anthropic-beta"] == "effort-2025-11-24,pdfs-2024-09-25"
+    assert request.headers["x-api-key"] == KEY
+    assert session.refusals == [
+        "the beta fast-mode-2026-02-01 was not passed on; "
+        "--intercode-gateway-allow=fast-mode-2026-02-01 does"
+    ]
 
 
 def test_routes_that_cost_nothing(server: ModelServer, gateways: Gateways) -> None:

@@ -1,16 +1,20 @@
-"""Prices, addresses, keys; what is hosted; what is the same in two runs."""
+"""Prices, addresses, keys; what is the same in two runs."""
 
 from __future__ import annotations
 
 import pickle
+import random
+import string
 import sys
+import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway import Gateway, GatewaySettings, Price, TokenUsage
-from pytest_intercode.gateway.apis import ROUTES, error_body, hosted_tools, stop_status
+from pytest_intercode.gateway.apis import ROUTES, error_body, stop_status
 from pytest_intercode.gateway.canonical import canonical, digest, first_difference
 from pytest_intercode.gateway.prices import parse_price, price_of
 
@@ -97,6 +101,31 @@ def test_a_gateway_is_made_without_anything_started() -> None:
         gateway.open("x", spend=lambda **_: None)
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("test", "EMPTY", "sk-none", "ollama", "none", "lm-studio", "token-abc123", "not-needed"),
+        *("sk-no-key-required", "sk-" + "x" * 40, "0" * 40),
+    ],
+)
+def test_a_placeholder_is_no_secret(key: str) -> None:
+    assert GatewaySettings(keys={"openai": key}).secrets == ()
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sk-proj-Zk3vQ9dW1xR7tB5nLcY2",  # as OpenAI's
+        "sk-ant-api03-h4Tq8ZbNwKfJ2mXs",
+        "gsk_9fA2kLm4Qx7Rt1Vb",
+        "3f9a1c7e5b2d8064",  # random, of 16
+        "QwErTyUiOpAsDfGhJkLzXcVbNm",  # letters alone
+    ],
+)
+def test_a_key_is_a_secret(key: str) -> None:
+    assert GatewaySettings(keys={"openai": key, "anthropic": "test"}).secrets == (key,)
+
+
 # -- the APIs
 
 
@@ -111,57 +140,6 @@ def test_routes_and_their_refusals() -> None:
         "error": {"type": "permission_error", "message": "no"},
     }
     assert error_body("openai", 502, "no", "x")["error"]["type"] == "server_error"
-
-
-@pytest.mark.parametrize(
-    ("body", "found"),
-    [
-        ({"tools": [{"type": "function"}, {"type": "custom"}, {"type": "local_shell"}]}, []),
-        ({"tools": [{"name": "x", "input_schema": {}}]}, []),
-        ({"tools": [{"type": "bash_20250124"}, {"type": "text_editor_20250728"}]}, []),
-        ({"tools": [{"type": "shell"}, {"type": "shell", "environment": {"type": "local"}}]}, []),
-        ({"tools": [{"type": "namespace", "tools": [{"type": "mcp"}]}]}, ["mcp"]),
-        ({"tools": [{"type": "web_search_preview"}, {"type": "x"}]}, ["web_search_preview", "x"]),
-        ({"tools": [{"type": "code_execution_20250825"}]}, ["code_execution_20250825"]),
-        ({"tools": [{"type": ["function"]}]}, ["['function']"]),
-        ({"input": [{"type": "tool_search_output", "tools": [{"type": "mcp"}]}]}, ["mcp"]),
-        ({"plugins": [{"id": "web"}]}, ["plugins"]),
-        ({"model": "m:online"}, ["model m:online"]),
-        ({"model": "o3-deep-research"}, ["model o3-deep-research"]),
-        (
-            {"input": [{"content": [{"type": "input_image", "image_url": "https://x/"}]}]},
-            ["media from an address"],
-        ),
-        (
-            {"messages": [{"content": [{"type": "image_url", "image_url": {"url": "HTTP://x"}}]}]},
-            ["media from an address"],
-        ),
-        ({"input": [{"content": [{"type": "input_image", "image_url": "data:image/png,"}]}]}, []),
-        # what an agent writes, or a tool describes, is no request
-        (
-            {
-                "messages": [
-                    {"content": [{"type": "tool_use", "input": {"tools": [{"type": "mcp"}]}}]}
-                ]
-            },
-            [],
-        ),
-        ({"tools": [{"input_schema": {"properties": {"tools": [{"type": "array"}]}}}]}, []),
-        ({"input": [{"annotations": [{"type": "url_citation", "url": "http://x"}]}]}, []),
-        ({"messages": "text", "tools": None}, []),
-    ],
-)
-def test_what_leaves_the_sandbox_through_the_provider(
-    body: dict[str, Any], found: list[str]
-) -> None:
-    assert hosted_tools(body) == found
-
-
-def test_what_is_nested_without_end_is_refused() -> None:
-    body: Any = {}
-    for _ in range(200):
-        body = {"x": [body]}
-    assert hosted_tools(body) == ["what is nested too deep"]
 
 
 # -- the same request in two runs
@@ -192,10 +170,44 @@ def _same(one: dict[str, Any], two: dict[str, Any]) -> bool:
         ({"m": "projects/-tmp-tmp8x-1-/x"}, {"m": "projects/-tmp-tmpzzz-/x"}),
         ({"m": "key tok-1"}, {"m": "key tok-2"}),
         ({"m": "at 1795341450582"}, {"m": "at 1795341450999"}),
+        ({"m": "Chunk ID: 547191\nWall"}, {"m": "Chunk ID: 2aa559\nWall"}),
+        ({"m": "session ID 7"}, {"m": "session ID 48213"}),
+        ({"m": "[1] done, pid 12"}, {"m": "[1] done, pid 4711"}),
     ],
 )
 def test_these_are_the_same(one: dict[str, Any], two: dict[str, Any]) -> None:
     assert _same(one, two)
+
+
+_HEX, _LETTERS = string.hexdigits[:16], string.ascii_letters
+_FORMS: dict[str, Callable[[random.Random], str]] = {
+    "Chunk ID: {}": lambda chance: _text(chance, _HEX, 6),
+    "[main {}] message": lambda chance: _text(chance, _HEX, 7),
+    "[main {}] digits alone": lambda chance: _text(chance, string.digits, 7),
+    "[main {}] letters alone": lambda chance: _text(chance, "abcdef", 7),
+    "container {}": lambda chance: _text(chance, _HEX, 64),
+    "digest {}": lambda chance: _text(chance, _HEX.upper(), 40),
+    "session_id={}": lambda chance: str(chance.randrange(1, 100_000)),
+    '"requestId": "{}"': lambda chance: _text(chance, _LETTERS + string.digits, 9),
+    "uuid {}": lambda chance: str(uuid.UUID(int=chance.getrandbits(128))),
+    "for call_{}": lambda chance: _text(chance, _LETTERS + string.digits, 24),
+    "a ULID: {}": lambda chance: "0" + _text(chance, "0123456789ABCDEFGHJKMNPQRSTVWXYZ", 25),
+    "pid={}": lambda chance: str(chance.randrange(1, 4_000_000)),
+}
+
+
+def _text(chance: random.Random, letters: str, length: int) -> str:
+    return "".join(chance.choices(letters, k=length))
+
+
+@pytest.mark.parametrize("form", _FORMS)
+def test_a_random_id_is_the_same_whatever_chance_has_picked(form: str) -> None:
+    chance = random.Random(form)
+    texts = {
+        str(canonical({"m": f"first\n{form.format(_FORMS[form](chance))}\nlast"}))
+        for _ in range(3000)
+    }
+    assert len(texts) == 1
 
 
 @pytest.mark.parametrize(
@@ -203,6 +215,7 @@ def test_these_are_the_same(one: dict[str, Any], two: dict[str, Any]) -> None:
     [
         ({"model": "a"}, {"model": "b"}, "model: recorded 'a', now 'b'"),
         ({"m": "5 passed"}, {"m": "6 passed"}, "m: recorded '5 passed', now '6 passed'"),
+        ({"m": "id: 5"}, {"m": "id: 6"}, "m: recorded 'id: 5', now 'id: 6'"),
         ({"m": 1}, {"m": True}, "m: recorded 1, now True"),
         ({"m": [1]}, {"m": [1, 2]}, "m: 1 entries recorded, 2 now"),
         ({"stream": True}, {}, "stream: recorded, and not there now"),

@@ -1,0 +1,94 @@
+"""Bundles of installed agents: installed once, and again where the program is gone."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from pytest_intercode.agents.loader import load_agent
+from pytest_intercode.errors import AgentLoadError
+
+pytest.importorskip("aiohttp")
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A recipe whose package is a file of ours, so that npm needs no network."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    package = tmp_path / "mine-1.0.0.tgz"
+    about = json.dumps({"name": "mine", "version": "1.0.0"})
+    files = {"package.json": about, "run.sh": "exit 0\n"}
+    with tarfile.open(package, "w:gz") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(f"package/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content.encode()))
+    written = tmp_path / "mine.yaml"
+    written.write_text(
+        f'npm: ["file:{package}"]\nprogram: node_modules/mine/run.sh\n'
+        'command: [sh, "{program}"]\n'
+    )
+    return written
+
+
+def _load(recipe: Path) -> list[str]:
+    """Load the agent; return what it has said of its progress."""
+    lines: list[str] = []
+    name = f"installed:{recipe.name}"
+    load_agent(name, {}, recipe.parent, progress=lines.append).close()
+    return lines
+
+
+def _programs(recipe: Path) -> list[Path]:
+    return list((recipe.parent / "cache").glob("**/agents/*/node_modules/mine/run.sh"))
+
+
+def test_a_bundle_is_installed_once_and_again_without_its_program(recipe: Path) -> None:
+    [line] = _load(recipe)
+    assert line.startswith("installing file:")
+    assert line.endswith(" for the agent mine, once; it may take minutes")
+    assert _load(recipe) == []
+    [program] = _programs(recipe)
+    program.unlink()
+    [line] = _load(recipe)
+    assert line.endswith(", again, as its program is gone; it may take minutes")
+    assert _programs(recipe) == [program]
+    assert _load(recipe) == []
+
+
+def test_packages_without_the_program_are_not_kept(recipe: Path) -> None:
+    written = recipe.read_text()
+    recipe.write_text(written.replace("mine/run.sh", "mine/other.sh"))
+    for _ in range(2):
+        with pytest.raises(
+            AgentLoadError, match=r"was installed, and has no program node_modules/mine/other\.sh"
+        ):
+            _load(recipe)
+        assert _programs(recipe) == []
+    recipe.write_text(written)
+    assert len(_load(recipe)) == 1
+
+
+def test_a_run_of_pytest_says_that_it_installs(recipe: Path, pytester: pytest.Pytester) -> None:
+    """And tasks that it cannot play are one error for all of them."""
+    shutil.copy(recipe, pytester.path)
+    run = pytester.runpytest_subprocess(
+        "--intercode-agent=installed:mine.yaml", "--intercode-env=sql", "--intercode-env=bash", "-q"
+    )
+    assert run.ret == pytest.ExitCode.USAGE_ERROR
+    run.stdout.fnmatch_lines(["intercode: installing file:* for the agent mine, once; *"])
+    [error] = [line for line in run.stderr.lines if line]
+    assert error.startswith(
+        "ERROR: --intercode-agent=installed:mine.yaml: it needs a shell, which sql has not ("
+    )
+    selected = pytester.runpytest_subprocess(
+        *("--intercode-agent=installed:mine.yaml", "--intercode-env=sql", "-q", "-k", "no-such")
+    )
+    assert selected.ret == pytest.ExitCode.NO_TESTS_COLLECTED

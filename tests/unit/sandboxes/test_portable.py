@@ -1,0 +1,51 @@
+"""Why pip and npm failed, in one line, from what they print."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_intercode.sandboxes.portable import find_reason
+
+VERSIONS = ", ".join(f"1.{number}.0" for number in range(200))
+
+
+@pytest.mark.parametrize(
+    ("errors", "output", "reason"),
+    [
+        (
+            "WARNING: Location 'x' is ignored\n"
+            f"ERROR: Could not find a version that satisfies six==99 (from versions: {VERSIONS})\n"
+            "ERROR: No matching distribution found for six==99\n",
+            "",
+            "No matching distribution found for six==99",
+        ),
+        (
+            "ERROR: Exception:\nTraceback (most recent call last):\n  File 'x', line 1\n"
+            "OSError: [Errno 28] No space left on device\n",
+            "",
+            "OSError: [Errno 28] No space left on device",
+        ),
+        (
+            "ERROR: Cannot install a==1 and b==2 because these have conflicting dependencies.\n"
+            "ERROR: ResolutionImpossible: for help visit https://pip.pypa.io/\n",
+            "Collecting a\n\nThe conflict is caused by:\n    The user requested b==2\n"
+            "    a 1 depends on b>=3\n\nTo fix this you could try to:\n1. loosen\n",
+            "The user requested b==2; a 1 depends on b>=3",
+        ),
+        (
+            "npm error code E404\nnpm error 404 Not Found - GET https://registry/x\nnpm error 404\n"
+            "npm error 404  The requested resource 'x@1' could not be found\n"
+            "npm error A complete log of this run can be found in: /root/.npm/_logs/x.log\n",
+            "",
+            "404 Not Found - GET https://registry/x",
+        ),
+        ("sh: 1: node: not found\n", "", "sh: 1: node: not found"),
+        ("", "", "no reason given"),
+    ],
+)
+def test_the_reason_is_in_the_line(errors: str, output: str, reason: str) -> None:
+    line = find_reason(errors, output)
+    assert reason in line
+    assert "\n" not in line
+    assert "loosen" not in line
+    assert len(line) < 1500
