@@ -14,6 +14,7 @@
     ├── InfrastructureError      the machine's fault, never counted against the agent
     │   ├── EngineUnavailable    no Docker daemon, or no permission on its socket
     │   ├── ImageError           an image that cannot be built or found
+    │   │   └── ImageMissing     ... as another task has met before; the task is skipped
     │   ├── SandboxError         a sandbox that did not start, or died
     │   │   └── CommandFailed    a command of ours in it that does not end, or floods
     │   └── FetchError           data that could not be fetched
@@ -43,6 +44,7 @@ __all__ = [
     "GoldError",
     "GoldRefused",
     "ImageError",
+    "ImageMissing",
     "InfrastructureError",
     "IntercodeError",
     "MissingFile",
@@ -102,7 +104,19 @@ class EngineUnavailable(InfrastructureError):
 
 
 class ImageError(InfrastructureError):
-    """An image could not be built or found; holds the last lines of the build."""
+    """An image could not be built or found; holds the last lines of the build.
+
+    Attributes:
+        image: the name of the image that is missing; empty where that is not known.
+    """
+
+    def __init__(self, message: str, image: str = "") -> None:
+        super().__init__(message)
+        self.image = image
+
+
+class ImageMissing(ImageError):
+    """An image is missing, and another task has the whole error; the task is skipped."""
 
 
 class SandboxError(InfrastructureError):

@@ -28,6 +28,7 @@ from pytest_intercode.errors import (
     SandboxError,
     UngradableState,
 )
+from pytest_intercode.sandboxes.images import ImageWait
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.stock import Order
@@ -88,6 +89,7 @@ class Environment(abc.ABC):
         final: the episode's reward, once it is graded.
         tasks: the list that :meth:`reset` takes tasks from; empty unless ``make`` filled it.
         turns_spent: turns of the budget that an earlier attempt at this episode has used.
+        image_wait: what the last reset has waited for images, with its seconds.
     """
 
     name: str
@@ -117,6 +119,7 @@ class Environment(abc.ABC):
         self.final: Reward | None = None
         self.tasks = TaskOrder(())
         self.turns_spent = 0
+        self.image_wait = ImageWait()
         self._without_state = False  # the last grading failed, so there is no end state to record
         self._over = ""
         self._best: Reward | None = None
@@ -280,7 +283,8 @@ class Environment(abc.ABC):
         self._process.check()
         with self._lock:
             task = self.tasks.choose(task, seed=seed, options=options)
-            if self._cancelled:
+            self.image_wait = ImageWait(task.id, (task.suite, task.id, task.repeat))
+            if self._cancelled:  # from here on `cancel` also reaches the new one
                 raise SandboxError(f"the environment was cancelled: {self._cancelled}")
             self.stop()
             self._orders.clear()
@@ -289,7 +293,8 @@ class Environment(abc.ABC):
             self.final = self._best = self._latest = None
             self._over = ""
             self._refused = {}
-            self.start(task)
+            with self.provider.waiting_for_images(self.image_wait):
+                self.start(task)
             self.first = Observation(task.query, turns_left=self.max_turns)
             return self.first, {"task": task.view(self.max_turns)}
 
@@ -400,6 +405,7 @@ class Environment(abc.ABC):
         """
         self._cancelled = self._cancelled or reason
         self._over = self._over or reason
+        self.image_wait.cancel()
         for order in list(self._orders):
             order.cancel()
         self.interrupt()

@@ -50,6 +50,17 @@ def _one_line(session: pytest.Session | None = None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _skipped_without_image() -> Iterator[None]:
+    """Skip the test where an image is missing that is another item's error."""
+    from pytest_intercode.errors import ImageMissing
+
+    try:
+        yield
+    except ImageMissing as missing:
+        raise pytest.skip.Exception(str(missing)) from missing
+
+
+@contextlib.contextmanager
 def _refusal_expected() -> Iterator[None]:
     """Expect the test to fail where the engine refuses the task's own gold."""
     from pytest_intercode.errors import GoldRefused
@@ -100,7 +111,8 @@ class PendingEpisode:
             item = self._request.node
             try:
                 handle = handle_of(item, self._task)
-                self._record = handle.record(self._agent, self._environment)
+                with _skipped_without_image():
+                    self._record = handle.record(self._agent, self._environment)
             except MissingProgram as missing:
                 pytest.skip(str(missing))
             except QuitRun as reason:
@@ -170,7 +182,7 @@ def intercode_environment(
     with _one_line():
         handle = handle_of(request.node, intercode_task)
     try:
-        with _refusal_expected(), _one_line():
+        with _skipped_without_image(), _refusal_expected(), _one_line():
             environment = handle.environment()
         yield environment
     finally:
