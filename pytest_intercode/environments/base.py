@@ -28,7 +28,7 @@ from pytest_intercode.errors import (
     SandboxError,
     UngradableState,
 )
-from pytest_intercode.sandboxes.images import ImageWait
+from pytest_intercode.sandboxes.images import ImageWait, waiting_for_images
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.stock import Order
@@ -293,7 +293,7 @@ class Environment(abc.ABC):
             self.final = self._best = self._latest = None
             self._over = ""
             self._refused = {}
-            with self.provider.waiting_for_images(self.image_wait):
+            with waiting_for_images(self.image_wait):
                 self.start(task)
             self.first = Observation(task.query, turns_left=self.max_turns)
             return self.first, {"task": task.view(self.max_turns)}

@@ -17,7 +17,14 @@ from typing import Protocol
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError, ImageMissing, IntercodeError, SandboxError
 
-__all__ = ["ImageNotReady", "ImageWait", "Images", "ReadyImages"]
+__all__ = [
+    "ImageNotReady",
+    "ImageWait",
+    "Images",
+    "ReadyImages",
+    "waiting_for_images",
+    "without_waiting",
+]
 
 RUN_IS_OVER = "the run is over, and no image is waited for any more"
 _PATIENCE = 5.0  # seconds that builds have to end when the run is over
@@ -78,6 +85,37 @@ class ImageWait:
             self.seconds += time.monotonic() - began
 
 
+_THREAD = threading.local()  # its `wait`: for whom it waits; a task's id if it does not wait
+
+
+@contextlib.contextmanager
+def waiting_for_images(wait: ImageWait) -> Iterator[None]:
+    """Have it counted how long this thread waits for images, and let another one end that."""
+    with _in_thread(wait):
+        yield
+
+
+@contextlib.contextmanager
+def without_waiting(task: str) -> Iterator[None]:
+    """Have an `ImageNotReady` raised in this thread where an image has to be made.
+
+    Args:
+        task: the id of the task that will need the images, for messages.
+    """
+    with _in_thread(task):
+        yield
+
+
+@contextlib.contextmanager
+def _in_thread(wait: ImageWait | str) -> Iterator[None]:
+    before = getattr(_THREAD, "wait", None)
+    _THREAD.wait = wait
+    try:
+        yield
+    finally:
+        _THREAD.wait = before
+
+
 class ReadyImages:
     """Has images made, and keeps what became of it.
 
@@ -104,19 +142,18 @@ class ReadyImages:
         with self._changed:
             self._changed.notify_all()
 
-    def name(self, source: ImageSource, wait: ImageWait | None) -> str:
+    def name(self, source: ImageSource) -> str:
         """Return the name of an image, waiting until it is there.
-
-        Args:
-            source: where it comes from.
-            wait: for whom; None for nobody in particular.
 
         Raises:
             ImageError: it cannot be had.
             ImageMissing: another episode was given that error.
             SandboxError: the waiting was called off, or the run is over.
+            ImageNotReady: this thread does not wait.
         """
-        wait = wait or ImageWait()
+        wait: ImageWait | str = getattr(_THREAD, "wait", None) or ImageWait()
+        if isinstance(wait, str):
+            return self._name_if_ready(source, wait)
         made = self._begin(source, wait.task)
         if not made.done():
             with wait.woken_by(self.wake):
@@ -127,7 +164,7 @@ class ReadyImages:
         except ImageError as error:
             raise self._error_for(wait, error, source) from None
 
-    def name_if_ready(self, source: ImageSource, task: str) -> str:
+    def _name_if_ready(self, source: ImageSource, task: str) -> str:
         """Return the name of an image that is there; else have it made if nothing else is.
 
         Raises:

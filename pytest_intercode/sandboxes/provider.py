@@ -23,7 +23,7 @@ from pytest_intercode.errors import (
     SandboxError,
 )
 from pytest_intercode.sandboxes.choice import Choice, choose
-from pytest_intercode.sandboxes.images import Images, ImageWait, ReadyImages
+from pytest_intercode.sandboxes.images import Images, ReadyImages
 from pytest_intercode.sandboxes.pool import RUN_IS_OVER, Pool
 from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.slots import Slots
@@ -106,7 +106,6 @@ class SandboxProvider:
         self._images: Images
         self._ready: ReadyImages
         self._lines: deque[str] = deque()  # of images that are made in other threads
-        self._waiting = threading.local()  # what the thread's episode waits for images
         self._started = False
         self._closed = False
         self._process = MakingProcess("these sandboxes belong", "the environment")
@@ -287,38 +286,10 @@ class SandboxProvider:
             ImageError: it cannot be had. Of several episodes that need it, the first one that asks
                 is told why, and the others get an ``ImageMissing``.
             SandboxError: the episode that asks was called off, or the run is over.
-            ImageNotReady: the thread does not wait for images; see :meth:`without_waiting`.
+            ImageNotReady: the thread does not wait for images; see ``without_waiting``.
         """
         self._start()
-        wait = getattr(self._waiting, "wait", None)
-        if isinstance(wait, str):
-            return self._ready.name_if_ready(source, wait)
-        return self._ready.name(source, wait)
-
-    @contextlib.contextmanager
-    def waiting_for_images(self, wait: ImageWait) -> Iterator[None]:
-        """Have it counted how long this thread waits for images, and let another one end that."""
-        with self._in_thread(wait):
-            yield
-
-    @contextlib.contextmanager
-    def without_waiting(self, task: str) -> Iterator[None]:
-        """Let :meth:`image` raise an ``ImageNotReady`` in this thread for what has to be made.
-
-        Args:
-            task: the id of the task that will need the images, for messages.
-        """
-        with self._in_thread(task):
-            yield
-
-    @contextlib.contextmanager
-    def _in_thread(self, wait: ImageWait | str) -> Iterator[None]:
-        before = getattr(self._waiting, "wait", None)
-        self._waiting.wait = wait
-        try:
-            yield
-        finally:
-            self._waiting.wait = before
+        return self._ready.name(source)
 
     def _report_building(self, line: str) -> None:
         """Keep a line for a thread that waits for an image, as only that one may print."""

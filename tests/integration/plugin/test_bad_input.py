@@ -494,7 +494,7 @@ def test_a_dockerfile_that_does_not_build(pytester: pytest.Pytester, small_suite
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(
         [
-            "intercode: building pytest-intercode/broken:* from broken.Dockerfile (first use)",
+            "intercode: building pytest-intercode/broken:* for prints (first use)",
             "infrastructure error: *broken.Dockerfile does not build: *returned a non-zero code: 7",
             "    the last words",
         ]
