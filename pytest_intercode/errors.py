@@ -16,7 +16,8 @@
     │   ├── ImageError           an image that cannot be built or found
     │   │   └── ImageMissing     ... as another task has met before; the task is skipped
     │   ├── SandboxError         a sandbox that did not start, or died
-    │   │   └── CommandFailed    a command of ours in it that does not end, or floods
+    │   │   ├── CommandFailed    a command of ours in it that does not end, or floods
+    │   │   └── UnpackFailed     files that cannot be written in it
     │   └── FetchError           data that could not be fetched
     ├── SandboxBroken            what ran in a sandbox broke it: the fault of whoever acted there
     ├── AgentError               the agent's fault: it raised, or its action is no string
@@ -56,6 +57,7 @@ __all__ = [
     "SuiteError",
     "TaskError",
     "UngradableState",
+    "UnpackFailed",
 ]
 
 
@@ -131,6 +133,10 @@ class CommandFailed(SandboxError):
     """
 
     acted = False
+
+
+class UnpackFailed(SandboxError):
+    """A sandbox cannot hold files at the places that they are to have; it says why."""
 
 
 class SandboxBroken(IntercodeError):

@@ -375,9 +375,9 @@ class Environment(abc.ABC):
             return self.final
 
     def check_gold(self) -> None:  # noqa: B027 - nothing to do for most
-        """Look at what gold did, after an episode in which the oracle played it.
+        """Look at what gold did, after an episode.
 
-        Gold that fails and is compared with itself looks fine.
+        Gold that fails and is compared with itself looks fine, and no agent can be judged by it.
 
         Raises:
             TaskError: gold looks broken, and the task does not say that it is to be so.

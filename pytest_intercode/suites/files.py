@@ -53,7 +53,7 @@ def build_archive(task: Task, now: float) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as out:
         if task.archive is not None and task.archive.path.is_dir():
-            _copy_folder(task.archive, out, now)
+            _copy_folder(task.archive, task.archive.at or task.workdir, out, now)
         elif task.archive is not None:
             _copy(task.archive, out, now)
         for path, spec in task.files.items():
@@ -203,7 +203,7 @@ def _copy(archive: Archive, out: tarfile.TarFile, now: float) -> None:
         raise SuiteError(f"{archive.path}: not a tar archive that can be read: {why}") from None
 
 
-def _copy_folder(archive: Archive, out: tarfile.TarFile, now: float) -> None:
+def _copy_folder(archive: Archive, at: str, out: tarfile.TarFile, now: float) -> None:
     """Add what is in a folder, in the order of its names; the folder itself becomes ``at``."""
     keep = archive.keep_times_before
     budget = _Budget(archive.path)
@@ -211,7 +211,7 @@ def _copy_folder(archive: Archive, out: tarfile.TarFile, now: float) -> None:
         for path in paths_below(archive.path):
             state = path.lstat()
             budget.entry(state.st_size if stat.S_ISREG(state.st_mode) else 0)
-            name = posixpath.join(archive.at, path.relative_to(archive.path).as_posix())
+            name = posixpath.join(at, path.relative_to(archive.path).as_posix())
             entry = tarfile.TarInfo(name.strip("/"))
             entry.mode = stat.S_IMODE(state.st_mode)
             entry.mtime = state.st_mtime if keep is not None and state.st_mtime < keep else now

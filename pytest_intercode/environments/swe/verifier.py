@@ -178,7 +178,7 @@ class Verifier:
         """Return the paths of a whole machine but for those that the verification brings itself."""
         own = [self._at(path) for path in self._verification.files]
         own += [self._at(self._verification.report)] if self._verification.report else []
-        own += [each.at for each in self._verification.archives if each.at != "/"]
+        own += [each.at for each in self._verification.archives if each.at.strip("/")]
         paths = list(paths)
         replaced = {path: found for path in paths if (found := stands_for(path)) is not None}
         asked = {each for found in replaced.values() for each in found}
@@ -330,7 +330,7 @@ class Verifier:
         """Return the command that makes room for what the tests bring and write, if any."""
         reports = self._reports()
         old = [*more, *map(self._at, self._files()), *reports]
-        old += [each.at for each in self._verification.archives if each.at != "/"]
+        old += [each.at for each in self._verification.archives if each.at.strip("/")]
         folders = sorted({posixpath.dirname(path) for path in reports})
         if not old:
             return ""
