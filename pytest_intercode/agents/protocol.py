@@ -87,6 +87,7 @@ class Agent:
         again: makes a new one for the same task, for an episode that has to be run again.
         abort: ends what the agent waits for when its time is up; returns quickly, and may be
             called from another thread, at any moment, also twice.
+        judges_gold: it is there to find out what gold does, so that a gold that fails ends nothing.
     """
 
     style: Literal["step", "loop"]
@@ -97,6 +98,7 @@ class Agent:
     name: str = ""
     again: Callable[[], Agent] | None = None
     abort: Callable[[], object] = _nothing
+    judges_gold: bool = False
 
 
 class NoRecording(Exception):

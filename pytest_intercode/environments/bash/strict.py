@@ -266,10 +266,11 @@ class BashEnvironment(ShellEnvironment):
         """
         task = self.current_task
         gold = self._gold_result() if self._gold is not None else None
-        if gold is None or gold.execution is None or _did_its_work(gold, task):
+        executed = None if gold is None else gold.execution
+        if gold is None or executed is None or _did_its_work(gold, task):
             return  # what is known did its work
         name = f"gold of {self._key_of(task)} {task.suite} {task.id}"
-        why = self.provider.share(name, lambda: self._gold_problem(task, gold.execution))
+        why = self.provider.share(name, lambda: self._gold_problem(task, executed))
         if why:
             raise GoldError(f"{task.source}: task {task.id!r}: {why}")
 

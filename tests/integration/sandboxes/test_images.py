@@ -186,7 +186,7 @@ def test_triggers_of_a_base_read_the_context(docker_engine: DockerEngine, tmp_pa
         dockerfile=dockerfile(tmp_path, f"FROM {_BASE}\nONBUILD COPY task.toml /\n")
     )
     made = Images(docker_engine.api)
-    docker_engine.api.tag(made.resolve(source), *base.split(":"))  # type: ignore[no-untyped-call]
+    docker_engine.api.tag(made.resolve(source), "pytest-intercode-test/onbuild", base.split(":")[1])
     try:
         names = list(map(made.resolve, folders(tmp_path, f"FROM {base}\nENV X=1\n")))
         assert len(set(names)) == 3
