@@ -28,10 +28,10 @@ from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
 from pytest_intercode.sandboxes.docker.images import build_context, one_builder
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
+from pytest_intercode.suites.dockerfile import instructions
 
 __all__ = ["Images"]
 
-_STEP = re.compile(r"^(COPY|RUN)\s+(.+)$", re.MULTILINE)
 _LIMITS = Limits(memory=1024**3, cpus=2.0, pids=400, file_size=2 * 1024**3)
 _PATIENCE = 600.0
 _SERVERS = ("mariadbd", "mysqld")
@@ -178,7 +178,7 @@ class Images:
         name = f"{HOST}+{dockerfile.name.removesuffix('.Dockerfile')}-{digest}"
         path = cache_folder() / f"{name}.tar"
         try:
-            with one_builder(name):
+            with one_builder(name, lambda: self._stopped):
                 if not path.exists():
                     wanted = f"for {purpose}" if purpose else f"from {dockerfile.name}"
                     if self._verbosity >= 0:
@@ -201,11 +201,11 @@ class Images:
             try:
                 if stopped:
                     raise SandboxError("the run is over")
-                for word, rest in _STEP.findall(_text(dockerfile)):
-                    if word == "COPY":
-                        box.unpack(_copied(context, *rest.split()))
-                    else:
-                        _run(box, dockerfile, rest)
+                for step in instructions(_text(dockerfile)):
+                    if step.name == "COPY":
+                        box.unpack(_copied(context, *step.rest.split()))
+                    elif step.name == "RUN":
+                        _run(box, dockerfile, step.rest)
                 without = " ".join(f"--exclude=./{each}" for each in _WITHOUT)
                 _run(box, dockerfile, _KEEP.format(out=_OUT, without=without))
             finally:
@@ -248,9 +248,8 @@ def _text(dockerfile: Path) -> str:
 
 def _is_plain(dockerfile: str) -> bool:
     """Whether a Dockerfile does nothing but install Debian packages."""
-    lines = dockerfile.replace("\\\n", " ").splitlines()
-    steps = [" ".join(line.split()) for line in lines if line.strip()]
-    plain = all(step.startswith("#") or _PLAIN.fullmatch(step) for step in steps)
+    steps = [" ".join((step.name, *step.rest.split())) for step in instructions(dockerfile)]
+    plain = all(map(_PLAIN.fullmatch, steps))
     return plain and _INSTALL.search(dockerfile) is not None
 
 

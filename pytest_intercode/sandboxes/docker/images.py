@@ -16,6 +16,7 @@ import re
 import stat
 import tarfile
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -59,6 +60,8 @@ _REPOSITORY = "pytest-intercode"
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
 _LAST_LINES = 12
 _LONGEST = 100  # characters of an image's name in that of a file
+_RUN_IS_OVER = "the run is over, and no image is built any more"
+_GLANCE = 0.1  # seconds between two tries to lock an image that is being made
 _MOST_BUILDS = 4  # builds and pulls at the same time; most of their time is the network's
 
 
@@ -269,7 +272,7 @@ class Images:
             build: builds it under a name.
         """
         name = f"{_REPOSITORY}/{label}:{content[:12]}"
-        with one_builder(name), self._failing_once(name):
+        with one_builder(name, lambda: self._stopped), self._failing_once(name):
             if self.registry is not None:
                 self._pinned[name] = self._shared(self.registry, name, label, content, build)
             elif not _facts(self._api, name):
@@ -313,7 +316,7 @@ class Images:
         with self._slots:
             with self._lock:
                 if self._stopped:
-                    raise ImageError("the run is over, and no image is built any more")
+                    raise ImageError(_RUN_IS_OVER)
                 # New lists, as requests of other threads walk through the old one.
                 self._api.hooks["response"] = [*self._api.hooks["response"], note]
             try:
@@ -373,7 +376,7 @@ class Images:
         """
         if _facts(self._api, name):
             return
-        with one_builder(name), self._failing_once(name):
+        with one_builder(name, lambda: self._stopped), self._failing_once(name):
             if _facts(self._api, name):
                 return
             self._report(f"pulling {name} (first use)")
@@ -549,8 +552,16 @@ def _add(archive: tarfile.TarFile, name: str, data: bytes, mode: int = 0o644) ->
 
 
 @contextlib.contextmanager
-def one_builder(tag: str) -> Iterator[None]:
-    """Let only one thread of this user's processes make a given image at a time."""
+def one_builder(tag: str, stopped: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Let only one thread of this user's processes make a given image at a time.
+
+    Args:
+        tag: the image.
+        stopped: whether there is no use in waiting any more.
+
+    Raises:
+        ImageError: ``stopped`` is true, or there is no place for locks.
+    """
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -560,7 +571,19 @@ def one_builder(tag: str) -> Iterator[None]:
     path = folder / f"{words}-{hashlib.sha256(tag.encode()).hexdigest()[:12]}.lock"
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        while not _locked(descriptor):
+            if stopped():
+                raise ImageError(_RUN_IS_OVER)
+            time.sleep(_GLANCE)
         yield
     finally:
         os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    """Lock a file unless another has locked it; return whether that was done."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -16,7 +16,7 @@ import pytest
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError, ImageMissing, SandboxError
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
-from pytest_intercode.sandboxes.docker.images import Images, copied_modes
+from pytest_intercode.sandboxes.docker.images import Images, copied_modes, one_builder
 from pytest_intercode.sandboxes.images import (
     ImageNotReady,
     ImageWait,
@@ -259,6 +259,11 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
+def makers() -> list[threading.Thread]:
+    """Return the threads that make images."""
+    return [thread for thread in threading.enumerate() if thread.name == "intercode-image"]
+
+
 @pytest.fixture
 def slow(docker_engine: DockerEngine, tmp_path: Path) -> Iterator[SlowBuild]:
     """Return a build that waits; it is let go when the test is over."""
@@ -332,7 +337,22 @@ def test_builds_end_with_the_run(slow: SlowBuild, provider: SandboxProvider) -> 
         with pytest.raises(SandboxError, match="the run is over"):
             waiting.result(_SOON)
     until(lambda: not slow.containers())
-    assert not [thread for thread in threading.enumerate() if thread.name == "intercode-image"]
+    assert not makers()
+
+
+def test_what_another_process_builds_is_not_waited_for_at_the_end(
+    provider: SandboxProvider, tmp_path: Path
+) -> None:
+    name = f"localhost:1/{secrets.token_hex(4)}:1"
+    source = ImageSource(dockerfile=dockerfile(tmp_path, f"FROM {name}\n"))
+    with one_builder(name), ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(provider.image, source)
+        until(makers)
+        assert not waiting.done()
+        provider.close()
+        assert not makers()
+        with pytest.raises(SandboxError, match="the run is over"):
+            waiting.result(_SOON)
 
 
 def test_one_episode_has_the_error_of_a_missing_image(
