@@ -14,8 +14,10 @@
     ├── InfrastructureError      the machine's fault, never counted against the agent
     │   ├── EngineUnavailable    no Docker daemon, or no permission on its socket
     │   ├── ImageError           an image that cannot be built or found
+    │   │   └── ImageMissing     ... as another task has met before; the task is skipped
     │   ├── SandboxError         a sandbox that did not start, or died
-    │   │   └── CommandFailed    a command of ours in it that does not end, or floods
+    │   │   ├── CommandFailed    a command of ours in it that does not end, or floods
+    │   │   └── UnpackFailed     files that cannot be written in it
     │   └── FetchError           data that could not be fetched
     ├── SandboxBroken            what ran in a sandbox broke it: the fault of whoever acted there
     ├── AgentError               the agent's fault: it raised, or its action is no string
@@ -43,6 +45,7 @@ __all__ = [
     "GoldError",
     "GoldRefused",
     "ImageError",
+    "ImageMissing",
     "InfrastructureError",
     "IntercodeError",
     "MissingFile",
@@ -54,6 +57,7 @@ __all__ = [
     "SuiteError",
     "TaskError",
     "UngradableState",
+    "UnpackFailed",
 ]
 
 
@@ -109,7 +113,19 @@ class EngineUnavailable(InfrastructureError):
 
 
 class ImageError(InfrastructureError):
-    """An image could not be built or found; holds the last lines of the build."""
+    """An image could not be built or found; holds the last lines of the build.
+
+    Attributes:
+        image: the name of the image that is missing; empty where that is not known.
+    """
+
+    def __init__(self, message: str, image: str = "") -> None:
+        super().__init__(message)
+        self.image = image
+
+
+class ImageMissing(ImageError):
+    """An image is missing, and another task has the whole error; the task is skipped."""
 
 
 class SandboxError(InfrastructureError):
@@ -124,6 +140,10 @@ class CommandFailed(SandboxError):
     """
 
     acted = False
+
+
+class UnpackFailed(SandboxError):
+    """A sandbox cannot hold files at the places that they are to have; it says why."""
 
 
 class SandboxBroken(IntercodeError):

@@ -35,4 +35,4 @@ def make_oracle(task: Task) -> Agent:
             if terminated or truncated:
                 return
 
-    return Agent("loop", run=run, plays_gold=True)
+    return Agent("loop", run=run)

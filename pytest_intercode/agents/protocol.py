@@ -87,7 +87,7 @@ class Agent:
         again: makes a new one for the same task, for an episode that has to be run again.
         abort: ends what the agent waits for when its time is up; returns quickly, and may be
             called from another thread, at any moment, also twice.
-        plays_gold: it plays the task's gold, so that what gold does shows whether the task works.
+        judges_gold: it is there to find out what gold does, so that a gold that fails ends nothing.
     """
 
     style: Literal["step", "loop"]
@@ -98,7 +98,7 @@ class Agent:
     name: str = ""
     again: Callable[[], Agent] | None = None
     abort: Callable[[], object] = _nothing
-    plays_gold: bool = False
+    judges_gold: bool = False
 
 
 class NoRecording(Exception):

@@ -115,7 +115,7 @@ def play(
     try:
         environment = rollout.make_environment()
         rollout.prepare(environment)
-        record = rollout.run(Agent("loop", run=act), environment)
+        record = rollout.run(Agent("loop", run=act, judges_gold=True), environment)
         return Played(
             Reward(record.reward, record.parts, record.reason),
             tuple(seen),

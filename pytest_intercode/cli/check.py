@@ -99,7 +99,8 @@ def _advise(datasets: Sequence[str], states: Collection[tuple[str, str]]) -> int
 def _images(tasks: Sequence[Task], replacements: Mapping[str, str]) -> dict[tuple[str, str], int]:
     """Return how many tasks need an image, by whether it is there, and its name."""
     from pytest_intercode.sandboxes.provider import images_here
-    from pytest_intercode.suites.harbor.dockerfile import bases, standing_for
+    from pytest_intercode.suites.dockerfile import bases
+    from pytest_intercode.suites.harbor.dockerfile import standing_for
 
     sources = [list(_sources(task)) for task in tasks]
     texts = {source: _text(source) for each in sources for source in each}

@@ -106,7 +106,8 @@ class Archive:
 
     Attributes:
         path: the archive or the folder on the host.
-        at: the directory in the sandbox that it is unpacked in.
+        at: the directory in the sandbox that it is unpacked in; empty for the root, and for a
+            folder's content, for the task's ``workdir``.
         keep_times_before: entries last modified before this time (seconds since the epoch) keep
             their time; all others get the time of unpacking. This is what tasks about "files older
             than a week" need when the archive itself grows old. None keeps every time of a tar
@@ -115,7 +116,7 @@ class Archive:
     """
 
     path: Path
-    at: str = "/"
+    at: str = ""
     keep_times_before: float | None = None
     optional: bool = False
 

@@ -29,6 +29,7 @@ from pytest_intercode.errors import (
     SandboxError,
     UngradableState,
 )
+from pytest_intercode.sandboxes.images import ImageWait, waiting_for_images
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.stock import Order
@@ -90,6 +91,7 @@ class Environment(abc.ABC):
         final: the episode's reward, once it is graded.
         tasks: the list that :meth:`reset` takes tasks from; empty unless ``make`` filled it.
         turns_spent: turns of the budget that an earlier attempt at this episode has used.
+        image_wait: what the last reset has waited for images, with its seconds.
     """
 
     name: str
@@ -120,6 +122,7 @@ class Environment(abc.ABC):
         self.tasks = TaskOrder(())
         self.turns_spent = 0
         self.phases = Phases()
+        self.image_wait = ImageWait()
         self._without_state = False  # the last grading failed, so there is no end state to record
         self._over = ""
         self._best: Reward | None = None
@@ -283,7 +286,8 @@ class Environment(abc.ABC):
         self._process.check()
         with self._lock:
             task = self.tasks.choose(task, seed=seed, options=options)
-            if self._cancelled:
+            self.image_wait = ImageWait(task.id, (task.suite, task.id, task.repeat))
+            if self._cancelled:  # from here on `cancel` also reaches the new one
                 raise SandboxError(f"the environment was cancelled: {self._cancelled}")
             self.stop()
             self._orders.clear()
@@ -292,7 +296,8 @@ class Environment(abc.ABC):
             self.final = self._best = self._latest = None
             self._over = ""
             self._refused = {}
-            self.start(task)
+            with waiting_for_images(self.image_wait):
+                self.start(task)
             self.first = Observation(task.query, turns_left=self.max_turns)
             return self.first, {"task": task.view(self.max_turns)}
 
@@ -373,9 +378,9 @@ class Environment(abc.ABC):
             return self.final
 
     def check_gold(self) -> None:  # noqa: B027 - nothing to do for most
-        """Look at what gold did, after an episode in which the oracle played it.
+        """Look at what gold did, after an episode.
 
-        Gold that fails and is compared with itself looks fine.
+        Gold that fails and is compared with itself looks fine, and no agent can be judged by it.
 
         Raises:
             TaskError: gold looks broken, and the task does not say that it is to be so.
@@ -403,6 +408,7 @@ class Environment(abc.ABC):
         """
         self._cancelled = self._cancelled or reason
         self._over = self._over or reason
+        self.image_wait.cancel()
         for order in list(self._orders):
             order.cancel()
         self.interrupt()

@@ -5,8 +5,11 @@ Actions run exactly as they are written. A subclass says how an episode is grade
 
 from __future__ import annotations
 
+import errno
 import functools
+import os
 import posixpath
+import re
 import shlex
 import time
 from collections.abc import Sequence
@@ -18,7 +21,13 @@ from pytest_intercode.core.turn import CommandResult, Observation, SandboxInfo
 from pytest_intercode.environments import access
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.gold import Gold, GoldRun
-from pytest_intercode.errors import AgentError, SandboxBroken, SandboxError, TaskError
+from pytest_intercode.errors import (
+    AgentError,
+    SandboxBroken,
+    SandboxError,
+    TaskError,
+    UnpackFailed,
+)
 from pytest_intercode.sandboxes.protocol import Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.files import build_archive
@@ -41,6 +50,12 @@ _SETUP = (
     '>|{out} 2>&1; status=${{PIPESTATUS[1]}}; printf %s "$(<{out})"; : >|{out}; rm -f {out}; '
     "exit $status"
 )
+# Why a place cannot have a file, as every tar says it: the C library's words.
+_NO_PLACE = (
+    *(errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY, errno.ELOOP),
+    *(errno.ENAMETOOLONG, errno.ENOENT, errno.EACCES, errno.EBUSY),
+)
+_PLACES = re.compile("|".join(re.escape(os.strerror(code)) for code in _NO_PLACE))
 _SETUP_OUTPUT = "/dev/shm/.intercode-setup"
 _REFUSED_SHOWN = 10  # lines
 _VARIABLES = (("LC_ALL", "C.UTF-8"), ("PAGER", "cat"), ("TERM", "dumb"))
@@ -64,12 +79,20 @@ def set_up(sandbox: Sandbox, task: Task, now: float, archive: bytes | None = Non
         archive: the task's files with these times, where they are packed already.
 
     Raises:
-        TaskError: a setup command of the task failed.
+        TaskError: a setup command of the task failed, or its files have places that cannot be.
         SandboxError: the sandbox broke.
     """
     archive = build_archive(task, now) if archive is None else archive
     if archive:
-        sandbox.unpack(archive)
+        try:
+            sandbox.unpack(archive)
+        except UnpackFailed as error:
+            if not _PLACES.search(str(error)):
+                raise  # for want of room, say
+            raise TaskError(
+                f"{task.source}: task {task.id!r}: its files have no place in this sandbox: "
+                f"{error}. Put them elsewhere (bubblewrap has this machine's /usr, read-only)"
+            ) from None
     for command in task.setup:
         folder = shlex.quote(task.workdir)  # a sandbox need not start in the task's own
         script = f"{{ [ -d {folder} ] || mkdir -p -- {folder}; }} && cd -- {folder} || exit 1\n"

@@ -136,13 +136,16 @@ class _Listener:
         self._any_ran |= report.when == "call" and (
             not report.skipped or hasattr(report, "wasxfail")
         )
-        if hasattr(report, "intercode"):
+        if hasattr(report, "intercode") or hasattr(report, "intercode_missing_image"):
             from pytest_intercode.core.text import harmless
             from pytest_intercode.errors import ConfigurationError
             from pytest_intercode.plugin.reporter import reporter_of
 
             try:
-                reporter_of(self.config).take(report)
+                reporter = reporter_of(self.config)
+                reporter.note_missing_image(report)
+                if hasattr(report, "intercode"):
+                    reporter.take(report)
             except ConfigurationError as error:
                 pytest.exit(harmless(str(error)), returncode=pytest.ExitCode.USAGE_ERROR)
 

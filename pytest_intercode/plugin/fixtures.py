@@ -50,6 +50,17 @@ def _one_line(session: pytest.Session | None = None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def _skipped_without_image() -> Iterator[None]:
+    """Skip the test where an image is missing that is another item's error."""
+    from pytest_intercode.errors import ImageMissing
+
+    try:
+        yield
+    except ImageMissing as missing:
+        raise pytest.skip.Exception(str(missing)) from missing
+
+
+@contextlib.contextmanager
 def _refusal_expected() -> Iterator[None]:
     """Expect the test to fail where the engine refuses the task's own gold."""
     from pytest_intercode.errors import GoldRefused
@@ -104,7 +115,7 @@ class PendingEpisode:
             item = self._request.node
             try:
                 handle = handle_of(item, self._task)
-                with cancelled_on_timeout(item, handle, acting=True):
+                with _skipped_without_image(), cancelled_on_timeout(item, handle, acting=True):
                     self._record = handle.record(self._agent, self._environment)
             except MissingProgram as missing:
                 pytest.skip(str(missing))
@@ -190,7 +201,7 @@ def intercode_environment(
         handle = handle_of(request.node, intercode_task)
     try:
         timed = cancelled_on_timeout(request.node, handle, acting=False)
-        with _refusal_expected(), _one_line(), timed:
+        with _skipped_without_image(), _refusal_expected(), _one_line(), timed:
             environment = handle.environment()
         yield environment
     finally:

@@ -64,6 +64,7 @@ class Reporter:
         self._lock = threading.Lock()
         self._unwritable = ""  # what another plugin wanted to write
         self._unreported = self._ended = self._reused = 0
+        self._not_played: dict[str, set[str]] = {}  # items, by the image that is missing
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note the order of the items; concurrent episodes end in another one."""
@@ -80,6 +81,12 @@ class Reporter:
     def tries(self) -> list[EpisodeRecord]:
         """Return what was reported so far, without trajectories."""
         return counted_tries(self._episodes.values())
+
+    def note_missing_image(self, report: pytest.TestReport) -> None:
+        """Note an item that was not played for want of an image."""
+        image = vars(report).get("intercode_missing_image")
+        if image:
+            self._not_played.setdefault(str(image), set()).add(report.nodeid)
 
     def take(self, report: pytest.TestReport) -> None:
         """Write a reported episode down; of one that is rerun the last try is counted."""
@@ -195,6 +202,11 @@ class Reporter:
         self._write_page(terminalreporter, tries)
 
     def _print_problems(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for image, items in self._not_played.items():
+            were = "was" if len(items) == 1 else "were"
+            tasks = counted(len(items), "task")
+            said = f"intercode: image {image} is missing: {tasks} {were} not played"
+            terminalreporter.write_line(one_line(said), red=True)
         if self._unwritable:
             terminalreporter.write_line(one_line(self._unwritable), red=True)
         if self._predictions is not None:

@@ -16,7 +16,7 @@ import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import clipped, harmless, indented, one_line
-from pytest_intercode.errors import EngineUnavailable, InfrastructureError, TaskError
+from pytest_intercode.errors import EngineUnavailable, ImageError, InfrastructureError, TaskError
 from pytest_intercode.plugin.run import is_own_test, run_of, task_of
 from pytest_intercode.results.format import from_line, to_line
 from pytest_intercode.rollouts.rollout import failure_record
@@ -100,6 +100,9 @@ def _escaped(value: Any) -> Any:
 
 def _complete(report: pytest.TestReport, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
     error = call.excinfo.value if call.excinfo is not None else None
+    cause = error.__cause__ if isinstance(error, pytest.skip.Exception) else error
+    if isinstance(cause, ImageError) and cause.image:
+        vars(report)["intercode_missing_image"] = cause.image
     if isinstance(error, (InfrastructureError, TaskError)):
         _complete_broken(report, item, error)
         return

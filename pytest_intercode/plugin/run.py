@@ -213,6 +213,7 @@ class Run:
             self._provider = SandboxProvider(
                 base_images=settings.base_images,
                 progress=self._report,
+                verbosity=self.config.get_verbosity(),
                 sandbox=settings.sandbox,
                 rootfs=settings.rootfs,
                 runtime=settings.runtime,

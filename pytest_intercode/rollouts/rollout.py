@@ -33,6 +33,7 @@ from pytest_intercode.rollouts.budgets import RunBudget
 from pytest_intercode.rollouts.isolation import isolated
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.rollouts.turn_loop import Cancellation, run_episode
+from pytest_intercode.sandboxes.images import ImageNotReady, without_waiting
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.digest import digest
@@ -278,7 +279,11 @@ def expect_sandboxes(sandboxes: SandboxProvider, tasks: Iterable[Task], profile:
 
     def specs() -> Iterator[SandboxSpec]:
         for task in tasks:
-            yield from environment_class(task.env, profile).sandboxes(task, sandboxes)
+            # Nobody waits for the image of a task that is yet to come.
+            with contextlib.suppress(ImageNotReady):
+                with without_waiting(task.id):
+                    wanted = environment_class(task.env, profile).sandboxes(task, sandboxes)
+                yield from wanted
 
     with contextlib.suppress(InfrastructureError):
         sandboxes.expect(specs())

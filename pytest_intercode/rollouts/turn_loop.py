@@ -155,7 +155,7 @@ def run_episode(
         raise run.failure
     with cancellation.reaching(environment.cancel):
         graded = environment.end("stopped")
-        if agent.plays_gold:
+        if not agent.judges_gold:
             environment.check_gold()
     gone = not timed_out or run.done.wait(_FAREWELL) or run.send_away(_FAREWELL)
     still_there = run.parked or not gone

@@ -17,6 +17,7 @@ from pytest_intercode.errors import (
     SandboxBroken,
     SandboxError,
     UngradableState,
+    UnpackFailed,
 )
 from pytest_intercode.sandboxes.channel import MOST_SAID, Channel, ChannelClosed, Transport
 from pytest_intercode.sandboxes.listing import ListingProbe
@@ -189,6 +190,8 @@ class AttachedSandbox:
         why = str(error)
         if isinstance(error, ChannelClosed):
             why = f"sandbox {self.name} ended while in use: {error}"
+        if isinstance(error, UnpackFailed) and not self._acted:
+            return error
         if not self._acted or self._ended:
             return SandboxError(why)
         cause = self.outside_cause()

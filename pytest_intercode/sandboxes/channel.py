@@ -31,7 +31,7 @@ from functools import cache
 from importlib import resources
 from typing import Literal, NamedTuple, Protocol
 
-from pytest_intercode.errors import CommandFailed, SandboxError
+from pytest_intercode.errors import CommandFailed, SandboxError, UnpackFailed
 from pytest_intercode.sandboxes.output import Output, as_bash_c
 from pytest_intercode.sandboxes.protocol import Execution
 from pytest_intercode.sandboxes.state import leaves_state, may_define
@@ -553,9 +553,10 @@ class Channel:
         """Stream a tar archive to the keeper."""
         with self._lock:
             answer = self._ask("T", f"{len(archive)}", 60 + len(archive) / 1e6, archive)
-            if answer is None or answer[0] != "0":
-                why = " ".join(answer[1:]) if answer else "no answer"
-                raise SandboxError(f"files could not be unpacked: {why}")
+            if answer is None:
+                raise SandboxError("files could not be unpacked: no answer")
+            if answer[0] != "0":
+                raise UnpackFailed(f"files could not be unpacked: {' '.join(answer[1:])}")
 
     # -- the transport
 

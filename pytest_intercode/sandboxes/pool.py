@@ -77,7 +77,7 @@ class Pool:
         with self._changed:
             number = next(self._numbers)
             most = self._stock.useful(time.monotonic())
-        expected = list(islice(specs, most))  # without the lock, as images may be built
+        expected = list(islice(specs, most))  # without the lock, as it may take a while
         with self._changed:
             if number > self._latest and not self._closed.is_set():
                 self._latest = number

@@ -7,11 +7,12 @@ import itertools
 import os
 import secrets
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_intercode.core.forks import MakingProcess
 from pytest_intercode.core.phases import timed
@@ -23,6 +24,7 @@ from pytest_intercode.errors import (
     SandboxError,
 )
 from pytest_intercode.sandboxes.choice import Choice, choose
+from pytest_intercode.sandboxes.images import Images, ReadyImages
 from pytest_intercode.sandboxes.pool import RUN_IS_OVER, Pool
 from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.slots import Slots
@@ -39,14 +41,6 @@ Result = TypeVar("Result")
 _THREADS = 10_000  # more than ever run: work must not be kept from starting by work that waits
 
 
-class _Images(Protocol):
-    def resolve(self, source: ImageSource) -> str: ...
-
-    def pinned(self, name: str) -> str: ...
-
-    def identity(self, name: str) -> str: ...
-
-
 class SandboxProvider:
     """Starts the backend when the first sandbox is needed, and ends everything on ``close``.
 
@@ -54,7 +48,9 @@ class SandboxProvider:
 
     Args:
         base_images: replacements of base images (``--intercode-base-image``).
-        progress: called with one line for each slow step, such as a build.
+        progress: called with one line for each slow step, such as a build; for what is built in the
+            background, in a thread that waits for it.
+        verbosity: 1 to have the steps of builds reported as well, -1 for no builds.
         pool_size: how many sandboxes may be idle at a time. Several processes have a share of it
             each, but at least four.
         processes: how many processes there are that share an engine, this one among them.
@@ -80,6 +76,7 @@ class SandboxProvider:
         *,
         base_images: Mapping[str, str] | None = None,
         progress: Callable[[str], None] | None = None,
+        verbosity: int = 0,
         pool_size: int = 32,
         processes: int = 1,
         slots: Path | None = None,
@@ -102,11 +99,14 @@ class SandboxProvider:
         self._hidden = [os.fspath(folder) for folder in hidden]
         self._base_images = dict(base_images or {})
         self._progress = progress
+        self._verbosity = verbosity
         self._pool_size = max(SMALLEST, pool_size // processes)
         self._slots = slots
         self._lock = threading.Lock()
         self._engine: Launcher
-        self._images: _Images
+        self._images: Images
+        self._ready: ReadyImages
+        self._lines: deque[str] = deque()  # of images that are made in other threads
         self._started = False
         self._closed = False
         self._process = MakingProcess("these sandboxes belong", "the environment")
@@ -132,6 +132,7 @@ class SandboxProvider:
             else:
                 self._start_docker()
             slots = None if self._slots is None else Slots(self._slots, self._engine.starters)
+            self._ready = ReadyImages(self._images, self._lines, self._progress)
             self._pool = Pool(self._engine, self._pool_size, slots=slots)
             if self._hosts:
                 self._engine.drop = self._pool.drop  # type: ignore[attr-defined]
@@ -146,6 +147,8 @@ class SandboxProvider:
             base_images=self._base_images,
             progress=self._progress,
             registry=self._registry,
+            building=self._report_building,
+            verbosity=self._verbosity,
         )
 
     def _start_docker(self) -> None:
@@ -156,7 +159,13 @@ class SandboxProvider:
         swept = engine.sweep()
         if swept and self._progress:
             self._progress(f"removed {swept} containers that an earlier run left behind")
-        self._images = Images(engine.api, self._base_images, self._progress, self._registry)
+        self._images = Images(
+            engine.api,
+            self._base_images,
+            self._report_building,
+            self._registry,
+            self._verbosity,
+        )
         self._engine = engine
 
     def _start_bubblewrap(self) -> None:
@@ -167,7 +176,9 @@ class SandboxProvider:
         engine = Bubblewrap([*map(str, ours), *self._hidden])
         engine.sweep()
         dockerfiles = bundled_folder("dockerfiles")
-        self._images = Images(dockerfiles, self._rootfs, self._progress, engine)
+        self._images = Images(
+            dockerfiles, self._rootfs, self._report_building, engine, self._verbosity
+        )
         self._engine = engine
 
     @cached_property
@@ -270,10 +281,23 @@ class SandboxProvider:
         return max(1, len(self._hosts))
 
     def image(self, source: ImageSource) -> str:
-        """Return the name of a ready image; see the ``resolve`` of the backend's images."""
+        """Return the name of a ready image; it is made in the background, and waited for.
+
+        Raises:
+            ImageError: it cannot be had. Of several episodes that need it, the first one that asks
+                is told why, and the others get an ``ImageMissing``.
+            SandboxError: the episode that asks was called off, or the run is over.
+            ImageNotReady: the thread does not wait for images; see ``without_waiting``.
+        """
         self._start()
         with timed("build"):
-            return self._images.resolve(source)
+            return self._ready.name(source)
+
+    def _report_building(self, line: str) -> None:
+        """Keep a line for a thread that waits for an image, as only that one may print."""
+        self._lines.append(line)
+        if self._started:
+            self._ready.wake()
 
     def pinned_image(self, name: str) -> str:
         """Return what names an image in its registry for ever (``NAME@sha256:...``), or nothing.
@@ -361,6 +385,7 @@ class SandboxProvider:
                 return
             self._closed = True
         if self._started:
+            self._ready.close()
             self._pool.close()
         if self._background is not None:
             self._background.shutdown(wait=True, cancel_futures=True)

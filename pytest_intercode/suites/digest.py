@@ -96,7 +96,7 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(name): _canonical(each) for name, each in value.items()}
     if isinstance(value, Archive):
-        return [value.at, value.keep_times_before, _of_archive(value)]
+        return [value.at or "/", value.keep_times_before, _of_archive(value)]
     if isinstance(value, Repository):
         source = value.source
         if source is not None:

@@ -59,7 +59,7 @@ def build_archive(task: Task, now: float) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as out:
         if task.archive is not None and task.archive.path.is_dir():
-            _copy_folder(task.archive, out, now)
+            _copy_folder(task.archive, task.archive.at or task.workdir, out, now)
         elif task.archive is not None:
             _copy(task.archive, out, now)
         for path, spec in task.files.items():
@@ -285,7 +285,7 @@ def unpack_archive(path: Path, folder: Path) -> None:
         raise SuiteError(f"{path}: not a tar archive that can be unpacked: {error}") from None
 
 
-def _copy_folder(archive: Archive, out: tarfile.TarFile, now: float) -> None:
+def _copy_folder(archive: Archive, at: str, out: tarfile.TarFile, now: float) -> None:
     """Add what is in a folder, in the order of its names; the folder itself becomes ``at``."""
     keep = archive.keep_times_before
     budget = Budget(archive.path)
@@ -293,7 +293,7 @@ def _copy_folder(archive: Archive, out: tarfile.TarFile, now: float) -> None:
         with Root(archive.path, links=False) as root:
             for path, state in root.walk():
                 budget.entry(state.st_size if stat.S_ISREG(state.st_mode) else 0)
-                entry = tarfile.TarInfo(posixpath.join(archive.at, path).strip("/"))
+                entry = tarfile.TarInfo(posixpath.join(at, path).strip("/"))
                 entry.mode = stat.S_IMODE(state.st_mode)
                 entry.mtime = state.st_mtime if keep is not None and state.st_mtime < keep else now
                 if stat.S_ISLNK(state.st_mode):

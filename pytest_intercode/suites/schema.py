@@ -352,7 +352,7 @@ class ArchiveModel(_Model):
     """``archive``: a tar archive or a folder whose content the sandbox gets."""
 
     path: StrictStr
-    at: AbsolutePath = "/"
+    at: AbsolutePath | None = None
     keep_times_before: Moment | None = None
     optional: StrictBool = False
 
@@ -540,7 +540,7 @@ def _apply(
     archive, database = fields.archive, fields.database
     if archive is not None:
         model = ArchiveModel(path=archive) if isinstance(archive, str) else archive
-        given["archive"] = Archive(**{**dict(model), "path": (folder / model.path).place()})
+        given["archive"] = Archive(**{**_given(model), "path": (folder / model.path).place()})
     if database is not None:
         given["database"] = Database(
             engine=database.engine,

@@ -279,9 +279,16 @@ class BashEnvironment(ShellEnvironment):
         """
         task = self.current_task
         gold = self._gold_result() if self._gold is not None else None
-        if gold is None or gold.execution is None or _did_its_work(gold, task):
+        executed = None if gold is None else gold.execution
+        if gold is None or executed is None or _did_its_work(gold, task):
             return  # what is known did its work
-        executed = gold.execution
+        name = f"gold of {self._key_of(task)} {task.suite} {task.id}"
+        why = self.provider.share(name, lambda: self._gold_problem(task, executed))
+        if why:
+            raise GoldError(f"{task.source}: task {task.id!r}: {why}")
+
+    def _gold_problem(self, task: Task, executed: Execution) -> str:
+        """Return what is wrong with a gold that failed; nothing if it printed what it should."""
         said = " ".join(text_of(executed).split())
         if said:  # on which of the two streams, another run without the second one tells
             last = f"{{ {task.gold[-1]}\n}} 2>/dev/null"
@@ -289,10 +296,10 @@ class BashEnvironment(ShellEnvironment):
             self._others.append(again)
             printed = again.result().execution
             if printed is not None and printed.output:
-                return
-        raise GoldError(
-            f"{task.source}: task {task.id!r}: gold ends with status {executed.status} and prints "
-            f"nothing{f' but errors: {said[:200]}' if said else ''}; if that is right, say why: "
+                return ""
+        return (
+            f"gold ends with status {executed.status} and prints nothing"
+            f"{f' but errors: {said[:200]}' if said else ''}; if that is right, say why: "
             "audit: {gold-runs: REASON}"
         )
 

@@ -327,7 +327,7 @@ class Carrying:
         brought.update(
             _joined(_root(self.task), path) for path in paths_of_patch(verification.patch)
         )
-        brought.update(_joined(workdir, archive.at) for archive in verification.archives)
+        brought.update(posixpath.normpath(a.at) for a in verification.archives if a.at.strip("/"))
         if verification.report:
             brought.add(_joined(workdir, verification.report))
         return brought - {"/"}

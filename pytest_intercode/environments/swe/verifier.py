@@ -393,7 +393,7 @@ class Verifier:
         """Return the command that makes room for what the tests bring and write, if any."""
         reports = self._reports()
         old = [*more, *map(self._at, self._files()), *reports]
-        old += [each.at for each in self._verification.archives if each.at != "/"]
+        old += [each.at for each in self._verification.archives if each.at.strip("/")]
         folders = sorted({posixpath.dirname(path) for path in reports})
         if not old:
             return ""

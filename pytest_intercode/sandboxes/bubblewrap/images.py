@@ -26,12 +26,12 @@ from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.errors import ImageError, SandboxError
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
-from pytest_intercode.sandboxes.docker.images import build_context
+from pytest_intercode.sandboxes.docker.images import build_context, one_builder
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
+from pytest_intercode.suites.dockerfile import instructions
 
 __all__ = ["Images"]
 
-_STEP = re.compile(r"^(COPY|RUN)\s+(.+)$", re.MULTILINE)
 _LIMITS = Limits(memory=1024**3, cpus=2.0, pids=400, file_size=2 * 1024**3)
 _PATIENCE = 600.0
 _SERVERS = ("mariadbd", "mysqld")
@@ -62,6 +62,7 @@ class Images:
             called as the Dockerfile is: ``bash`` for ``bash.Dockerfile``.
         progress: called with one line for what a person should know.
         engine: runs the Dockerfiles of ours that add to the host's system.
+        verbosity: -1 to have no builds reported.
     """
 
     def __init__(
@@ -70,13 +71,16 @@ class Images:
         rootfs: Path | None = None,
         progress: Callable[[str], None] | None = None,
         engine: Bubblewrap | None = None,
+        verbosity: int = 0,
     ) -> None:
         self._engine = engine
+        self._verbosity = verbosity
         self._bundled = bundled.resolve()
         self._rootfs = None if rootfs is None else rootfs.resolve()
         self._progress = progress or (lambda line: None)
-        self._known: dict[ImageSource, str] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards what follows, for a moment
+        self._building: set[BubblewrapSandbox] = set()
+        self._stopped = False
 
     def identity(self, name: str) -> str:
         """Return what changes with the programs and settings of a system, as folders' times say."""
@@ -92,19 +96,28 @@ class Images:
         """Return nothing: what takes the place of an image comes from no registry."""
         return ""
 
-    def resolve(self, source: ImageSource) -> str:
+    def resolve(self, source: ImageSource, purpose: str = "") -> str:
         """Return the path of a root file system, or that the host's is to be used.
+
+        Args:
+            source: where the image comes from.
+            purpose: the task that needs it, for messages.
 
         Raises:
             ImageError: there is none for this image.
         """
+        name = self._find(replace(source, layers=()), purpose)
+        for layer in source.layers:
+            name = self._laid_over(name, layer)
+        return name
+
+    def stop_builds(self) -> None:
+        """End the sandboxes that build; none is started afterwards."""
         with self._lock:
-            if source not in self._known:
-                name = self._find(replace(source, layers=()))
-                for layer in source.layers:
-                    name = self._laid_over(name, layer)
-                self._known[source] = name
-            return self._known[source]
+            self._stopped = True
+            building = list(self._building)
+        for sandbox in building:
+            sandbox.close()
 
     def _laid_over(self, base: str, layer: Path) -> str:
         assert self._engine is not None, "layers are kept by an engine"
@@ -117,7 +130,7 @@ class Images:
             raise ImageError(f"{layer} cannot be laid over {base}: {error}") from None
         return name
 
-    def _find(self, source: ImageSource) -> str:
+    def _find(self, source: ImageSource, purpose: str) -> str:
         name = _name(source)
         if self._rootfs is not None:
             for folder in (self._rootfs / name, self._rootfs):
@@ -137,7 +150,7 @@ class Images:
                 f"it (`docker export`) and give --intercode-rootfs, with it or with {name}/ in it"
             )
         if source.context and self._engine is not None:
-            return self._with_layer(self._engine, dockerfile, source)
+            return self._with_layer(self._engine, dockerfile, source, purpose)
         missing = list(_missing(text))
         if missing and not ours:
             raise ImageError(
@@ -151,7 +164,9 @@ class Images:
             )
         return HOST
 
-    def _with_layer(self, engine: Bubblewrap, dockerfile: Path, source: ImageSource) -> str:
+    def _with_layer(
+        self, engine: Bubblewrap, dockerfile: Path, source: ImageSource, purpose: str
+    ) -> str:
         """Return the name under which the engine knows the host's system with a layer on it.
 
         Raises:
@@ -163,15 +178,43 @@ class Images:
         name = f"{HOST}+{dockerfile.name.removesuffix('.Dockerfile')}-{digest}"
         path = cache_folder() / f"{name}.tar"
         try:
-            if not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                self._progress(f"building {name} from {dockerfile.name} (first use)")
-                _build(engine, dockerfile, context, path)
+            with one_builder(name, lambda: self._stopped):
+                if not path.exists():
+                    wanted = f"for {purpose}" if purpose else f"from {dockerfile.name}"
+                    if self._verbosity >= 0:
+                        self._progress(f"building {name} {wanted} (first use)")
+                    self._build(engine, dockerfile, context, path)
             with path.open("rb") as file:
                 engine.add_layer(name, file, HOST)
         except (OSError, SandboxError) as error:
             raise ImageError(f"{dockerfile} cannot be built: {error}") from None
         return name
+
+    def _build(self, engine: Bubblewrap, dockerfile: Path, context: bytes, path: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="pytest-intercode-") as out:
+            Path(out).chmod(0o777)
+            mounts = ((out, _OUT),)
+            box = engine.launch(SandboxSpec(HOST, limits=_LIMITS, mounts=mounts))
+            with self._lock:
+                self._building.add(box)
+                stopped = self._stopped
+            try:
+                if stopped:
+                    raise SandboxError("the run is over")
+                for step in instructions(_text(dockerfile)):
+                    if step.name == "COPY":
+                        box.unpack(_copied(context, *step.rest.split()))
+                    elif step.name == "RUN":
+                        _run(box, dockerfile, step.rest)
+                without = " ".join(f"--exclude=./{each}" for each in _WITHOUT)
+                _run(box, dockerfile, _KEEP.format(out=_OUT, without=without))
+            finally:
+                with self._lock:
+                    self._building.discard(box)
+                box.close()
+            part = path.with_name(f"{path.name}.{os.getpid()}")
+            shutil.move(Path(out, "layer.tar"), part)
+            part.replace(path)
 
     def _check(self, folder: Path) -> None:
         owner = None if self._engine is None else self._engine.owner
@@ -205,9 +248,8 @@ def _text(dockerfile: Path) -> str:
 
 def _is_plain(dockerfile: str) -> bool:
     """Whether a Dockerfile does nothing but install Debian packages."""
-    lines = dockerfile.replace("\\\n", " ").splitlines()
-    steps = [" ".join(line.split()) for line in lines if line.strip()]
-    plain = all(step.startswith("#") or _PLAIN.fullmatch(step) for step in steps)
+    steps = [" ".join((step.name, *step.rest.split())) for step in instructions(dockerfile)]
+    plain = all(map(_PLAIN.fullmatch, steps))
     return plain and _INSTALL.search(dockerfile) is not None
 
 
@@ -240,26 +282,6 @@ def _server(engine: Bubblewrap, dockerfile: Path) -> str:
         )
     command = [found[0], "--version"]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
-
-
-def _build(engine: Bubblewrap, dockerfile: Path, context: bytes, path: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="pytest-intercode-") as out:
-        Path(out).chmod(0o777)
-        mounts = ((out, _OUT),)
-        box = engine.launch(SandboxSpec(HOST, limits=_LIMITS, mounts=mounts))
-        try:
-            for word, rest in _STEP.findall(dockerfile.read_text("utf-8")):
-                if word == "COPY":
-                    box.unpack(_copied(context, *rest.split()))
-                else:
-                    _run(box, dockerfile, rest)
-            without = " ".join(f"--exclude=./{each}" for each in _WITHOUT)
-            _run(box, dockerfile, _KEEP.format(out=_OUT, without=without))
-        finally:
-            box.close()
-        part = path.with_name(f"{path.name}.{os.getpid()}")
-        shutil.move(Path(out, "layer.tar"), part)
-        part.replace(path)
 
 
 def _run(sandbox: BubblewrapSandbox, dockerfile: Path, command: str) -> None:

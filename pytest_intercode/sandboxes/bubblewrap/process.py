@@ -52,8 +52,8 @@ def find_program() -> str:
     program = shutil.which("bwrap", path=os.environ.get("PATH", "") + ":/usr/bin:/usr/local/bin")
     if program is None:
         raise EngineUnavailable(
-            "bubblewrap is not installed: `apt-get install bubblewrap` (scripts/bubblewrap-up in "
-            "our repository does it)"
+            "bubblewrap is not installed: `apt-get install bubblewrap` on Debian and Ubuntu, or "
+            "take Docker: --intercode-sandbox=docker"
         )
     version = _version(program)
     if version and version < _OLDEST:

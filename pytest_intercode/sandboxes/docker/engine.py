@@ -38,6 +38,13 @@ __all__ = ["DockerEngine", "connect", "most_starters", "runtime_problem"]
 RUN_LABEL = "pytest-intercode.run"
 OWNER_LABEL = "pytest-intercode.owner"
 
+_OTHER_BACKEND = (
+    "; or install bubblewrap (on Debian and Ubuntu: apt-get install bubblewrap) and give "
+    "--intercode-sandbox=bubblewrap"
+    if sys.platform == "linux"
+    else ""
+)
+
 
 def most_starters(cpus: int) -> int:
     """Return how many starts at the same time are good for an engine with so many processors."""
@@ -74,8 +81,8 @@ def connect() -> APIClient:
         ) from None
     except (DockerException, RequestException, OSError):
         raise EngineUnavailable(
-            f"no Docker engine answers at {address}. Start it (scripts/docker-up in our "
-            "repository installs and starts one), or set DOCKER_HOST"
+            f"no Docker engine answers at {address}. Start it (how it is installed is at "
+            f"docs.docker.com/engine/install), or set DOCKER_HOST{_OTHER_BACKEND}"
         ) from None
 
 

@@ -230,8 +230,9 @@ class _Host:
         self.images = Images(
             self.engine.api,
             self._hosts.base_images,
-            lambda line: self._hosts.report(f"{self.name}: {line}"),
+            lambda line: self._hosts.report_building(f"{self.name}: {line}"),
             self._hosts.registry,
+            self._hosts.verbosity,
         )
         self.engine.forget_images()
         with self._hosts.changed:
@@ -419,10 +420,14 @@ class DockerHosts:
         base_images: replacements of base images.
         progress: called with a line where a host is lost, and for each slow step.
         registry: where images are looked for before they are built, and pushed to.
+        building: called with a line for each slow step of an image's, in a thread of its own; by
+            default ``progress``.
+        verbosity: 1 to have the steps of builds reported as well, -1 for no builds.
 
     Attributes:
         runtime: what sandboxes are started with.
         base_images: replacements of base images.
+        verbosity: what is reported of builds.
         registry: where images are looked for first.
         hosts: the hosts.
         changed: guards what is known of all hosts; notified of every change.
@@ -443,8 +448,12 @@ class DockerHosts:
         base_images: Mapping[str, str] | None = None,
         progress: Callable[[str], None] | None = None,
         registry: str | None = None,
+        building: Callable[[str], None] | None = None,
+        verbosity: int = 0,
     ) -> None:
         self.runtime = runtime
+        self.verbosity = verbosity
+        self._building = building or progress
         self.base_images = dict(base_images or {})
         self.registry = registry
         self._progress = progress
@@ -491,6 +500,11 @@ class DockerHosts:
         """Show a line of progress."""
         if self._progress is not None and not self.closed.is_set():
             self._progress(line)
+
+    def report_building(self, line: str) -> None:
+        """Show a line of an image's progress."""
+        if self._building is not None and not self.closed.is_set():
+            self._building(line)
 
     # -- sandboxes
 
@@ -560,7 +574,7 @@ class DockerHosts:
 
     # -- images
 
-    def resolve(self, source: ImageSource) -> str:
+    def resolve(self, source: ImageSource, purpose: str = "") -> str:
         """Return the name of an image, made on the first host that answers and can make it.
 
         Raises:
@@ -574,7 +588,7 @@ class DockerHosts:
             images = host.images
             assert images is not None
             try:
-                name = images.resolve(source)
+                name = images.resolve(source, purpose)
             except InfrastructureError as error:
                 if host.look():
                     failed[host] = error
@@ -596,6 +610,12 @@ class DockerHosts:
     def identity(self, name: str) -> str:
         """Return nothing: each host may have made an image of its own."""
         return ""
+
+    def stop_builds(self) -> None:
+        """End the builds and pulls that are under way on all hosts."""
+        for host in self.hosts:
+            if host.images is not None:
+                host.images.stop_builds()
 
     def _first(self, failed: Iterable[_Host]) -> _Host | None:
         """Return the first host that answers and has not failed; None if all that answer have.
@@ -648,7 +668,10 @@ class DockerHosts:
                 host.images.resolve(source)
             if layers_of(host.engine.api, image) == wanted:
                 return
-        self.report(f"copying {image} from {donors[0].name} to {host.name} (first use)")
+        if self.verbosity >= 0:
+            self.report_building(
+                f"copying {image} from {donors[0].name} to {host.name} (first use)"
+            )
         copy_image(theirs.api, host.engine.api, image)
         if layers_of(host.engine.api, image) != wanted:
             raise ImageError(f"the copy of {image} is another one than that of {donors[0].name}")

@@ -13,11 +13,13 @@ import io
 import os
 import posixpath
 import re
+import stat
 import tarfile
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,11 +35,18 @@ from pytest_intercode.sandboxes.docker.registry import (
     content_of,
     pull,
 )
+from pytest_intercode.suites.dockerfile import (
+    instructions,
+    reads_context,
+    replaced_bases,
+    replaced_spans,
+)
 from pytest_intercode.suites.files import context_files
-from pytest_intercode.suites.harbor.dockerfile import bases, standing_for
+from pytest_intercode.suites.harbor.dockerfile import standing_for
 
 if TYPE_CHECKING:
     from docker import APIClient
+    from requests import Response
 
 __all__ = [
     "Images",
@@ -45,31 +54,58 @@ __all__ = [
     "copied_modes",
     "copy_image",
     "layers_of",
-    "replaced_bases",
+    "one_builder",
 ]
 
 _REPOSITORY = "pytest-intercode"
-_FROM = re.compile(r"^\s*ARG\s+BASE=(\S+)", re.IGNORECASE | re.MULTILINE)
-_FROM_LINE = re.compile(
-    r"^[ \t]*FROM[ \t]+(?:--platform=\S+[ \t]+)?(\S+)", re.IGNORECASE | re.MULTILINE
-)
-_CHMOD = re.compile(
-    r"^([ \t]*(?:COPY|ADD)[ \t]+(?:--chown=\S+[ \t]+)?)--chmod=0?([0-7]{3,4})[ \t]+(.*)$",
-    re.IGNORECASE | re.MULTILINE,
-)
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
 _LAST_LINES = 12
+_LONGEST = 100  # characters of an image's name in that of a file
+_RUN_IS_OVER = "the run is over, and no image is built any more"
+_GLANCE = 0.1  # seconds between two tries to lock an image that is being made
+_MOST_BUILDS = 4  # builds and pulls at the same time; most of their time is the network's
+
+
+class _ContextRead(Exception):
+    """A build would read files of its context, as its base has triggers (``ONBUILD``)."""
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """What an image is built by.
+
+    Attributes:
+        dockerfile: the Dockerfile's place.
+        text: its text, with other base images where they are replaced.
+        changed: the text is not what is in the file.
+        modes: modes of files by their names in the context.
+        arguments: the arguments of the build.
+        needed: the images that it needs, each with the name that it replaces.
+        purpose: the task that it is built for; empty where that is not known.
+    """
+
+    dockerfile: Path
+    text: str
+    changed: bool
+    modes: Mapping[str, int]
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    needed: Sequence[tuple[str, str]] = ()
+    purpose: str = ""
 
 
 class Images:
-    """Finds or builds the images that tasks name.
+    """Finds or builds the images that tasks name, from several threads at the same time.
+
+    No lock is held while an image is built or pulled but that of this one image, which processes
+    of one user share. What cannot be had is tried once.
 
     Args:
         api: the engine's client.
         replacements: base images to use in place of others (``--intercode-base-image``).
-        progress: called with one line for each step of a build, so that a person sees it move.
+        progress: called with one line for each slow step, so that a person sees it move.
         registry: where images of ours are looked for first, and pushed to
             (``--intercode-registry``).
+        verbosity: 1 to have the steps of builds reported as well, -1 for no builds.
     """
 
     def __init__(
@@ -78,32 +114,47 @@ class Images:
         replacements: Mapping[str, str] | None = None,
         progress: Callable[[str], None] | None = None,
         registry: str | None = None,
+        verbosity: int = 0,
     ) -> None:
         self._api = api
         self._replacements = dict(replacements or {})
         self._progress = progress or (lambda line: None)
-        self.registry = Registry(api, registry, self._progress) if registry else None
+        self._verbosity = verbosity
+        self.registry = Registry(api, registry, self._report) if registry else None
         self._pinned: dict[str, str] = {}
         self._identities: dict[str, str] = {}
-        self._known: dict[ImageSource, str | ImageError] = {}
-        self._lock = threading.Lock()
+        self._failed: dict[str, ImageError] = {}  # by the images' names
+        self._slots = threading.BoundedSemaphore(_MOST_BUILDS)
+        self._lock = threading.Lock()  # guards what follows, for a moment
+        self._transfers: set[Response] = set()
+        self._stopped = False
 
-    def resolve(self, source: ImageSource) -> str:
+    def _report(self, line: str, verbosity: int = 0) -> None:
+        if self._verbosity >= verbosity:
+            self._progress(line)
+
+    def resolve(self, source: ImageSource, purpose: str = "") -> str:
         """Return the name of an image that is there, building it first if need be.
 
+        Args:
+            source: where the image comes from.
+            purpose: the task that needs it, for messages.
+
         Raises:
-            ImageError: it cannot be built or found; once for all tasks that use it.
+            ImageError: it cannot be built or found.
         """
+        return self._find_or_build(source, purpose)
+
+    def stop_builds(self) -> None:
+        """End the builds and pulls that are under way; none is begun afterwards."""
+        from docker.types import CancellableStream
+
         with self._lock:
-            if source not in self._known:
-                try:
-                    self._known[source] = self._find_or_build(source)
-                except ImageError as error:
-                    self._known[source] = error
-            found = self._known[source]
-        if isinstance(found, ImageError):
-            raise ImageError(str(found)) from None
-        return found
+            self._stopped = True
+            transfers = list(self._transfers)
+        for response in transfers:
+            with contextlib.suppress(Exception):  # it may have ended meanwhile
+                CancellableStream(iter(()), response).close()
 
     def pinned(self, name: str) -> str:
         """Return what names an image in its registry for ever (``NAME@sha256:...``), or nothing.
@@ -148,27 +199,56 @@ class Images:
             return _facts(self._api, name)
         return {}
 
-    def _find_or_build(self, source: ImageSource) -> str:
+    def _find_or_build(self, source: ImageSource, purpose: str) -> str:
         if source.layers:
-            return self._laid_over(self._find_or_build(replace(source, layers=())), source.layers)
+            base = self._find_or_build(replace(source, layers=()), purpose)
+            return self._laid_over(base, source.layers, purpose)
         if source.image:
             name = self._replacements.get(source.image, source.image)
             try:
-                self._ensure(name, f"image {name}")
+                self._ensure(name, "image", name, source.image)
                 return name
             except ImageError:
                 if source.dockerfile is None:
                     raise
-                self._progress(f"{name} cannot be had: its Dockerfile is built instead")
-        assert source.dockerfile is not None, "an image comes from a Dockerfile or has a name"
-        context, base, named = self._prepare(source)
-        content = hashlib.sha256(f"{base}\n".encode() + context).hexdigest()
-        label = re.sub(r"[^a-z0-9_.-]", "-", source.dockerfile.name.lower())
+                self._report(f"{name} cannot be had: its Dockerfile is built instead")
+        recipe = self._recipe(source, purpose)
+        if not reads_context(recipe.text):
+            # Equal Dockerfiles are one image then, whatever is in the folders next to them.
+            context = build_context(
+                recipe.dockerfile, (), recipe.text if recipe.changed else None, alone=True
+            )
+            with contextlib.suppress(_ContextRead):
+                return self._had_of(recipe, context, alone=True)
+        changed = recipe.text if recipe.changed else None
+        context = build_context(recipe.dockerfile, source.context, changed, recipe.modes)
+        return self._had_of(recipe, context)
+
+    def _had_of(self, recipe: _Recipe, context: bytes, *, alone: bool = False) -> str:
+        """Return the name of the image that a Dockerfile makes of a context.
+
+        Raises:
+            ImageError: it cannot be built.
+            _ContextRead: it has to be built with its whole context, and ``alone`` is given.
+        """
+        given = " ".join(recipe.arguments.values())
+        content = hashlib.sha256(f"{given}\n".encode() + context).hexdigest()
+        label = re.sub(r"[^a-z0-9_.-]", "-", recipe.dockerfile.name.lower())
         label = label.removesuffix(".dockerfile").strip("-.") or "image"
-        build = partial(self._build, source.dockerfile, context, content, base=base, named=named)
+
+        def build(tag: str) -> None:
+            for name, replaced in recipe.needed:
+                self._ensure(name, "base image", f"{name} of {recipe.dockerfile}", replaced)
+            if alone and any(self._has_triggers(name) for name, _ in recipe.needed):
+                raise _ContextRead
+            self._build(recipe, context, content, tag)
+
         return self._had(label, content, build)
 
-    def _laid_over(self, base: str, layers: Sequence[Path]) -> str:
+    def _has_triggers(self, name: str) -> bool:
+        return bool((_facts(self._api, name).get("Config") or {}).get("OnBuild"))
+
+    def _laid_over(self, base: str, layers: Sequence[Path], purpose: str) -> str:
         """Return the name of an image with tar archives laid over it."""
         lines = [f"FROM {base}", *(f"ADD {at}.tar /" for at in range(len(layers)))]
         buffer = io.BytesIO()
@@ -181,7 +261,8 @@ class Images:
                     raise ImageError(f"{layer}: cannot be read: {error.strerror}") from None
         data = buffer.getvalue()
         content = hashlib.sha256(str(_facts(self._api, base).get("Id")).encode() + data).hexdigest()
-        return self._had("layers", content, partial(self._build, Path("Dockerfile"), data, content))
+        recipe = _Recipe(Path("Dockerfile"), "", changed=False, modes={}, purpose=purpose)
+        return self._had("layers", content, partial(self._build, recipe, data, content))
 
     def _had(self, label: str, content: str, build: Callable[[str], None]) -> str:
         """Return the name of an image of ours, which is there, pulled or built.
@@ -192,12 +273,60 @@ class Images:
             build: builds it under a name.
         """
         name = f"{_REPOSITORY}/{label}:{content[:12]}"
-        with _one_builder(name):
+        with one_builder(name, lambda: self._stopped), self._failing_once(name):
             if self.registry is not None:
                 self._pinned[name] = self._shared(self.registry, name, label, content, build)
             elif not _facts(self._api, name):
                 build(name)
         return name
+
+    @contextlib.contextmanager
+    def _failing_once(self, name: str) -> Iterator[None]:
+        """Raise again what kept an image from being had before.
+
+        Raises:
+            ImageError: it cannot be had.
+        """
+        if name in self._failed:
+            known = self._failed[name]
+            raise ImageError(str(known), known.image)
+        try:
+            yield
+        except ImageError as error:
+            error.image = error.image or name
+            if not self._stopped:
+                self._failed[name] = error
+            raise
+
+    @contextlib.contextmanager
+    def _transferring(self) -> Iterator[None]:
+        """Wait for room for one more build or pull, which `stop_builds` ends.
+
+        Raises:
+            ImageError: the run is over.
+        """
+        thread = threading.get_ident()
+        mine: list[Response] = []
+
+        def note(response: Response, *_: object, **__: object) -> None:
+            if threading.get_ident() == thread:
+                with self._lock:
+                    mine.append(response)
+                    self._transfers.add(response)
+
+        with self._slots:
+            with self._lock:
+                if self._stopped:
+                    raise ImageError(_RUN_IS_OVER)
+                # New lists, as requests of other threads walk through the old one.
+                self._api.hooks["response"] = [*self._api.hooks["response"], note]
+            try:
+                yield
+            finally:
+                with self._lock:
+                    hooks = [hook for hook in self._api.hooks["response"] if hook is not note]
+                    self._api.hooks["response"] = hooks
+                    self._transfers.difference_update(mine)
 
     def _shared(
         self,
@@ -221,81 +350,82 @@ class Images:
         try:
             return registry.give(name, label, content)
         except RegistryError as error:  # we may be let read it alone
-            self._progress(f"{error}; other machines have to build it, too")
+            self._report(f"{error}; other machines have to build it, too", -1)
             return ""
 
-    def _prepare(self, source: ImageSource) -> tuple[bytes, str, list[tuple[str, str]]]:
-        """Return a Dockerfile's build context as a tar archive, and its base images.
-
-        Base images have a second name for messages, with that of the Dockerfile.
-
-        A base image is a build argument of ours, or else what a FROM line names; these lines are
-        rewritten where another image is to take its place.
-        """
+    def _recipe(self, source: ImageSource, purpose: str) -> _Recipe:
+        """Return what an image is built by, with other base images where they are replaced."""
         dockerfile, text = source.dockerfile, source.text
-        assert dockerfile is not None
+        assert dockerfile is not None, "an image comes from a Dockerfile or has a name"
         try:
             text = text or dockerfile.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ImageError(f"{dockerfile}: cannot be read: {error}") from None
-        found = _FROM.search(text)
-        base = found[1] if found else ""
-        base = self._replacements.get(base, base)
         standing = standing_for(
             text, self._replacements, lambda name: bool(_facts(self._api, name))
         )
-        rebased = replaced_bases(text, {**self._replacements, **standing})
+        rebased, arguments, needed = replaced_bases(text, {**self._replacements, **standing})
         rebased, modes = copied_modes(rebased)
-        changed = rebased if source.text or rebased != text else None
-        context = build_context(dockerfile, source.context, changed, modes)
-        written = {plain: f"{plain} (for {name})" for name, plain in standing.items()}
-        named = [] if base else [(name, written.get(name, name)) for name in bases(rebased)]
-        return context, base, named
+        changed = bool(source.text) or rebased != text
+        return _Recipe(dockerfile, rebased, changed, modes, arguments, needed, purpose)
 
-    def _ensure(self, name: str, what: str) -> None:
-        """Make sure that an image is there, pulling it if it is not."""
+    def _ensure(self, name: str, kind: str, what: str, written: str) -> None:
+        """Make sure that an image is there, pulling it if it is not; once for all that need it.
+
+        Args:
+            name: the image.
+            kind: what it is called in messages.
+            what: its name in messages, with its place.
+            written: the name that it replaces, or its own.
+        """
         if _facts(self._api, name):
             return
-        self._progress(f"pulling {name} (first use)")
-        try:
-            pull(self._api, *_repository_and_tag(name))
-        except RegistryError as error:
-            raise ImageError(
-                f"{what} is not on this machine and cannot be pulled: {error}. "
-                "Load it with 'docker load' or 'docker import', or name another with "
-                f"--intercode-base-image {name}=REPLACEMENT"
-            ) from None
+        with one_builder(name, lambda: self._stopped), self._failing_once(name):
+            if _facts(self._api, name):
+                return
+            self._report(f"pulling {name} (first use)")
+            try:
+                with self._transferring():
+                    pull(self._api, *_repository_and_tag(name))
+            except RegistryError as error:
+                stands_for = "" if name == written else f", which stands for {written},"
+                raise ImageError(
+                    f"{kind} {what}{stands_for} is not on this machine and cannot be pulled: "
+                    f"{error}. Load it with 'docker load' or 'docker import', or name another with "
+                    f"--intercode-base-image {written}=REPLACEMENT",
+                    name,
+                ) from None
 
-    def _build(
-        self,
-        dockerfile: Path,
-        context: bytes,
-        content: str,
-        tag: str,
-        base: str = "",
-        named: Iterable[tuple[str, str]] = (),
-    ) -> None:
+    def _build(self, recipe: _Recipe, context: bytes, content: str, tag: str) -> None:
+        with self._transferring():
+            wanted = f"for {recipe.purpose}" if recipe.purpose else f"from {recipe.dockerfile.name}"
+            self._report(f"building {tag} {wanted} (first use)")
+            failure, last = self._built(recipe, context, content, tag)
+        if failure or not _facts(self._api, tag):
+            lines = "".join(f"\n    {line}" for line in last)
+            raise ImageError(f"{recipe.dockerfile} does not build: {failure or 'no image'}{lines}")
+
+    def _built(
+        self, recipe: _Recipe, context: bytes, content: str, tag: str
+    ) -> tuple[str, Iterable[str]]:
+        """Have an image built; return why it cannot be, if so, and the last lines of the build."""
         from docker.errors import APIError
         from requests.exceptions import RequestException
 
-        if base:
-            self._ensure(base, f"base image {base} of {dockerfile.name}")
-        for name, shown in named:
-            self._ensure(name, f"base image {shown} of {dockerfile}")
-        self._progress(f"building {tag} from {dockerfile.name} (first use)")
+        name = recipe.dockerfile.name
         last: deque[str] = deque(maxlen=_LAST_LINES)
         failure = ""
         try:
             stream: Iterator[dict[str, Any]] = self._api.build(
                 fileobj=io.BytesIO(context),
                 custom_context=True,
-                dockerfile=dockerfile.name,
+                dockerfile=name,
                 tag=tag,
-                buildargs={"BASE": base} if base else {},
+                buildargs=dict(recipe.arguments),
                 rm=True,
                 forcerm=True,
                 decode=True,
-                labels={f"{_REPOSITORY}.image": dockerfile.name, CONTENT_LABEL: content},
+                labels={f"{_REPOSITORY}.image": name, CONTENT_LABEL: content},
                 timeout=1800,
             )
             for event in stream:
@@ -305,13 +435,11 @@ class Images:
                     last.append(line.rstrip())
                     step = _STEP.match(line)
                     if step:
-                        self._progress(f"  step {step[1]}/{step[2]}: {step[3][:90]}")
+                        self._report(f"  step {step[1]}/{step[2]}: {step[3][:90]}", 1)
                 failure = failure or str(event.get("error") or "")
         except (APIError, RequestException) as error:
             failure = plain(error)
-        if failure or not _facts(self._api, tag):
-            lines = "".join(f"\n    {line}" for line in last)
-            raise ImageError(f"{dockerfile} does not build: {failure or 'no image'}{lines}")
+        return failure, last
 
 
 def _repository_and_tag(name: str) -> tuple[str, str]:
@@ -361,16 +489,6 @@ def copy_image(theirs: APIClient, ours: APIClient, name: str) -> None:
         ours.tag(loaded, repository or name, tag if repository else "latest", force=True)
 
 
-def replaced_bases(text: str, replacements: Mapping[str, str]) -> str:
-    """Return a Dockerfile whose FROM lines name other images."""
-
-    def replaced(found: re.Match[str]) -> str:
-        name = found[1]
-        return found[0].replace(name, replacements.get(name, name), 1)
-
-    return _FROM_LINE.sub(replaced, text)
-
-
 def copied_modes(text: str) -> tuple[str, dict[str, int]]:
     """Return a Dockerfile without ``--chmod``, and the modes of what is copied with it.
 
@@ -378,15 +496,19 @@ def copied_modes(text: str) -> tuple[str, dict[str, int]]:
     the modes.
     """
     modes: dict[str, int] = {}
-
-    def plain(found: re.Match[str]) -> str:
-        words = found[3].split()
-        for name in words[:-1]:
-            if not name.startswith("--"):
-                modes[posixpath.normpath(name)] = int(found[2], 8)
-        return f"{found[1]}{found[3]}"
-
-    return _CHMOD.sub(plain, text), modes
+    spans: list[tuple[tuple[int, int], str]] = []
+    for instruction in instructions(text):
+        if instruction.name not in ("COPY", "ADD"):
+            continue
+        for flag, value, index in instruction.flags():
+            if flag == "chmod" and re.fullmatch("0?[0-7]{3,4}", value):
+                end = index + len(value)
+                end += len(instruction.rest[end:]) - len(instruction.rest[end:].lstrip())
+                spans.append((instruction.span(index - len("--chmod="), end), ""))
+                for name in instruction.rest[instruction.arguments_index :].split()[:-1]:
+                    if not name.startswith("--"):
+                        modes[posixpath.normpath(name)] = int(value, 8)
+    return replaced_spans(text, spans), modes
 
 
 def build_context(
@@ -394,25 +516,32 @@ def build_context(
     more: Iterable[tuple[str, Path]] = (),
     text: str | None = None,
     modes: Mapping[str, int] | None = None,
+    *,
+    alone: bool = False,
 ) -> bytes:
-    """Return what a build may use as a tar archive, which depends on names, modes and bytes alone.
+    """Return what a build may use as a tar archive, which depends on names and bytes alone.
+
+    Of the modes it holds what git keeps of them: whether its owner may run a file.
 
     Args:
         dockerfile: the Dockerfile.
         more: further files, by their names there.
         text: what is built in place of the Dockerfile's own text; None for that.
         modes: modes of files by their names there, which may be patterns or folders.
+        alone: the Dockerfile is all that is used.
     """
+    files = [(dockerfile.name, dockerfile)] if alone else context_files(dockerfile)
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for name, path in (*context_files(dockerfile), *more):
+        for name, path in (*files, *more):
             try:
                 data = path.read_bytes()
+                runs = path != dockerfile and path.stat().st_mode & stat.S_IXUSR
             except OSError as error:
                 raise ImageError(f"{path}: cannot be read: {error.strerror}") from None
             if path == dockerfile and text is not None:
                 data = text.encode()
-            mode = 0o755 if os.access(path, os.X_OK) else 0o644
+            mode = 0o755 if runs else 0o644
             for pattern, other in (modes or {}).items():
                 if fnmatch.fnmatch(name, pattern) or f"{name}/".startswith(f"{pattern}/"):
                     mode = other
@@ -427,17 +556,38 @@ def _add(archive: tarfile.TarFile, name: str, data: bytes, mode: int = 0o644) ->
 
 
 @contextlib.contextmanager
-def _one_builder(tag: str) -> Iterator[None]:
-    """Let only one process of this user build a given image at a time (think of xdist)."""
+def one_builder(tag: str, stopped: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Let only one thread of this user's processes make a given image at a time.
+
+    Args:
+        tag: the image.
+        stopped: whether there is no use in waiting any more.
+
+    Raises:
+        ImageError: ``stopped`` is true, or there is no place for locks.
+    """
     folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ImageError(f"{folder} is needed for the locks of image builds: {error}") from None
-    path = folder / (re.sub(r"[^a-z0-9]", "-", tag) + ".lock")
+    words = re.sub(r"[^a-z0-9]", "-", tag)[:_LONGEST]
+    path = folder / f"{words}-{hashlib.sha256(tag.encode()).hexdigest()[:12]}.lock"
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        while not _locked(descriptor):
+            if stopped():
+                raise ImageError(_RUN_IS_OVER)
+            time.sleep(_GLANCE)
         yield
     finally:
         os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    """Lock a file unless another has locked it; return whether that was done."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

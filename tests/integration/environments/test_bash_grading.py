@@ -110,8 +110,12 @@ def test_a_gold_that_is_to_fail_is_declared(quick_provider: SandboxProvider) -> 
     assert by_oracle(quick_provider, "grep y f", audit={"gold-runs": reason}) == "solved"
     assert by_oracle(quick_provider, "grep y f", xfail=reason) == "solved"
     assert by_oracle(quick_provider, "grep y f", profile="paper") == "solved"
-    record = play(rollout(quick_provider, "false", "submit", gold=("false",)))
-    assert record.outcome == "solved"  # another agent is graded by it
+
+
+def test_no_agent_is_judged_by_a_gold_that_fails(quick_provider: SandboxProvider) -> None:
+    for _ in range(2):
+        with pytest.raises(TaskError, match="gold ends with status 1 and prints nothing"):
+            play(rollout(quick_provider, "true", "submit", gold=("false",)))
 
 
 @pytest.mark.usefixtures("few")

@@ -528,11 +528,39 @@ def test_a_dockerfile_that_does_not_build(pytester: pytest.Pytester, small_suite
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(
         [
-            "intercode: building pytest-intercode/broken:* from broken.Dockerfile (first use)",
+            "intercode: building pytest-intercode/broken:* for prints (first use)",
             "infrastructure error: *broken.Dockerfile does not build: *returned a non-zero code: 7",
             "    the last words",
         ]
     )
+
+
+@pytest.mark.usefixtures("bubblewrap")
+@pytest.mark.parametrize("path", ["/usr/local/bin/uv", "/proc/uv", "/bin/bash/uv"])
+def test_files_that_have_no_place_in_the_sandbox(
+    pytester: pytest.Pytester, small_suite: Path, path: str
+) -> None:
+    small_suite.write_text(SUITE.replace("hardness: easy", f"files: {{{path}: x}}"))
+    result = pytester.runpytest(
+        *("suite.yaml", "--intercode-agent=oracle", "-k", "prints"),
+        "--intercode-sandbox=bubblewrap",
+    )
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(
+        [f"task error: *task 'prints': its files have no place in this sandbox: *{path[1:]}*"]
+    )
+
+
+@pytest.mark.usefixtures("small_suite")
+def test_a_folder_as_archive_is_in_the_workdir(
+    pytester: pytest.Pytester, quick_sandbox: str
+) -> None:
+    Path("data").mkdir()
+    Path("data/notes.txt").write_text("a\n")
+    tasks = "[{id: prints, query: q, gold: cat notes.txt, workdir: /work, archive: data}]"
+    Path("folder.yaml").write_text(f"env: bash\ntasks: {tasks}\n")
+    result = pytester.runpytest("folder.yaml", "--intercode-agent=oracle", quick_sandbox)
+    result.assert_outcomes(passed=1)
 
 
 @pytest.mark.usefixtures("pretend")
@@ -715,7 +743,7 @@ def test_no_engine_ends_the_run_once(
     )
     result.assert_outcomes(errors=1)
     assert result.ret == pytest.ExitCode.INTERRUPTED
-    message = "no Docker engine answers at tcp://127.0.0.1:1. Start it (*), or set DOCKER_HOST"
+    message = "no Docker engine answers at tcp://127.0.0.1:1. Start it (*), or set DOCKER_HOST; *"
     result.stdout.fnmatch_lines([f"infrastructure error: {message}", f"!*{message} !*"])
     result.stdout.no_fnmatch_line("*engine.py*")
 

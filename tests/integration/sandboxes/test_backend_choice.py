@@ -17,7 +17,7 @@ from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.bubblewrap.images import Images
 from pytest_intercode.sandboxes.choice import choose
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
-from pytest_intercode.sandboxes.protocol import HOST
+from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.loader import bundled_folder
 
@@ -50,6 +50,12 @@ def test_auto_without_both(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with pytest.raises(EngineUnavailable, match="bubblewrap is not installed: `apt-get install"):
         Bubblewrap(root=False)
+    provider = SandboxProvider()
+    with pytest.raises(EngineUnavailable) as raised:
+        provider.acquire(SandboxSpec("none"))
+    for word in ("docs.docker.com", "apt-get install bubblewrap", "--intercode-sandbox=bubblewrap"):
+        assert word in str(raised.value)
+    assert "scripts/" not in str(raised.value)  # they are in the repository alone
 
 
 @pytest.mark.parametrize(

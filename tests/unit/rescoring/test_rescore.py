@@ -448,7 +448,9 @@ def test_a_function_from_a_file(
 
 def test_the_function_of_the_docs(folder: Path) -> None:
     docs = Path(__file__).parents[3] / "docs/rescoring.md"
-    (block,) = re.findall(r"```python(?: my_rewards.py)?\n(def .*?)```", docs.read_text("utf-8"), re.DOTALL)
+    (block,) = re.findall(
+        r"```python(?: my_rewards.py)?\n(def .*?)```", docs.read_text("utf-8"), re.DOTALL
+    )
     (folder / "my_rewards.py").write_text(block)
     how = ["--reward", "my_rewards.py:brief", "--suite", "mine.yaml"]
     assert main(["rescore", "run.jsonl", *how, "--output", "out.jsonl"]) == 0

@@ -343,7 +343,9 @@ def test_times_of_a_folder(tmp_path: Path) -> None:
     for name, time in (("old", _OLD), ("new", _OLD + 100)):
         (folder / name).write_text(name)
         os.utime(folder / name, (time, time))
-    found = _members(build_archive(_task(archive=Archive(folder, keep_times_before=_OLD + 1)), 7.0))
+    found = _members(
+        build_archive(_task(archive=Archive(folder, "/", keep_times_before=_OLD + 1)), 7.0)
+    )
     assert {name: member.mtime for name, member in found.items()} == {"old": _OLD, "new": 7.0}
 
 
@@ -360,3 +362,16 @@ def test_a_folder_that_vanished_while_it_was_read(
     monkeypatch.setattr(Root, "read", lambda *_: Path("/does/not/exist").read_bytes())
     with pytest.raises(SuiteError, match=r"not a folder that can be read: .*does/not/exist"):
         build_archive(_task(archive=Archive(tmp_path)), _NOW)
+
+
+def test_a_folder_is_copied_to_the_workdir_and_an_archive_to_the_root(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner/file").write_text("x")
+    found = _members(build_archive(_task(archive=Archive(folder), workdir="/work/7"), _NOW))
+    assert set(found) == {"work/7/inner", "work/7/inner/file"}
+    packed = tmp_path / "packed.tar"
+    with tarfile.open(packed, "w") as archive:
+        archive.add(folder / "inner", "inner")
+    found = _members(build_archive(_task(archive=Archive(packed), workdir="/work/7"), _NOW))
+    assert set(found) == {"inner", "inner/file"}

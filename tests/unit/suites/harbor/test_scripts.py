@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pytest_intercode.suites.harbor import requirements
 from pytest_intercode.suites.harbor.bootstrap import requirements_of
 from pytest_intercode.suites.harbor.config import HealthcheckConfig
-from pytest_intercode.suites.harbor.dockerfile import bases, machine, rebased, standing_for
+from pytest_intercode.suites.harbor.dockerfile import machine, rebased, standing_for
 from pytest_intercode.suites.harbor.parts import (
     healthcheck_setup,
     labels,
@@ -50,11 +50,6 @@ def test_the_machine_of_a_dockerfile(
 ) -> None:
     found = machine(text)
     assert (found.workdir, found.user, found.entrypoint) == (workdir, user, entrypoint)
-
-
-def test_the_bases_of_a_dockerfile() -> None:
-    text = "FROM a AS x\nFROM --platform=p b:1 as y\nFROM x\nFROM scratch\nFROM c:$V\nFROM a"
-    assert bases(text) == ["a", "b:1"]
 
 
 def test_known_bases_are_replaced_where_they_are_not_there() -> None:

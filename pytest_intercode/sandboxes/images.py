@@ -1,0 +1,244 @@
+"""The images of one process: each is made once, in the background, and waited for by its users.
+
+Nobody waits for an image that he does not need, and whoever waits can be called off: what is built
+goes on, as others may need it, until the run is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Protocol
+
+from pytest_intercode.core.task import ImageSource
+from pytest_intercode.errors import ImageError, ImageMissing, IntercodeError, SandboxError
+
+__all__ = [
+    "ImageNotReady",
+    "ImageWait",
+    "Images",
+    "ReadyImages",
+    "waiting_for_images",
+    "without_waiting",
+]
+
+RUN_IS_OVER = "the run is over, and no image is waited for any more"
+_PATIENCE = 5.0  # seconds that builds have to end when the run is over
+
+
+class Images(Protocol):
+    """The images of a backend."""
+
+    def resolve(self, source: ImageSource, purpose: str = "") -> str:
+        """Return the name of an image that is there; make it first if need be."""
+
+    def pinned(self, name: str) -> str:
+        """Return what names an image in its registry for ever, or nothing."""
+
+    def identity(self, name: str) -> str:
+        """Return what stands for the content of an image, or nothing."""
+
+    def stop_builds(self) -> None:
+        """End what `resolve` does in other threads."""
+
+
+class ImageNotReady(IntercodeError):
+    """An image has to be made, and the caller does not want to wait for it."""
+
+
+class ImageWait:
+    """What one episode waits for images; another thread may call it off.
+
+    Args:
+        task: the task's id, for messages.
+        key: what tells its episode from others; those of one key are given the same errors.
+
+    Attributes:
+        seconds: how long it has waited in all.
+    """
+
+    def __init__(self, task: str = "", key: object = None) -> None:
+        self.task = task
+        self.key = key
+        self.seconds = 0.0
+        self.cancelled = False
+        self._wake: Callable[[], None] = lambda: None
+
+    def cancel(self) -> None:
+        """End the waiting, be it later, with a ``SandboxError``."""
+        self.cancelled = True
+        self._wake()
+
+    @contextlib.contextmanager
+    def woken_by(self, wake: Callable[[], None]) -> Iterator[None]:
+        """Count the time, and have a function called by :meth:`cancel`."""
+        began = time.monotonic()
+        self._wake = wake
+        try:
+            yield
+        finally:
+            self._wake = lambda: None
+            self.seconds += time.monotonic() - began
+
+
+_THREAD = threading.local()  # its `wait`: for whom it waits; a task's id if it does not wait
+
+
+@contextlib.contextmanager
+def waiting_for_images(wait: ImageWait) -> Iterator[None]:
+    """Have it counted how long this thread waits for images, and let another one end that."""
+    with _in_thread(wait):
+        yield
+
+
+@contextlib.contextmanager
+def without_waiting(task: str) -> Iterator[None]:
+    """Have an `ImageNotReady` raised in this thread where an image has to be made.
+
+    Args:
+        task: the id of the task that will need the images, for messages.
+    """
+    with _in_thread(task):
+        yield
+
+
+@contextlib.contextmanager
+def _in_thread(wait: ImageWait | str) -> Iterator[None]:
+    before = getattr(_THREAD, "wait", None)
+    _THREAD.wait = wait
+    try:
+        yield
+    finally:
+        _THREAD.wait = before
+
+
+class ReadyImages:
+    """Has images made, and keeps what became of it.
+
+    Args:
+        images: makes them.
+        lines: progress that is reported in other threads; those that wait pass it on.
+        report: what they pass it on to.
+    """
+
+    def __init__(
+        self, images: Images, lines: deque[str], report: Callable[[str], None] | None
+    ) -> None:
+        self._images = images
+        self._lines = lines
+        self._report = report or (lambda line: None)
+        self._changed = threading.Condition()  # its lock guards what follows
+        self._made: dict[ImageSource, Future[str]] = {}
+        self._threads: list[threading.Thread] = []
+        self._owners: dict[str, ImageWait] = {}  # who has the whole error, by the missing image
+        self._closed = False
+
+    def wake(self) -> None:
+        """Have those that wait look again."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def name(self, source: ImageSource) -> str:
+        """Return the name of an image, waiting until it is there.
+
+        Raises:
+            ImageError: it cannot be had.
+            ImageMissing: another episode was given that error.
+            SandboxError: the waiting was called off, or the run is over.
+            ImageNotReady: this thread does not wait.
+        """
+        wait: ImageWait | str = getattr(_THREAD, "wait", None) or ImageWait()
+        if isinstance(wait, str):
+            return self._name_if_ready(source, wait)
+        made = self._begin(source, wait.task)
+        if not made.done():
+            with wait.woken_by(self.wake):
+                self._wait_for(made, wait)
+        self._show()
+        try:
+            return made.result()
+        except ImageError as error:
+            raise self._error_for(wait, error, source) from None
+
+    def _name_if_ready(self, source: ImageSource, task: str) -> str:
+        """Return the name of an image that is there; else have it made if nothing else is.
+
+        Raises:
+            ImageNotReady: it is not there yet, or cannot be had.
+        """
+        with self._changed:
+            known = source in self._made
+            busy = not all(made.done() for made in self._made.values())
+            if busy and not known:
+                raise ImageNotReady(task)
+        made = self._begin(source, task)
+        if not made.done() or made.exception() is not None:
+            raise ImageNotReady(task)
+        return made.result()
+
+    def close(self) -> None:
+        """Call off whoever waits, and end what is made."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._images.stop_builds()
+        until = time.monotonic() + _PATIENCE
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def _begin(self, source: ImageSource, task: str) -> Future[str]:
+        """Return what an image comes to, having it made if nobody has."""
+        with self._changed:
+            if self._closed:
+                raise SandboxError(RUN_IS_OVER)
+            made = self._made.get(source)
+            if made is not None:
+                return made
+            made = self._made[source] = Future()
+            # A daemon, as a build that the engine does not end must not keep the process.
+            thread = threading.Thread(
+                target=self._make, args=(made, source, task), name="intercode-image", daemon=True
+            )
+            self._threads = [each for each in self._threads if each.is_alive()]
+            self._threads.append(thread)
+            thread.start()
+        return made
+
+    def _make(self, made: Future[str], source: ImageSource, task: str) -> None:
+        try:
+            made.set_result(self._images.resolve(source, task))
+        except BaseException as error:
+            made.set_exception(error)
+        self.wake()
+
+    def _wait_for(self, made: Future[str], wait: ImageWait) -> None:
+        while True:
+            with self._changed:
+                while not (made.done() or self._lines or wait.cancelled or self._closed):
+                    self._changed.wait()
+                if self._closed:
+                    raise SandboxError(RUN_IS_OVER)
+                if wait.cancelled and not made.done():
+                    raise SandboxError("the image is no longer waited for")
+                if made.done():
+                    return
+            self._show()
+
+    def _show(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                self._report(self._lines.popleft())
+
+    def _error_for(self, wait: ImageWait, error: ImageError, source: ImageSource) -> ImageError:
+        """Return the whole error to the first episode that meets it, and its name to others."""
+        name = error.image or source.image or str(source.dockerfile)
+        if wait.key is not None:
+            with self._changed:
+                owner = self._owners.setdefault(name, wait)
+            if owner.key != wait.key:
+                return ImageMissing(f"image {name} is missing: see {owner.task}", name)
+        return ImageError(str(error), name)
