@@ -54,6 +54,7 @@ __all__ = [
     "RolloutCancelled",
     "SandboxBroken",
     "SandboxError",
+    "SolvedAtFirst",
     "SuiteError",
     "TaskError",
     "UngradableState",
@@ -90,6 +91,10 @@ class AgentLoadError(ConfigurationError):
 
 class TaskError(IntercodeError):
     """The task cannot be set up or graded, whatever an agent does."""
+
+
+class SolvedAtFirst(TaskError):
+    """The tests of a task pass before anything is done, though it says that some fail."""
 
 
 class GoldError(TaskError):

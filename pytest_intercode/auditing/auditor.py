@@ -16,6 +16,7 @@ from pytest_intercode.auditing.file_usage import unused_files
 from pytest_intercode.auditing.findings import AuditedTask, Finding, acknowledge
 from pytest_intercode.auditing.mutations import empty_answers, idle_answers, wrong_answers
 from pytest_intercode.auditing.playing import Answer, Played, gold_answer, play
+from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import AUDIT_CHECKS, Task
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.environments.shell import ShellEnvironment
@@ -24,6 +25,7 @@ from pytest_intercode.errors import (
     GoldRefused,
     InfrastructureError,
     MissingProgram,
+    SolvedAtFirst,
     TaskError,
 )
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -218,6 +220,8 @@ class Auditor:
         for seconds in (limit, None):  # gold has this time, too, and the machine may be busy
             try:
                 return play(self._provider, task, answer, seconds)
+            except SolvedAtFirst as error:
+                return Played(Reward(1.0, reason=str(error)), (), {}, "submitted", 0.0)
             except TaskError:
                 continue
         return None

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Collection
 
 from pytest_intercode.core.task import Task
-from pytest_intercode.errors import TaskError
+from pytest_intercode.errors import SolvedAtFirst
 from pytest_intercode.suites.patches import heredoc
 
 __all__ = ["check_first_state", "gold_actions", "is_patch", "paths_of_patch"]
@@ -47,7 +47,7 @@ def check_first_state(task: Task, patch: str, left_out: Collection[str]) -> None
         left_out: the paths of it that were not tested.
 
     Raises:
-        TaskError: the tests pass on the first state.
+        SolvedAtFirst: the tests pass on the first state.
     """
     verification = task.verification
     if verification is None or task.repository is None or verification.artifacts is not None:
@@ -55,7 +55,7 @@ def check_first_state(task: Task, patch: str, left_out: Collection[str]) -> None
     if verification.place != "fresh" or not verification.fail_to_pass:
         return
     if not paths_of_patch(patch).difference(left_out):
-        raise TaskError(
+        raise SolvedAtFirst(
             f"{task.source}: task {task.id!r}: its tests pass before anything is done: nothing "
             "that is tested was changed, and all of fail_to_pass pass"
         )

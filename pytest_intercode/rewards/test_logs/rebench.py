@@ -6,6 +6,7 @@ The forms of names are facts of SWE-rebench V2 (MIT): its lists hold what its ow
 from __future__ import annotations
 
 import re
+from functools import wraps
 
 from pytest_intercode.rewards.test_logs.results import Parser, Results, Rule, Status, Statuses
 
@@ -27,6 +28,7 @@ _BY_WORD = {status.value: status for status in Status if status is not Status.XF
 def _worst(rule: Rule, *, strip: bool = True) -> Parser:
     """Return a parser by lines for which a test that did not pass never passes later."""
 
+    @wraps(rule)
     def parse(log: str) -> Statuses:
         found = Results()
         for line in log.splitlines():
@@ -66,6 +68,7 @@ def _mocha(line: str) -> tuple[str, Status] | None:
 
 
 def _js(line: str) -> tuple[str, Status] | None:
+    """Read ``1) name:`` and ``[W] 1) name`` as well, which failed."""
     if (number := _NUMBER.match(line)) and line.endswith(":"):
         return _undated(line[number.end() : -1]), Status.FAILED
     if number := _WARNED.match(line):
@@ -74,6 +77,7 @@ def _js(line: str) -> tuple[str, Status] | None:
 
 
 def _js_2(line: str) -> tuple[str, Status] | None:
+    """Read ``1) name`` as well, which failed."""
     if number := _NUMBER.match(line):
         return _undated(line[number.end() :]), Status.FAILED
     return _mocha(line)

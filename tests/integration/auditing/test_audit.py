@@ -256,6 +256,32 @@ def test_a_task_that_cannot_be_audited_is_reported(
     assert "left out: two: needs a printer" in printed.err
 
 
+def test_tests_that_pass_before_anything_is_done(tmp_path: Path, audit: Audit) -> None:
+    """An agent would end in a task error; the audit says which fault it is."""
+    (tmp_path / "repo").mkdir()
+    (tmp_path / "repo/a.txt").write_text("one\n")
+    suite = write(
+        tmp_path,
+        """\
+        env: swe
+        tasks:
+          - id: done
+            query: Write two into a.txt.
+            workdir: /repo
+            repository: {source: repo}
+            gold: echo two > a.txt
+            verification:
+              command: "echo PASSED one; echo PASSED two"
+              parser: pytest
+              fail_to_pass: [two]
+              pass_to_pass: [one]
+        """,
+    )
+    _, findings = audit(suite, "--check", "noop-scores-0", "--check", "wrong-answer-fails")
+    (finding,) = findings
+    assert (finding["check"], finding["fault"]) == ("noop-scores-0", True)
+
+
 # -- our own suites
 
 

@@ -7,6 +7,7 @@ what git's index has noted of the files is not what the sandbox has.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from pytest_intercode.auditing.predictions import grade
-from pytest_intercode.core.task import ImageSource, Task
+from pytest_intercode.auditing.predictions import _applying, grade
+from pytest_intercode.core.task import FileSpec, ImageSource, Task
 from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.errors import TaskError
 from pytest_intercode.results.predictions import Prediction
@@ -201,10 +202,31 @@ def test_gold_solves_and_nothing_else(
     assert "of fail_to_pass pass" in wrong.reward.reason
 
 
+def _blob(text: str) -> str:
+    """Return git's hash of a file."""
+    return hashlib.sha1(f"blob {len(text)}\0{text}".encode(), usedforsecurity=False).hexdigest()
+
+
 def test_a_prediction_that_needs_a_merge(docker_provider: SandboxProvider, tmp_path: Path) -> None:
-    """``git apply --3way`` compares files with the index, which knows others."""
+    """``git apply --3way`` compares files with the index, which has noted others."""
     task = _task(tmp_path, "swe-rebench-v2")
-    patch = _FIX.replace(" def mul(a, b)", " def multiply(a, b)")
+    path = tmp_path / "Dockerfile"
+    git = "git -c user.name=a -c user.email=a@b"
+    path.write_text(
+        f"{path.read_text()}RUN cd /calc && sed -i 's/mul(a, b):/& # all/' calc.py\n"
+        f"RUN cd /calc && {git} commit -qam two\nRUN touch -d 2021-01-01 /calc/calc.py\n"
+    )
+    blobs = "..".join(_blob(_CALC.format(body)) for body in ("a - b", "a + b"))
+    # A patch of the first commit; without its blob only the last try, by patch, would do.
+    patch = _FIX.replace("--- a/", f"index {blobs} 100644\n--- a/")
+    action = _applying("/calc").replace("patch --batch", "false")
+    play = Play(
+        docker_provider,
+        replace(task, files={"/tmp/.prediction.diff": FileSpec("file", patch.encode())}),
+        action,
+    )
+    assert "the patch is applied" in play.said[0], play.said
+    assert play.reward.value == 1.0
     graded = grade(docker_provider, task, Prediction(task.id, "model", patch))
     assert graded.resolved, graded.reason
 
