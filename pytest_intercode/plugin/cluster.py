@@ -155,20 +155,6 @@ class ClusterExecution(ConcurrentExecution):
         finally:
             super().pytest_unconfigure()
 
-    def _progress(self) -> str:
-        seconds = time.monotonic() - self._began
-        if not self._ended:
-            return ""
-        rate = self._ended / seconds
-        left = max(0, self._order.size - self._ended)
-        return f", {60 * rate:.1f} a minute, {_duration(left / rate)} left"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
 
 def _node_settings(run: Run, shelf: Shelf) -> NodeSettings:
     """Return what nodes are told, with what the agent needs there.

@@ -25,7 +25,7 @@ from pytest_intercode.errors import ConfigurationError, EngineUnavailable
 from pytest_intercode.plugin.execution import InlineExecution
 from pytest_intercode.plugin.hooks import HookError
 from pytest_intercode.plugin.order import ItemOrder
-from pytest_intercode.plugin.output import LiveLine, Output, Router
+from pytest_intercode.plugin.output import Output, Router
 from pytest_intercode.plugin.reporter import Reporter, reporter_of
 from pytest_intercode.plugin.run import Run, is_own_test, task_of
 from pytest_intercode.plugin.workarounds import (
@@ -87,7 +87,6 @@ class ConcurrentExecution(ConcurrentObserver):
         self._running: dict[pytest.Item, _Running] = {}  # begun, and their turn not over
         self._of: dict[Handle, _Running] = {}
         self._failed: set[pytest.Item] = set()  # known to fail, though not reported
-        self._ended = self._solved = 0
         self._when = ""
         self._reported: _Running | None = None
         self._unreported: list[EpisodeRecord] = []
@@ -95,12 +94,12 @@ class ConcurrentExecution(ConcurrentObserver):
         self._expecting = threading.Lock()
         self._stack = contextlib.ExitStack()
         self._router = Router()
-        self._live: LiveLine | None = None
         # Threads write to it, and only one of them could make it.
         self._reporter: Reporter | None = None
         if not is_worker(self._config):
             self._reporter = reporter_of(self._config)
         self._executor = self._make_executor()
+        run.progress.running = self._count_running
         self._inline = InlineExecution(run, self._inline_services(), lambda: self._pending)
 
     def _make_executor(self) -> ConcurrentExecutor | ClusterExecutor:
@@ -141,10 +140,13 @@ class ConcurrentExecution(ConcurrentObserver):
             return future.result()
         began = time.monotonic()
         try:
-            while not future.done():
-                with contextlib.suppress(NotYet):
-                    future.exception(_GLANCE)
-                self._show()
+            with self._run.progress.waiting():
+                while not future.done():
+                    with contextlib.suppress(NotYet):
+                        future.exception(_GLANCE)
+                    if self._run.lines:
+                        self._run.show_progress()
+                    self._run.progress.show_now_and_then()
         except BaseException as error:
             debugged = self._config.getoption("usepdb", False)  # and may be continued
             if isinstance(error, (KeyboardInterrupt, pytest.exit.Exception)) and not debugged:
@@ -154,8 +156,6 @@ class ConcurrentExecution(ConcurrentObserver):
         finally:
             waited = time.monotonic() - began
             running.waited[self._when] = running.waited.get(self._when, 0.0) + waited
-            if self._live is not None:
-                self._live.clear()
             running.output.give_out(self._when)
         if not self._pending:
             self._run.budget.stop_if_spent(running.item.session)
@@ -187,8 +187,6 @@ class ConcurrentExecution(ConcurrentObserver):
         self._router.route()
         self._stack.enter_context(contextlib.closing(self._router))
         self._stack.enter_context(followed())
-        if not is_worker(self._config):
-            self._live = LiveLine(self._config)
         self._stack.enter_context(variables_kept_still())
         self._stack.enter_context(log_level_held(self._config))
         return (yield)
@@ -258,8 +256,6 @@ class ConcurrentExecution(ConcurrentObserver):
     def pytest_sessionfinish(self) -> None:
         """Report the rollouts of a run that is over before their items' turns."""
         self._end_all_but(None)
-        if self._live is not None:
-            self._live.close()
         with self._executor.lock:
             left = [self._running[item] for item in self._order.mine(self._running)]
         self._give_up(left)
@@ -290,23 +286,9 @@ class ConcurrentExecution(ConcurrentObserver):
         self._router.route()
         yield
 
-    def _show(self) -> None:
-        """Print progress, and show what runs; in the main thread."""
-        if self._run.lines:
-            if self._live is not None:
-                self._live.clear()
-            self._run.show_progress()
-        if self._live is not None:
-            with self._executor.lock:
-                running = sum(each.handle.running for each in self._running.values())
-            self._live.show(
-                f"intercode: {running} running, {self._ended} done, {self._solved} solved"
-                f"{self._progress()}"
-            )
-
-    def _progress(self) -> str:
-        """Return what else the line that shows what runs says."""
-        return ""
+    def _count_running(self) -> int:
+        with self._executor.lock:
+            return sum(each.handle.running for each in self._running.values())
 
     # -- which rollouts begin, and when
 
@@ -384,16 +366,15 @@ class ConcurrentExecution(ConcurrentObserver):
         """Count a record, and write it to the results file at once."""
         item = self._of[handle].item
         with self._executor.lock:
-            self._ended += 1
-            self._solved += record.solved
             again = may_be_tried_again(item)
             forgiven = again or item.get_closest_marker("xfail")
             own = is_own_test(item)  # its verdict is known when it has run
             if not (own or record.solved or forgiven) and item in self._running:
                 self._failed.add(item)
-        # What is tried again may be superseded.
-        if not (own or again) and self._reporter is not None:
-            self._reporter.write_early(record)
+        if not again:  # else the record may be superseded
+            self._run.progress.note(record)
+            if self._reporter is not None and not own:
+                self._reporter.write_early(record)
 
     def failed(self, handle: Handle, error: BaseException) -> None:
         """Begin nothing more if all the others would fail as this one did."""

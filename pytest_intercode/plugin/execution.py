@@ -110,7 +110,7 @@ class InlineExecution:
         self, run: Run, services: Services | None = None, pending: Callable[[], bool] | None = None
     ) -> None:
         self._run = run
-        self._executor = InlineExecutor(services or run.services, self)
+        self._executor = InlineExecutor(services or run.services, self, run.progress.waiting)
         self._pending = pending or (lambda: False)
         self._item: pytest.Item | None = None
         self._next: pytest.Item | None = None

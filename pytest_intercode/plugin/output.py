@@ -16,7 +16,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any, Literal, TypeAlias
 
 import pytest
@@ -223,7 +223,7 @@ def _pytests_handlers() -> list[logging.Handler]:
 
 
 class LiveLine:
-    """One line that shows what runs while pytest waits; nothing without a terminal, or with ``-q``.
+    """One line that shows what runs while pytest waits; nothing without a terminal, or with ``-s``.
 
     It stands below what pytest has written, and is there only while pytest waits, so that it never
     meets pytest's own writing. It goes past pytest's capturing, on a descriptor of its own.
@@ -235,33 +235,53 @@ class LiveLine:
     def __init__(self, config: pytest.Config) -> None:
         self._file: IO[str] | None = None
         self._shown = ""
+        self._lock = threading.RLock()
         reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
-        shown = reporter is not None and reporter.isatty and config.get_verbosity() >= 0
+        shown = reporter is not None and reporter.isatty and config.get_verbosity() >= -1
         if not shown or config.getoption("capture", "no") == "no" or sys.__stdout__ is None:
             return
         self._writer = reporter._tw  # it knows the column
         with contextlib.suppress(OSError, ValueError):
             self._file = os.fdopen(os.dup(sys.__stdout__.fileno()), "w", encoding="utf-8")
 
-    def show(self, text: str) -> None:
-        """Show a text in place of what is there."""
-        if self._file is None or text == self._shown:
-            return
-        self._draw(one_line(text)[: shutil.get_terminal_size().columns - 1])
-        self._shown = text
+    @property
+    def usable(self) -> bool:
+        """Whether a line can be shown."""
+        return self._file is not None
+
+    def show(self, text: str, allowed: Callable[[], bool] = lambda: True) -> None:
+        """Show a text in place of what is there; any thread may do so.
+
+        Args:
+            text: the text.
+            allowed: asked at last, when no other thread can take the line away any more.
+        """
+        with self._lock:
+            if self._file is None or text == self._shown or not allowed():
+                return
+            self._draw(one_line(text)[: self._columns() - 1])
+            self._shown = text
 
     def clear(self) -> None:
         """Take the line away."""
-        if self._file is not None and self._shown:
-            self._draw("")
-            self._shown = ""
+        with self._lock:
+            if self._file is not None and self._shown:
+                self._draw("")
+                self._shown = ""
 
     def close(self) -> None:
         """Take the line away, for good."""
-        self.clear()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        with self._lock:
+            self.clear()
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+    def _columns(self) -> int:
+        assert self._file is not None
+        with contextlib.suppress(OSError):  # of the terminal itself; what pytest captures has none
+            return os.get_terminal_size(self._file.fileno()).columns or 80
+        return shutil.get_terminal_size().columns
 
     def _draw(self, text: str) -> None:
         """Write below the present line, and go back to where pytest is on that."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import tempfile
 import threading
 from collections.abc import Generator, Iterable
@@ -65,6 +66,7 @@ class Reporter:
         self._unwritable = ""  # what another plugin wanted to write
         self._unreported = self._ended = self._reused = 0
         self._not_played: dict[str, set[str]] = {}  # items, by the image that is missing
+        self._interrupted = False
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Note the order of the items; concurrent episodes end in another one."""
@@ -97,9 +99,17 @@ class Reporter:
         if hasattr(report, "intercode_resumed"):
             self._reused += 1
             self._predict(record)
+            self._count(record, reused=True)
         else:
             self._write(record, line)
+            if not record.superseded:
+                self._count(record)
         self._episodes[report.nodeid] = record.for_statistics()
+
+    def _count(self, record: EpisodeRecord, *, reused: bool = False) -> None:
+        progress: Any = self._config.pluginmanager.get_plugin("intercode-progress")
+        if progress is not None:
+            progress.note(record, reused=reused)
 
     def write_early(self, record: EpisodeRecord) -> None:
         """Write a concurrent episode down as soon as it is over; any thread may do so.
@@ -361,8 +371,27 @@ class Reporter:
         if left:
             self.take_unreported(map(from_line, left["lines"]), left["ended"])
 
+    def pytest_keyboard_interrupt(self) -> None:
+        """Remember that the run can go on."""
+        self._interrupted = True
+
+    def _print_command(self) -> None:
+        """Say how a run that was interrupted goes on with what it has earned."""
+        reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+        file = self._file
+        if reporter is None or file is None or self._settings.results is None:
+            return
+        if not self._interrupted or file.untouched or not (file.written or self._reused):
+            return
+        words = [str(word) for word in self._config.invocation_params.args]
+        if not self._settings.resume:
+            words.append("--intercode-resume")
+        command = shlex.join(["pytest", *words])
+        reporter.write_line(one_line(f"intercode: to go on where it was: {command}"))
+
     def pytest_unconfigure(self) -> None:
         """Close the file."""
+        self._print_command()
         for file in (self._file, self._predictions):
             if file is not None:
                 file.close()

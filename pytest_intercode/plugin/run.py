@@ -31,6 +31,7 @@ from pytest_intercode.errors import (
     TornResultsWarning,
 )
 from pytest_intercode.plugin.hooks import call_hook
+from pytest_intercode.plugin.progress import Progress
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.workarounds import escape_live_log
 from pytest_intercode.plugin.xdist import SharedBudget, Workers
@@ -79,6 +80,7 @@ class Run:
         workers: what the processes of a run under xdist share.
         concurrent: several rollouts run at a time, so that only the main thread may print.
         lines: progress that waits for it; see :meth:`show_progress`.
+        progress: how far the run is.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -94,6 +96,8 @@ class Run:
         config.pluginmanager.register(self.workers, "intercode-workers")
         self.concurrent = False
         self.lines: deque[str] = deque()
+        self.progress = Progress(config)
+        config.pluginmanager.register(self.progress, "intercode-progress")
         self._stack = contextlib.ExitStack()
         self._stack.enter_context(exit_prevented())  # before the user's modules look it up
         self._shared_loop = SharedLoop()
@@ -200,6 +204,7 @@ class Run:
             return contextlib.nullcontext(lambda _: None)
         from pytest_intercode.plugin.terminal import lent_terminal
 
+        self.progress.pause()
         return lent_terminal(self.config, environment.action_timeout)
 
     # -- sandboxes
@@ -285,7 +290,8 @@ class Run:
         capture = manager.get_plugin("capturemanager")
         if terminal is None:
             self.lines.clear()
-        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+        captured = capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()
+        with self.progress.hidden(), captured:
             while self.lines:
                 terminal.ensure_newline()
                 terminal.write_line(one_line(f"intercode: {self.lines.popleft()}"))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
+from typing import TypeAlias
+
 from pytest_intercode.agents.protocol import Agent
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.environments.base import Environment
@@ -12,11 +16,15 @@ from pytest_intercode.rollouts.spec import RolloutSpec
 __all__ = ["InlineExecutor", "InlineHandle"]
 
 
+Surrounding: TypeAlias = "Callable[[], contextlib.AbstractContextManager[None]]"
+
+
 class InlineHandle:
     """A rollout that runs as it is asked; it takes other agents and environments than its own."""
 
-    def __init__(self, rollout: Rollout, observer: Observer | None) -> None:
+    def __init__(self, rollout: Rollout, observer: Observer | None, waiting: Surrounding) -> None:
         self.spec = rollout.spec
+        self._waiting = waiting
         self._rollout = rollout
         self._observer = observer
         self._agent: Agent | None = None
@@ -35,7 +43,8 @@ class InlineHandle:
             made = self._rollout.make_environment()
             if self._observer is not None:
                 self._observer.preparing(self, made)
-            self._rollout.prepare(made)
+            with self._waiting():
+                self._rollout.prepare(made)
             if self._observer is not None:
                 self._observer.prepared(self, made)
             self._environment = made
@@ -45,7 +54,8 @@ class InlineHandle:
         """Let the agent act in the environment."""
         if self._record is None:
             try:
-                self._record = self._rollout.run(agent, environment)
+                with self._waiting():
+                    self._record = self._rollout.run(agent, environment)
             except BaseException as error:
                 if self._observer is not None:
                     self._observer.failed(self, error)
@@ -69,12 +79,19 @@ class InlineExecutor:
     Args:
         services: what rollouts work with.
         observer: what is notified of them.
+        waiting: returns what surrounds the phases that take long.
     """
 
-    def __init__(self, services: Services, observer: Observer | None = None) -> None:
+    def __init__(
+        self,
+        services: Services,
+        observer: Observer | None = None,
+        waiting: Surrounding = contextlib.nullcontext,
+    ) -> None:
         self._services = services
         self._observer = observer
+        self._waiting = waiting
 
     def submit(self, spec: RolloutSpec) -> InlineHandle:
         """Take a rollout; nothing runs yet."""
-        return InlineHandle(Rollout(spec, self._services), self._observer)
+        return InlineHandle(Rollout(spec, self._services), self._observer, self._waiting)
