@@ -11,12 +11,14 @@ import io
 import json
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pytest_intercode.core.files import read_bounded
 from pytest_intercode.errors import MissingFile, SuiteError
 from pytest_intercode.suites.suite_folder import SuitePath
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["is_row_file", "json_problem", "read_apps", "read_rows"]
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.suite_folder import SuitePath
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["read_yaml"]
 

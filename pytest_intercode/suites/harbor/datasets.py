@@ -7,8 +7,8 @@ import posixpath
 from collections import Counter
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
-from typing import Any
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.core.task import Task
 from pytest_intercode.errors import ConfigurationError, MissingFile, SuiteError, suggestion
@@ -18,6 +18,9 @@ from pytest_intercode.suites.harbor.config import read_toml
 from pytest_intercode.suites.harbor.parts import read_text
 from pytest_intercode.suites.permissions import NOTHING, Permissions
 from pytest_intercode.suites.suite_folder import SuiteFolder, SuitePath
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["folder_tasks", "registry_tasks"]
 
@@ -184,7 +187,7 @@ def _unique(tasks: list[Task]) -> list[Task]:
     """Give tasks whose ids are equal those of their folders, and a number where these are equal."""
     seen = Counter(task.id for task in tasks)
     wanted = [
-        harbor.task_id(Path(task.source).parent.name) if seen[task.id] > 1 else task.id
+        harbor.task_id(PurePosixPath(task.source).parent.name) if seen[task.id] > 1 else task.id
         for task in tasks
     ]
     taken = Counter(wanted)

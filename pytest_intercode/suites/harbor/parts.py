@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import os
+import posixpath
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.errors import MissingFile, SuiteError
@@ -17,6 +17,9 @@ from pytest_intercode.suites.harbor.config import HealthcheckConfig
 from pytest_intercode.suites.harbor.dockerfile import Machine, machine, rebased
 from pytest_intercode.suites.permissions import Permissions
 from pytest_intercode.suites.suite_folder import SuitePath
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = [
     "LOGS",
@@ -164,7 +167,7 @@ def gold_of(
         if size > _LARGEST:
             raise SuiteError(f"{path.parent}: a solution has more than {_LARGEST // 2**20} MiB")
         commands.append(_writing(target, data))
-    folders = sorted({str(Path(target).parent) for target in files})
+    folders = sorted({posixpath.dirname(target) for target in files})
     made = " ".join(map(shlex.quote, folders))
     executables = " ".join(map(shlex.quote, (t for t in files if t.endswith(".sh"))))
     given = {"DEBIAN_FRONTEND": "noninteractive", **dict(variables)}
