@@ -23,6 +23,7 @@ from functools import cache
 from itertools import chain
 from pathlib import Path
 
+from pytest_intercode.core.beneath import relative_path
 from pytest_intercode.errors import UngradableState
 from pytest_intercode.sandboxes.protocol import OUTSIDE, Changes, Entry, Stamps
 from pytest_intercode.sandboxes.reading import SETUP_LIMITS, Reading, digest_of
@@ -280,10 +281,11 @@ def _parts(path: str) -> list[str]:
     Raises:
         UngradableState: one of them leads up, and so perhaps out of the sandbox.
     """
-    parts = [part for part in path.split("/") if part]
-    if "." in parts or ".." in parts:
-        raise UngradableState(f"{path!r:.200} is no path of a sandbox's files")
-    return parts
+    try:
+        below = relative_path(path.strip("/"))
+    except ValueError as error:
+        raise UngradableState(f"no path of a sandbox's files: {error}") from None
+    return below.split("/") if below else []
 
 
 @cache

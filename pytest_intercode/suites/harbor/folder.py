@@ -6,6 +6,7 @@ the reason as its ``skip``.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -298,6 +299,11 @@ def _verification(
         common,
         archives=tuple(Archive(each.place(), "/tests") for each in there),
         files={**common.files, f"/tests/{_SCRIPT}": FileSpec("file", text.encode(), mode=0o755)},
+        carried=tuple(
+            posixpath.normpath(posixpath.join(task.workdir, artifact.source))
+            for artifact in _declared(config, step)
+            if artifact.service in (None, "main")
+        ),
         kit=fetched_by(there),
         limits=_phase_limits(task, config, own, whole),
     )
@@ -324,6 +330,12 @@ def _hooks(verifier: VerifierConfig) -> Iterator[Hook]:
         yield Hook(collect.command, _user(collect.user), collect.timeout_sec)
 
 
+def _declared(config: TaskConfig, step: StepConfig | None) -> list[ArtifactConfig]:
+    """Return the artifacts of a task, or of it and a step."""
+    artifacts = [*config.artifacts, *(step.artifacts if step else ())]
+    return [ArtifactConfig(source=one) if isinstance(one, str) else one for one in artifacts]
+
+
 def _separate(
     common: Verification, folders: list[SuitePath], config: TaskConfig, step: StepConfig | None
 ) -> Verification:
@@ -333,8 +345,7 @@ def _separate(
     _refuse(environment)
     context = next((each for each in reversed(folders) if (each / "Dockerfile").is_file()), None)
     box = _box(environment, context or folders[0], "the verifier's image")
-    artifacts = [*config.artifacts, *(step.artifacts if step else ())]
-    declared = [ArtifactConfig(source=a) if isinstance(a, str) else a for a in artifacts]
+    declared = _declared(config, step)
     elsewhere = [each.service for each in declared if each.service not in (None, "main")]
     if elsewhere:
         raise Unsupported(f"its artifacts come from the service {elsewhere[0]!r}")

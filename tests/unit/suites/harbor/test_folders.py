@@ -687,3 +687,13 @@ def test_a_dataset_may_be_a_folder_or_a_registry(tmp_path: Path) -> None:
     assert len(tasks) == 10
     with pytest.raises(MissingFile, match="holds no task: a folder of tasks has folders with"):
         named(str(tmp_path))
+
+
+def test_artifacts_are_carried_whatever_loads_them(tmp_path: Path) -> None:
+    folder = tmp_path / "task"
+    shutil.copytree(_ROOT / "harbor/greeting", folder)
+    text = 'artifacts = ["/usr/local/bin/tool/", "out", {source = "/x", service = "main"}]\n'
+    (folder / "task.toml").write_text(text + (folder / "task.toml").read_text())
+    (task,) = named_tasks("task", None, "", folder=tmp_path, env=None)
+    assert task.verification is not None
+    assert task.verification.carried == ("/usr/local/bin/tool", "/app/out", "/x")
