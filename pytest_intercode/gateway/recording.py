@@ -6,14 +6,18 @@ header is written, so no key is either; a key that is in a text is masked.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
+from pytest_intercode.core.files import read_bounded
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.canonical import canonical, digest, first_difference
 
@@ -22,7 +26,9 @@ __all__ = ["NotRecorded", "Recorded", "Recorder", "Replayer"]
 _VERSION = 1
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST = 80  # characters of a folder's name
-_FILES = "*[0-9].json"
+_FILE = re.compile(r"\d{3,9}\.json")
+_LARGEST = 256 * 1024 * 1024  # bytes of a recording's file
+_TYPES = ("application/json", "text/event-stream")
 
 
 @dataclass(frozen=True)
@@ -73,10 +79,12 @@ class Recorder:
         self._secrets = secrets
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._earlier = list(self._folder.glob(_FILES))
+            if self._folder.is_symlink():
+                raise OSError(errno.ELOOP, "its folder is a link")
+            self._earlier = [old for old in self._folder.iterdir() if _FILE.fullmatch(old.name)]
         except OSError as error:
             raise ConfigurationError(
-                f"exchanges cannot be recorded in {root}: {error.strerror}"
+                f"exchanges cannot be recorded in {self._folder}: {error.strerror}"
             ) from None
 
     def write(
@@ -123,8 +131,10 @@ class Recorder:
             text = text.replace(json.dumps(secret)[1:-1], "***")
         text = text.replace(token, "<token>")
         path_of = self._folder / f"{number:03}.json"
-        written = path_of.with_suffix(".part")
-        written.write_text(text, encoding="ascii")
+        # A name that nobody knows beforehand, so that it leads nowhere.
+        written = self._folder / f".{token_hex(8)}"
+        with written.open("x", encoding="ascii") as file:
+            file.write(text)
         while self._earlier:
             self._earlier.pop().unlink(missing_ok=True)
         written.replace(path_of)
@@ -154,7 +164,9 @@ class Replayer:
     def __init__(self, root: Path, key: str) -> None:
         self._folder = folder_of(root, key)
         self._key = key
-        files = sorted(self._folder.glob(_FILES), key=lambda path: (len(path.name), path.name))
+        found = self._folder.iterdir() if self._folder.is_dir() else ()
+        files = [path for path in found if _FILE.fullmatch(path.name)]
+        files.sort(key=lambda path: int(path.stem))
         self._entries = [_read(path) for path in files]
 
     def answer(self, method: str, path: str, request: Mapping[str, Any], token: str) -> Recorded:
@@ -191,9 +203,16 @@ class Replayer:
 
 def _read(path: Path) -> _Entry:
     try:
-        row = json.loads(path.read_text(encoding="utf-8"))
+        if not stat.S_ISREG(path.lstat().st_mode):  # a recording may come from anybody
+            raise ValueError("it is no regular file")
+        data = read_bounded(path, _LARGEST)
+        if data is None:
+            raise ValueError("it has more than 256 MiB")
+        row = json.loads(data)
         if row["version"] != _VERSION:
             raise ValueError("of another version")
+        if row["content_type"] not in _TYPES or not 200 <= int(row["status"]) <= 599:
+            raise ValueError("its status or its type is none of an answer")
         method, route = str(row["method"]), str(row["path"])
         content = canonical(row["request"])
         recorded = Recorded(

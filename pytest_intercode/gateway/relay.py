@@ -45,14 +45,14 @@ async def _plain(call: Call, answer: Answer, upstream: Upstream) -> web.StreamRe
         if len(data) > _LARGEST:
             raise Failed("the answer has more than 64 MiB")
     status, server = answer.status, upstream.name(call.vendor)
-    parsed = _object(data)
+    raw = upstream.masked(bytes(data))  # before it is parsed: records show what was said
+    parsed = _object(raw)
     if 300 <= status < 400:
         raise Failed(f"{server} redirects, which is not followed")
     if status == 200 and (parsed is None or not is_answer(call.route.api, parsed)):
         what = "is no JSON" if parsed is None else "is no answer of this API"
-        start = data[:80].decode("utf-8", "replace")
+        start = raw[:80].decode("utf-8", "replace")
         raise Failed(f"{server} sent what {what}: {start!r}")
-    raw = upstream.masked(bytes(data))
     headers = {**answer.headers}
     if status != 200:
         said = error_message(parsed) or raw[:200].decode("utf-8", "replace")
@@ -76,7 +76,7 @@ async def _stream(
     parts = assembler(api) if api is not None else None
     client = _Client(request, answer)
     recorded = call.session.recorder is not None
-    splitter, kept = Splitter(), []
+    splitter, kept = Splitter(upstream.masked), []
     complete = True
     try:
         async for piece in answer.pieces:
@@ -94,11 +94,11 @@ async def _stream(
                 if not (call.hide_usage and _is_usage_alone(event)):
                     out += event.raw
             if out:
-                await client.write(upstream.masked(out))
+                await client.write(out)
         rest = splitter.rest()
         if rest:
             kept.append(rest)
-            await client.write(upstream.masked(rest))
+            await client.write(rest)
         complete = parts is None or parts.ended or _finished(parts.answer())
         if not complete:
             call.session.note("the stream of the server ended before the answer was complete")
@@ -173,7 +173,7 @@ class _Client:
             transport.close()
 
 
-def _object(data: bytes | bytearray) -> dict[str, Any] | None:
+def _object(data: bytes) -> dict[str, Any] | None:
     try:
         parsed = json.loads(data)
     except (ValueError, RecursionError):

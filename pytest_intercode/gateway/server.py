@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import struct
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -75,11 +76,15 @@ class _State:
 
 @dataclass(eq=False)
 class _Connection:
-    """A connection: whose it is, where that is known, and whether a request has come."""
+    """A connection: whose it is, where that is known, and whether a request has come.
+
+    ``peer`` is the network namespace of who has opened it, 0 where that is not known.
+    """
 
     owner: _State | None
     opened: float = 0.0
     used: bool = False
+    peer: int = 0
 
 
 class Server:
@@ -187,7 +192,8 @@ class Server:
             for each in [each for each in known if each.transport is None]:
                 if now - known[each].opened > 1.0:
                     del known[each]
-            if sum(each.owner is owner for each in known.values()) >= _CONNECTIONS:
+            count = sum(each.owner is owner and not each.peer for each in known.values())
+            if count >= _CONNECTIONS:
                 return _Full()
             protocol = self._http()
             connection = known[protocol] = _Connection(owner, now)
@@ -196,7 +202,22 @@ class Server:
                 if not connection.used and protocol.transport is not None:
                     protocol.transport.abort()
 
+            def identify() -> None:
+                # A sandbox may find the sockets of others, and is to take no connection of theirs.
+                if protocol.transport is None:
+                    return
+                peer = connection.peer = _namespace(protocol.transport)
+                theirs = [
+                    each.owner
+                    for other, each in known.items()
+                    if peer and each.peer == peer and other.transport is not None
+                ]
+                if theirs.count(owner) > _CONNECTIONS or len(theirs) > 2 * _CONNECTIONS:
+                    protocol.transport.abort()
+
             loop.call_later(_FIRST, check)
+            if owner is not None:  # its transport is there once what is scheduled by now is done
+                loop.call_soon(loop.call_soon, identify)
             return cast(asyncio.BaseProtocol, protocol)
 
         return make
@@ -358,6 +379,18 @@ class Server:
             else:
                 session.met_server()
             yield answer
+
+
+def _namespace(transport: asyncio.BaseTransport) -> int:
+    """Return the network namespace of who has connected to a Unix socket; 0 if it is not known."""
+    credentials = transport.get_extra_info("socket").getsockopt(
+        socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
+    )
+    pid, _, _ = struct.unpack("3i", credentials)
+    try:
+        return Path(f"/proc/{pid}/ns/net").stat().st_ino
+    except OSError:
+        return 0
 
 
 class _Full(asyncio.Protocol):

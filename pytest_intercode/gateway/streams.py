@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pytest_intercode.gateway.apis import objects
@@ -54,9 +54,14 @@ class Event:
 
 
 class Splitter:
-    """Splits a stream of bytes into events."""
+    """Splits a stream of bytes into events.
 
-    def __init__(self) -> None:
+    Args:
+        mask: what is done with the bytes of each event, and with what follows the last one.
+    """
+
+    def __init__(self, mask: Callable[[bytes], bytes] = bytes) -> None:
+        self._mask = mask
         self._rest = bytearray()
         self._looked = 0
 
@@ -69,7 +74,7 @@ class Splitter:
         self._rest += piece
         events = []
         while found := _END.search(self._rest, max(0, self._looked - 3)):
-            events.append(Event(bytes(self._rest[: found.end()])))
+            events.append(Event(self._mask(bytes(self._rest[: found.end()]))))
             del self._rest[: found.end()]
             self._looked = 0
         self._looked = len(self._rest)
@@ -79,7 +84,7 @@ class Splitter:
 
     def rest(self) -> bytes:
         """Return what follows the last whole event."""
-        return bytes(self._rest)
+        return self._mask(bytes(self._rest))
 
 
 class Assembler(ABC):

@@ -47,7 +47,8 @@ def test_it_solves_a_task(world: World) -> None:
     before, asked = world.server.spent, len(world.server.requests)
     record = world.play(Command("echo hi >x"), Command("cat x"), "done")
     assert (record.outcome, record.reason) == ("solved", "")
-    assert time.monotonic() - world.last_asked < 4  # nothing at its end waits for a network
+    if world.agent == "codex":  # whose analytics would wait for a network at its end
+        assert time.monotonic() - world.last_asked < 4
     actions = [turn.action for turn in record.turns]
     assert actions[:2] == ["echo hi >x", "cat x"]
     assert "hi" in record.turns[1].observation
