@@ -31,6 +31,7 @@ _MOST_LINES = 300
 _MOST_DIFFED = 400  # lines of a side: a diff takes time with their square
 _CONTEXT = 3
 _LONGEST = 500  # characters of a cell
+_MOST_TIMES = 100  # that one fact is shown
 
 
 def end_state_sections(record: EpisodeRecord) -> list[Section]:
@@ -197,9 +198,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, list) and len(value) == 2:
         return str(value[1])
     return str(value)
-
-
-_MOST_TIMES = 100
 
 
 def _facts(counted: Mapping[str, Any]) -> list[str]:
