@@ -31,6 +31,7 @@ _MOST_LINES = 300
 _MOST_DIFFED = 400  # lines of a side: a diff takes time with their square
 _CONTEXT = 3
 _LONGEST = 500  # characters of a cell
+_MOST_TIMES = 100  # that one fact is shown
 
 
 def end_state_sections(record: EpisodeRecord) -> list[Section]:
@@ -199,11 +200,20 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
+def _facts(counted: Mapping[str, Any]) -> list[str]:
+    """Write facts as often as there are; a file may say anything of that."""
+    lines: list[str] = []
+    for fact, count in counted.items():
+        few = isinstance(count, int) and count <= _MOST_TIMES
+        lines += [fact] * count if few else [f"{fact} ({count} times)"]
+    return lines
+
+
 def _sql_changes(state: Mapping[str, Any]) -> list[Section]:
     agent, gold = state["agent"], state["gold"]
     sections = []
     for title, key in (("What was added", "added"), ("What was removed", "removed")):
-        mine, theirs = ([*Counter(side[key]).elements()] for side in (agent, gold))
+        mine, theirs = (_facts(side[key]) for side in (agent, gold))
         if mine or theirs:
             sections.append(sides(title, mine, theirs))
     if not sections:

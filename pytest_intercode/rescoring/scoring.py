@@ -77,8 +77,11 @@ def score(
     try:
         if played == profile == "paper" and _skips(record) and env != "ctf":
             return Reward(0.0)
-        return score_env(_Scoring(record, state, played, profile, options))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+        reward = score_env(_Scoring(record, state, played, profile, options))
+        if not isinstance(reward.reason, str):
+            raise TypeError(reward.reason)
+        return reward
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
         again = _AGAIN.format(profile=profile)
         said = f"{env}: the recorded end state is cut, or of another version"
         raise NotRecorded(f"{said}: {again}") from None

@@ -261,3 +261,39 @@ def busy_builtin(path: Path) -> None:
         "}\n",
         "-pthread",
     )
+
+
+_SQL = {
+    **LINE, "environment": "ic_sql", "format_version": 2, "suite": "s", "profile": "strict",
+    "turn_history": {"actions": [], "observations": [], "rewards": [], "valid_action": []},
+    "agent": "a", "node_id": "s::t",
+}  # fmt: skip
+
+
+@_file
+def counted_results(path: Path) -> None:
+    """A row that is there ten thousand million times, in what a database holds at the end."""
+    side = {"added": {"row of item: [1]": 10**10}, "removed": {"x": 10**40}, "uncommitted": False}
+    state = {"agent": side, "gold": {**side, "added": {}}, "digested": False, "options": {}}
+    path.write_text(json.dumps({**_SQL, "end_state": state}) + "\n")
+
+
+@_file
+def worded_results(path: Path) -> None:
+    """An end state whose words are no words."""
+    side = {"width": 10**40, "runs": [], "ordered": False, "truncated": False, "problem": True}
+    paper = {"agent": {"rows": [], "count": -1}, "gold": {"rows": [], "count": 0}, "ranked": 3}
+    state = {"agent": side, "gold": {**side, "problem": ""}, "digested": False, "options": {}}
+    path.write_text(json.dumps({**_SQL, "end_state": {**state, "paper": paper}}) + "\n")
+
+
+@_file
+def named_results(path: Path) -> None:
+    """Tasks whose names are commands, escapes, markup, names of objects, and places on the disk."""
+    names = (
+        *("::error::x", "\x1b]0;t\x07", "</script><img src=x onerror=y>", "__proto__"),
+        *("constructor", "../../../../tmp/intercode-escaped", "/tmp/intercode-escaped", "CON"),
+        *("..", ".", "", "x" * 300, "\ud800", "a\0b", "a/b", "A/B", "=cmd|' /C calc'!A0"),
+    )
+    lines = ({**_SQL, "task_id": name, "reason": name, "node_id": f"s::{name}"} for name in names)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
