@@ -15,10 +15,11 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, TypeVar
@@ -29,6 +30,10 @@ _LONGEST_NAME = 255  # bytes, in every usual file system
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _TRIES = 8  # at a path whose links change while they are resolved
+# A path that is in that form already, as nearly all are.
+_PART = r"(?!\.\.?(?:/|\Z))[^/\0]{1,60}"
+_PLAIN = re.compile(f"{_PART}(?:/{_PART})*")
+_CHUNK = 2**16
 _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 _T = TypeVar("_T")
 
@@ -89,6 +94,8 @@ def relative_path(path: str) -> str:
     Raises:
         ValueError: it is absolute, has ``..`` in it, or has a component that can be no name.
     """
+    if _PLAIN.fullmatch(path):
+        return path
     if path.startswith("/"):
         raise ValueError(f"a relative path is needed, found {path!r:.80}")
     return "/".join(check_name(part) for part in path.split("/") if part not in ("", "."))
@@ -281,13 +288,20 @@ class Root:
             OutsideError: the path leads out of the root.
             OSError: as :meth:`open`, or the file has more bytes (EFBIG).
         """
-        with self.open(path) as file:
-            # Not all at once what a file of the kernel's own says of its size.
-            size = os.fstat(file.fileno()).st_size
-            data = b"" if size > most else file.read(most + 1)
-        if max(size, len(data)) > most:
+        descriptor = self._look_up(path, self._file)
+        try:
+            # A file of the kernel's own does not say its size.
+            size = os.fstat(descriptor).st_size
+            chunks, missing = [], 0 if size > most else most + 1
+            while missing > 0 and (chunk := os.read(descriptor, min(missing, max(size, 0) + 1))):
+                chunks.append(chunk)
+                missing -= len(chunk)
+                size = max(size - len(chunk), _CHUNK)
+        finally:
+            os.close(descriptor)
+        if missing <= 0:
             raise OSError(errno.EFBIG, f"has more than {most:,} bytes", path)
-        return data
+        return b"".join(chunks)
 
     def items(self, path: str = "") -> list[Item]:
         """Return what is in a folder, sorted.
@@ -332,8 +346,11 @@ class Root:
             OSError: there is no such link.
         """
         above, _, name = path.rpartition("/")
-        with self._folder(self.locate(above)) as folder:
+        folder = self._open_folder(self._root, self.locate(above) or ".")
+        try:
             return os.readlink(check_name(name), dir_fd=folder)
+        finally:
+            os.close(folder)
 
     # -- one path
 
@@ -372,26 +389,25 @@ class Root:
 
     # -- paths without links
 
-    @contextmanager
-    def _folder(self, path: str) -> Iterator[int]:
-        """Open a folder. Each use has a descriptor of its own, and with it a place in the list."""
-        descriptor = self._open_folder(self._root, path or ".")
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
+    # Each use has a descriptor of its own, and with it a place of its own in the list of names.
 
     def _status(self, path: str) -> os.stat_result:
         above, _, name = path.rpartition("/")
-        with self._folder(above) as folder:
+        folder = self._open_folder(self._root, above or ".")
+        try:
             return _plain_status(folder, name or ".", path)
+        finally:
+            os.close(folder)
 
     def _file(self, path: str) -> int:
         above, _, name = path.rpartition("/")
-        with self._folder(above) as folder:
+        folder = self._open_folder(self._root, above or ".")
+        try:
             # Even to open a device may do something, so that its kind is looked at before.
             _check_file(_plain_status(folder, name or ".", path), path)
             descriptor = os.open(name, _FILE, dir_fd=folder)
+        finally:
+            os.close(folder)
         try:
             _check_file(os.fstat(descriptor), path)
         except OSError:
@@ -401,12 +417,14 @@ class Root:
 
     def _items(self, path: str) -> list[Item]:
         above = f"{path}/" if path else ""
-        with self._folder(path) as folder:
-            names = sorted(os.listdir(folder))  # noqa: PTH208 - of a descriptor
+        folder = self._open_folder(self._root, path or ".")
+        try:
             return [
                 Item(above + name, os.stat(name, dir_fd=folder, follow_symlinks=False))
-                for name in names
+                for name in sorted(os.listdir(folder))  # noqa: PTH208 - of a descriptor
             ]
+        finally:
+            os.close(folder)
 
 
 def _plain_status(folder: int, name: str, path: str) -> os.stat_result:

@@ -54,7 +54,9 @@ class Permissions:
             SuiteError: it asks for a host of this machine or of a private network that the user
                 does not name.
         """
-        if self.trusted or self.network:
+        own = task.limits
+        nothing = not (own.hosts or own.network or task.verification)  # as nearly all ask for
+        if nothing or self.trusted or self.network:
             return task
         refused = [host for host in asked_hosts(task) if self._is_refused(host)]
         if refused:

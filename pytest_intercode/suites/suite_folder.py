@@ -47,6 +47,7 @@ class SuiteFolder:
         self.permissions = permissions
         self._root = _opened(folder, "the folder of the suite")
         self._allowed: list[Root] | None = None
+        self.places: dict[str, Path] = {}  # thousands of rows may name the same file
         self.top = SuitePath(self, str(folder), "")
 
     def __enter__(self) -> SuitePath:
@@ -132,7 +133,7 @@ class SuitePath:
     @property
     def name(self) -> str:
         """Its last component; that of the folder's own for the folder."""
-        return self.written.name
+        return posixpath.basename(self.below) or self.written.name
 
     @property
     def suffix(self) -> str:
@@ -151,7 +152,11 @@ class SuitePath:
 
     def place(self) -> Path:
         """Return where it leads, through no link, for a task to keep. Nothing has to be there."""
-        return self._folder.use(self, lambda root, path: root.path / root.locate(path))
+        place = self._folder.places.get(self.below)
+        if place is None:
+            place = self._folder.use(self, lambda root, path: root.path / root.locate(path))
+            self._folder.places[self.below] = place
+        return place
 
     def stat(self) -> os.stat_result:
         """Return the status of what it leads to."""
