@@ -91,7 +91,7 @@ class Environment(abc.ABC):
         final: the episode's reward, once it is graded.
         tasks: the list that :meth:`reset` takes tasks from; empty unless ``make`` filled it.
         turns_spent: turns of the budget that an earlier attempt at this episode has used.
-        image_wait: what the last reset has waited for images, with its seconds.
+        image_wait: ends what the last reset waits for images.
     """
 
     name: str

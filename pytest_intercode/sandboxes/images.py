@@ -56,15 +56,11 @@ class ImageWait:
     Args:
         task: the task's id, for messages.
         key: what tells its episode from others; those of one key are given the same errors.
-
-    Attributes:
-        seconds: how long it has waited in all.
     """
 
     def __init__(self, task: str = "", key: object = None) -> None:
         self.task = task
         self.key = key
-        self.seconds = 0.0
         self.cancelled = False
         self._wake: Callable[[], None] = lambda: None
 
@@ -75,14 +71,12 @@ class ImageWait:
 
     @contextlib.contextmanager
     def woken_by(self, wake: Callable[[], None]) -> Iterator[None]:
-        """Count the time, and have a function called by :meth:`cancel`."""
-        began = time.monotonic()
+        """Have a function called by :meth:`cancel`."""
         self._wake = wake
         try:
             yield
         finally:
             self._wake = lambda: None
-            self.seconds += time.monotonic() - began
 
 
 _THREAD = threading.local()  # its `wait`: for whom it waits; a task's id if it does not wait
@@ -90,7 +84,7 @@ _THREAD = threading.local()  # its `wait`: for whom it waits; a task's id if it 
 
 @contextlib.contextmanager
 def waiting_for_images(wait: ImageWait) -> Iterator[None]:
-    """Have it counted how long this thread waits for images, and let another one end that."""
+    """Let another thread end it when this one waits for images."""
     with _in_thread(wait):
         yield
 
