@@ -34,7 +34,7 @@ from dataclasses import replace
 
 def pytest_intercode_modify_tasks(config, tasks):
     tasks[:] = [
-        replace(task, tags=tuple(tag for tag in task.tags if tag != "network"))
+        replace(task, needs_network=False)
         for task in tasks[::{EVERY}]
     ]
 """

@@ -116,7 +116,7 @@ def test_what_the_tests_printed_is_escaped(pytester: pytest.Pytester, quick_sand
 @pytest.mark.parametrize(
     ("command", "agent", "outcome", "printed"),
     [
-        ("echo begun; sleep 30", "oracle", "failed", "begun"),
+        ("echo begun; sleep 30", "oracle", "task-error", "begun"),
         ("echo no results", "oracle", "task-error", "no results"),
         ('echo "ok 1 - f"; echo "ok 2 - runs"', "oracle", "solved", ""),
         ("seq 100000", "oracle", "task-error", "[... 588,534 characters before this]\n99941"),
