@@ -69,7 +69,7 @@ _STATUS_MOST = 255
 _ANSWERS = {
     b"E": re.compile(rb" (\d{1,3})"),
     b"D": re.compile(rb" (\d{1,3}) ([A-Za-z]{1,40}|-) ([^\0]*)"),
-    b"K": re.compile(rb""),
+    b"K": re.compile(rb" (\d{1,7})"),
     b"N": re.compile(rb" (\d{1,7})"),
     b"P": re.compile(rb" (alive|dead) (\d{1,3})"),
     b"T": re.compile(rb" (\d{1,3}) ([^\0]*)"),
@@ -364,13 +364,16 @@ class Channel:
             self._kill_all()
 
     def _kill_all(self) -> None:
-        self._kill_once("all")
-        self._has_room(_PATIENCE)
+        if self._kill_once("all") > _MANY:
+            self._has_room(_PATIENCE)
 
-    def _kill_once(self, scope: Literal["", "all"]) -> None:
+    def _kill_once(self, scope: Literal["", "all"]) -> int:
+        """Kill the shell and what the last action started, or everything; return how many."""
         # For long: the keeper takes commands in order, so nothing else would be done sooner.
-        if self._ask("K", scope, 3 * _PATIENCE) is None:
+        answer = self._ask("K", scope, 3 * _PATIENCE)
+        if answer is None:
             raise SandboxError("the sandbox does not answer after a kill")
+        return int(answer[0])
 
     def _has_room(self, seconds: float = _ROOM) -> bool:
         """Wait until what was killed is gone, on a busy machine too; False if a bomb is there.

@@ -20,7 +20,7 @@
 #   M TEXT          print a marker
 #   S NONCE STATE FIRST   start a shell, with or without the state of the last ("kept", "fresh");
 #                   what it does first                      P NONCE        is the shell alive?
-#   K NONCE [all]   kill the shell and what the last action started (or everything)
+#   K NONCE [all]   kill the shell and what the last action started (or everything): how many?
 #   I NONCE         interrupt the shell, kill what the last action started; no answer
 #   X NONCE CODE    run a command outside the shell         T NONCE SIZE   unpack a tar archive
 #   N NONCE         how many processes are there?
@@ -75,7 +75,8 @@ others() { # all processes but these
 # child comes after the list was read. No fork goes on after SIGKILL: only when no other process was
 # found after all were killed, none is left.
 slaughter() { # only builtins: a fork bomb leaves no room for another process
-  local p parent round killed=' ' spared=" 1 $1 " jobs=" $1 "
+  killed=' '
+  local p parent round spared=" 1 $1 " jobs=" $1 "
   jobs=${jobs/ 1 / } jobs=${jobs/ $shell / }
   kill -STOP -1
   [ "$shell" = 0 ] || kill -KILL "$shell"
@@ -134,7 +135,8 @@ while IFS= read -r line; do
     all) slaughter '' ;;
     *) slaughter "$before" ;;
     esac
-    echo "K $nonce" >&201
+    set -- $killed
+    echo "K $nonce $#" >&201
     ;;
   I) interrupt ;;
   S)

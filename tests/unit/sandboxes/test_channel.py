@@ -140,7 +140,7 @@ def answered(*arrived: bytes) -> list[tuple[str, list[str]] | None]:
         ("E N 256", ("", [])),
         ("N N 3", ("N", ["3"])),
         ("N N 99999999", ("", [])),
-        ("K N", ("K", [])),
+        ("K N 3", ("K", ["3"])),
         ("noise without an end D N 0 - /", ("D", ["0", "-", "/"])),
         ("P N alive 0", None),
         ("Q N 1", None),
