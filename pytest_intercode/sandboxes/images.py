@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Protocol
 
+from pytest_intercode.core.phases import timed
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError, ImageMissing, IntercodeError, SandboxError
 
@@ -150,7 +151,7 @@ class ReadyImages:
             return self._name_if_ready(source, wait)
         made = self._begin(source, wait.task)
         if not made.done():
-            with wait.woken_by(self.wake):
+            with timed("build"), wait.woken_by(self.wake):
                 self._wait_for(made, wait)
         self._show()
         try:

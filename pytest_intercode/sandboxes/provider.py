@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_intercode.core.forks import MakingProcess
-from pytest_intercode.core.phases import timed
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import (
     ConfigurationError,
@@ -290,8 +289,7 @@ class SandboxProvider:
             ImageNotReady: the thread does not wait for images; see ``without_waiting``.
         """
         self._start()
-        with timed("build"):
-            return self._ready.name(source)
+        return self._ready.name(source)
 
     def _report_building(self, line: str) -> None:
         """Keep a line for a thread that waits for an image, as only that one may print."""
