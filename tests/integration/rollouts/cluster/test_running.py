@@ -109,7 +109,9 @@ def test_the_bundled_suites_have_the_rows_that_they_have_inline(
     assert len(inline) > 200
     assert _timeless(run.rows()) == inline
     assert len({row["host"] for row in run.rows()}) == 2
-    assert all({"start", "agent"} <= set(row["phases"]) for row in run.rows())
+    # What takes less than a millisecond, as the start of a database may, is left out.
+    assert all("agent" in row["phases"] for row in run.rows())
+    assert {"start", "tests"} <= {name for row in run.rows() for name in row["phases"]}
 
 
 def test_items_are_in_order_with_their_own_output(cluster: RayCluster, folder: Path) -> None:
