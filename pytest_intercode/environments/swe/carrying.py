@@ -20,7 +20,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.environments.swe.gold import is_patch, paths_of_patch
 from pytest_intercode.sandboxes.protocol import Changes, Entry
 
-__all__ = ["SURVEY", "Carrying", "GoldPaths", "Programs", "read_survey", "topmost"]
+__all__ = ["SURVEY", "Carrying", "GoldPaths", "Programs", "parents", "read_survey", "topmost"]
 
 # Tests and their helpers, in a repository. A whole machine's tests come from outside of it.
 _TESTS = re.compile(
@@ -71,7 +71,7 @@ _SETTINGS = re.compile(
     # shells, git, debuggers
     r"|\.(?:bash|z?sh|profile|inputrc|envrc)[^/]*|\.git(?:attributes|modules|config)|\.gdbinit"
     # git: as a link or a file, each of these folders leads to others
-    r"|[^/]*\.git(?:/(?:modules|worktrees)(?:/[^/]*)?)?|[^/]*\.git/(?:(?:modules|worktrees)/.*/)?"
+    r"|[^/]*\.git(?:/(?:modules|worktrees)(?:/(?!\.\Z)[^/]+)?)?|[^/]*\.git/(?:(?:modules|worktrees)/.*/)?"
     r"(?:config(?:\.worktree)?|commondir|hooks(?:/.*)?|info(?:/(?:attributes|grafts))?)"
     r")",
     re.DOTALL | re.IGNORECASE,
@@ -98,7 +98,8 @@ _SYSTEM = (
 _DATA = re.compile(r"(/var/lib/(?!(?:apk|apt|dpkg|gems|pacman|python|rpm)/)[^/]+)/.*", re.DOTALL)
 _BIN = ("bin", "sbin")
 _WORD = re.compile(r"[\w./+@%-]+")
-_SOURCES = ("", "src", "lib", "blib/lib")  # where tests look for modules, below a project's folder
+# Where tests look for modules and headers, below a project's folder.
+_SOURCES = ("", "src", "lib", "blib/lib", "include", "inc")
 _IMPORTED = (".py", ".pyc", ".so", ".zip")
 
 SURVEY = r"""
@@ -139,8 +140,10 @@ for path in /opt/verifier-kit/sets/*/*; do path=${path##*/}; say module "${path%
   for lua in lua lua5.1 lua5.2 lua5.3 lua5.4 luajit; do
     "$lua" -e 'for f in package.path:gmatch("(/[^;?]*)/%?") do io.write(f, "\0") end'
   done
+  cc -E -v -xc /dev/null 2>&1 >/dev/null | sed -n '/^#include </,/^[^ ]/s/^ //p' | tr '\n' '\0'
 } 2>/dev/null | sort -zu | while IFS= read -rd '' folder; do
-  find "$folder/" -maxdepth 6 \( -name '*.pm' -o -name '*.lua' \) -printf 'file %P\0' 2>/dev/null
+  find "$folder/" -maxdepth 6 \( -name '*.pm' -o -name '*.lua' -o -name '*.h' \) \
+    -printf 'file %P\0' 2>/dev/null
 done
 :
 """
@@ -155,13 +158,16 @@ class Programs:
         folders: folders of programs, or of what they load.
         homes: home folders of its users.
         modules: first names of the modules that its Pythons import.
-        files: modules of Perl and Lua, by their paths in the folders that these look in.
+        files: modules of Perl and Lua and headers of C, by their paths in the folders that these
+            are looked for in.
+        searched: folders of the work that modules are looked for in.
     """
 
     folders: frozenset[str] = frozenset(_SYSTEM)
     homes: frozenset[str] = frozenset({"/root"})
     modules: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
+    searched: frozenset[str] = frozenset()
 
 
 def read_survey(output: bytes, work: Iterable[str]) -> Programs:
@@ -193,15 +199,16 @@ def read_survey(output: bytes, work: Iterable[str]) -> Programs:
                 folders.add(prefix if whole else folder)
     folders.update(map(posixpath.normpath, filter(None, facts.get("library", ()))))
     folders.update(posixpath.dirname(path) for path in facts.get("venv", ()))
-    for folder in map(posixpath.normpath, filter(None, facts.get("search", ()))):
-        # In the work, what an interpreter searches is the work.
-        if folder not in above_work and not any(_is_within(folder, place) for place in work):
-            folders.add(folder)
+    search = {posixpath.normpath(path) for path in facts.get("search", ()) if path[:1] == "/"}
+    # In the work, what an interpreter searches is the work.
+    searched = {path for path in search if any(_is_within(path, folder) for folder in work)}
+    folders.update(search - searched - above_work)
     return Programs(
         frozenset(path for path in folders if path.startswith("/")),
         frozenset(homes | {"/root"}),
         frozenset(facts.get("module", ())),
         frozenset(facts.get("file", ())),
+        frozenset(searched),
     )
 
 
@@ -314,8 +321,8 @@ class Carrying:
             return True
         if self.is_test(path):
             return True
-        # Elsewhere than in a repository, what is new at such a path is the work.
-        if path in self._named and (self.task.repository is not None or not _is_new(path, changes)):
+        # Elsewhere than in a repository, nothing tells what checks the work from the work.
+        if self.task.repository is not None and path in self._named:
             return True
         for start, folder, loads in self._places:
             if path.startswith(start) or path == folder:
@@ -440,7 +447,8 @@ class Carrying:
     def _roots(self) -> set[str]:
         work = {folder.rstrip("/") or "/" for folder in self._work()}
         tests = self._brought | self._named
-        above = {folder for path in tests for folder in parents(path)}
+        above = self.programs.searched | self._named
+        above |= {folder for path in tests for folder in parents(path)}
         return work | {folder for folder in above if any(_is_within(folder, w) for w in work)}
 
 

@@ -24,6 +24,7 @@ from pytest_intercode.environments.swe.carrying import (
     SURVEY,
     Carrying,
     Programs,
+    parents,
     read_survey,
     topmost,
 )
@@ -202,11 +203,26 @@ class Verifier:
         removed = {path for path in removed if path[len(root) + 1 :] not in index.tracked}
         left_out = set(self._take_rules(agents, changes, inside, index))
         # Git compares what it keeps, and not what tests see: it may take other line ends for equal.
-        looked_at = {full for full in inside.values() if not _is_folder(changes.entries[full])}
+        # Of what is gone it knows what it tracks, in folders as well.
+        looked_at = {
+            full
+            for path, full in inside.items()
+            if not _is_folder(changes.entries[full])
+            and (
+                changes.entries[full] is not None
+                or (path not in index.tracked and not _may_have_been_folder(full, changes))
+            )
+        }
         left_out |= self._carrying.left_out(changes, looked_at | removed)
         # Git brings back what it tracks; what else was there at first stays as it is.
+        stays = {above for path in left_out & removed for above in parents(path)}
         for path, full in list(inside.items()):
-            if full in left_out and path not in index.tracked and _was_there(full, changes):
+            if full in stays or (
+                full in left_out
+                and path not in index.tracked
+                and _was_there(full, changes)
+                and not _may_have_been_folder(full, changes)
+            ):
                 del inside[path]
         self._lay(agents, changes, list(inside.values()))
         names = self._make_patch(
