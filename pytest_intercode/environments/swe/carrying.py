@@ -25,7 +25,7 @@ __all__ = ["SURVEY", "Carrying", "GoldPaths", "Programs", "parents", "read_surve
 # Tests and their helpers, in a repository. A whole machine's tests come from outside of it.
 _TESTS = re.compile(
     r"(?:.*/)?(?:"
-    r"(?:tests?|__tests__|__mocks__|spec|t)(?:/.*)?"
+    r"(?:tests?|__tests__|__mocks__|spec|t)/.*"
     r"|(?:test_[^/]*|[^/]*_tests?)\.(?:py|go|c|lua|sh|pl|rb)"
     r"|[^/]*[.-](?:test|spec)\.[cm]?[jt]sx?"
     r"|[^/]*\.(?:t|bats)"
