@@ -20,12 +20,12 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.environments.swe.gold import is_patch, paths_of_patch
 from pytest_intercode.sandboxes.protocol import Changes, Entry
 
-__all__ = ["SURVEY", "Carrying", "GoldPaths", "Programs", "read_survey", "topmost"]
+__all__ = ["SURVEY", "Carrying", "GoldPaths", "Programs", "parents", "read_survey", "topmost"]
 
 # Tests and their helpers, in a repository. A whole machine's tests come from outside of it.
 _TESTS = re.compile(
     r"(?:.*/)?(?:"
-    r"(?:tests?|__tests__|spec|t)/.*"
+    r"(?:tests?|__tests__|__mocks__|spec|t)/.*"
     r"|(?:test_[^/]*|[^/]*_tests?)\.(?:py|go|c|lua|sh|pl|rb)"
     r"|[^/]*[.-](?:test|spec)\.[cm]?[jt]sx?"
     r"|[^/]*\.(?:t|bats)"
@@ -34,14 +34,15 @@ _TESTS = re.compile(
 )
 
 # What interpreters, shells, build tools and test runners read by themselves in a folder that they
-# work in, or that they look for packages in. Some of them ignore case in these names.
+# work in, or that they look for packages in. Some of them ignore case in these names. Where such a
+# file is in a folder of a certain name, that name is here as well: a link may stand for the folder.
 _SETTINGS = re.compile(
     r".*/(?:"
     # Python: settings of runners, packages and their entry points, bytecode
     r"conftest\.py|pyproject\.toml|\.?pytest\.(?:ini|toml)|tox\.ini|setup\.(?:cfg|py)|noxfile\.py"
     r"|\.coveragerc|(?:site|user)customize\.py|pyvenv\.cfg|[^/]*\.(?:pth|egg-link|py[co])"
     r"|(?:[^/]*\.(?:dist|egg)-info|egg-info|[^/]*\.egg|site-packages|dist-packages)(?:/.*)?"
-    r"|twisted/plugins(?:/.*)?"
+    r"|twisted(?:/plugins(?:/.*)?)?"
     # JavaScript
     r"|package\.json|\.(?:npm|yarn|mocha|nyc|tap|babel|swc)rc[^/]*|\.pnp\.[^/]*|bunfig\.toml"
     r"|[^/]*\.(?:config|conf|setup)\.(?:[cm]?[jt]sx?|json)|tsconfig[^/]*\.json"
@@ -55,11 +56,11 @@ _SETTINGS = re.compile(
     # Java, Rust, Go
     r"|pom\.xml|build\.xml|[^/]*\.(?:gradle|sbt)(?:\.kts)?|gradle\.properties|gradlew|mvnw"
     r"|(?:\.mvn|gradle|\.cargo)(?:/.*)?|junit-platform\.properties|cargo\.toml|build\.rs"
-    r"|meta-inf/services(?:/.*)?|rust-toolchain(?:\.toml)?|go\.(?:mod|work)|vendor(?:/.*)?"
+    r"|meta-inf(?:/services(?:/.*)?)?|rust-toolchain(?:\.toml)?|go\.(?:mod|work)|vendor(?:/.*)?"
     r"|[^/]*_test\.go"  # any of a package's may decide how all of them end (TestMain)
     # Ruby, PHP, Perl, Lua, R, Julia
     r"|gemfile(?:\.lock)?|rakefile|\.rspec[^/]*|[^/]*\.gemspec|\.bundle(?:/.*)?|composer\.json"
-    r"|minitest/[^/]*_plugin\.rb|rubygems_plugin\.rb"
+    r"|minitest(?:/[^/]*_plugin\.rb)?|rubygems_plugin\.rb"
     r"|phpunit[^/]*\.xml[^/]*|\.user\.ini|(?:makefile|build)\.pl|\.proverc|\.busted|\.luacov"
     r"|[^/]*\.rockspec|\.rprofile|\.renviron|localpreferences\.toml"
     # .NET, Elixir, Erlang, Haskell, OCaml, Swift, Clojure, Zig
@@ -69,11 +70,15 @@ _SETTINGS = re.compile(
     r"|project\.clj|deps\.edn|build\.zig"
     # shells, git, debuggers
     r"|\.(?:bash|z?sh|profile|inputrc|envrc)[^/]*|\.git(?:attributes|modules|config)|\.gdbinit"
-    r"|[^/]*\.git/(?:(?:modules|worktrees)/.*/)?"
-    r"(?:config(?:\.worktree)?|hooks(?:/.*)?|info/(?:attributes|grafts))"
+    # git: as a link or a file, each of these folders leads to others
+    r"|[^/]*\.git(?:/(?:modules|worktrees)(?:/(?!\.\Z)[^/]+)?)?|[^/]*\.git/(?:(?:modules|worktrees)/.*/)?"
+    r"(?:config(?:\.worktree)?|commondir|hooks(?:/.*)?|info(?:/(?:attributes|grafts))?)"
     r")",
     re.DOTALL | re.IGNORECASE,
 )
+
+# Programs keep their settings in hidden files and folders. Those of git are above.
+_HIDDEN = re.compile(r"(.*?/\.(?!(?:git|gitignore|gitkeep|keep)(?:/|\Z))[^/]+)(?:/.*)?", re.DOTALL)
 
 # Made by running programs, and of no use to another machine; neither carried nor worth a word.
 _CACHES = re.compile(
@@ -93,7 +98,8 @@ _SYSTEM = (
 _DATA = re.compile(r"(/var/lib/(?!(?:apk|apt|dpkg|gems|pacman|python|rpm)/)[^/]+)/.*", re.DOTALL)
 _BIN = ("bin", "sbin")
 _WORD = re.compile(r"[\w./+@%-]+")
-_SOURCES = ("", "src", "lib", "blib/lib")  # where tests look for modules, below a project's folder
+# Where tests look for modules and headers, below a project's folder.
+_SOURCES = ("", "src", "lib", "blib/lib", "include", "inc")
 _IMPORTED = (".py", ".pyc", ".so", ".zip")
 
 SURVEY = r"""
@@ -105,6 +111,10 @@ IFS=: read -ra folders <<<"$PATH"
 for folder in "${folders[@]}"; do say path "$folder"; done
 IFS=: read -ra folders <<<"$LD_LIBRARY_PATH"
 for folder in "${folders[@]}"; do say library "$folder"; done
+list="$PYTHONPATH:$PERL5LIB:$RUBYLIB:$GEM_HOME:$GEM_PATH:$NODE_PATH:$CLASSPATH:$R_LIBS"
+! type -P go >/dev/null || list+=":$(go env GOROOT 2>/dev/null):$(go env GOPATH 2>/dev/null)"
+IFS=: read -ra folders <<<"$list"
+for folder in "${folders[@]}"; do say search "$folder"; done
 for top in /*; do
   case $top in /dev | /proc | /sys) continue ;; esac
   for folder in "$top"/{,*/,*/*/}bin; do [ ! -d "$folder" ] || say prefix "$folder"; done
@@ -120,6 +130,7 @@ names = set(getattr(sys, "stdlib_module_names", ()))
 for folder in sys.path:
     if os.path.isdir(folder):
         names.update(name.split(".")[0] for name in os.listdir(folder))
+        sys.stdout.write(f"search {folder}\0")
 sys.stdout.write("".join(f"module {name}\0" for name in names))
 END
 done
@@ -129,8 +140,10 @@ for path in /opt/verifier-kit/sets/*/*; do path=${path##*/}; say module "${path%
   for lua in lua lua5.1 lua5.2 lua5.3 lua5.4 luajit; do
     "$lua" -e 'for f in package.path:gmatch("(/[^;?]*)/%?") do io.write(f, "\0") end'
   done
+  cc -E -v -xc /dev/null 2>&1 >/dev/null | sed -n '/^#include </,/^[^ ]/s/^ //p' | tr '\n' '\0'
 } 2>/dev/null | sort -zu | while IFS= read -rd '' folder; do
-  find "$folder/" -maxdepth 6 \( -name '*.pm' -o -name '*.lua' \) -printf 'file %P\0' 2>/dev/null
+  find "$folder/" -maxdepth 6 \( -name '*.pm' -o -name '*.lua' -o -name '*.h' \) \
+    -printf 'file %P\0' 2>/dev/null
 done
 :
 """
@@ -145,13 +158,16 @@ class Programs:
         folders: folders of programs, or of what they load.
         homes: home folders of its users.
         modules: first names of the modules that its Pythons import.
-        files: modules of Perl and Lua, by their paths in the folders that these look in.
+        files: modules of Perl and Lua and headers of C, by their paths in the folders that these
+            are looked for in.
+        searched: folders of the work that modules are looked for in.
     """
 
     folders: frozenset[str] = frozenset(_SYSTEM)
     homes: frozenset[str] = frozenset({"/root"})
     modules: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
+    searched: frozenset[str] = frozenset()
 
 
 def read_survey(output: bytes, work: Iterable[str]) -> Programs:
@@ -170,6 +186,7 @@ def read_survey(output: bytes, work: Iterable[str]) -> Programs:
         for home in map(posixpath.normpath, filter(None, facts.get("home", ())))
         if home != "/" and not any(_is_within(home, folder) for folder in _SYSTEM)
     }
+    work = list(work)
     above_work = {"/", *homes}
     for folder in work:
         above_work.update((folder, *parents(folder)))
@@ -182,11 +199,16 @@ def read_survey(output: bytes, work: Iterable[str]) -> Programs:
                 folders.add(prefix if whole else folder)
     folders.update(map(posixpath.normpath, filter(None, facts.get("library", ()))))
     folders.update(posixpath.dirname(path) for path in facts.get("venv", ()))
+    search = {posixpath.normpath(path) for path in facts.get("search", ()) if path[:1] == "/"}
+    # In the work, what an interpreter searches is the work.
+    searched = {path for path in search if any(_is_within(path, folder) for folder in work)}
+    folders.update(search - searched - above_work)
     return Programs(
         frozenset(path for path in folders if path.startswith("/")),
         frozenset(homes | {"/root"}),
         frozenset(facts.get("module", ())),
         frozenset(facts.get("file", ())),
+        frozenset(searched),
     )
 
 
@@ -196,7 +218,7 @@ class GoldPaths:
 
     Attributes:
         paths: the paths.
-        made: folders among them that were not there before.
+        made: folders among them that were not there before, or are there no more.
     """
 
     paths: frozenset[str] = frozenset()
@@ -208,7 +230,8 @@ class GoldPaths:
         made = {
             path
             for path, entry in changes.entries.items()
-            if _is_folder(entry) and path in changes.before and changes.before[path] is None
+            if (_is_folder(entry) and _is_new(path, changes))
+            or (not _is_folder(entry) and _is_folder(changes.before.get(path)))
         }
         return cls(frozenset(changes.entries), frozenset(made))
 
@@ -226,7 +249,11 @@ class GoldPaths:
         if path in self.paths or not self.made.isdisjoint(parents(path)):
             return True
         data = _DATA.fullmatch(path)
-        return data is not None and any(_is_within(other, data[1]) for other in self.paths)
+        return data is not None and self.touches(data[1])
+
+    def touches(self, folder: str) -> bool:
+        """Whether gold changes anything in a folder, or the folder itself."""
+        return any(_is_within(path, folder) for path in self.paths)
 
 
 @dataclass(frozen=True)
@@ -252,21 +279,26 @@ class Carrying:
         """Return those of an agent's changed paths that are not carried.
 
         Args:
-            changes: all that the agent changed.
+            changes: all that the agent changed, with what was in folders that it removed.
             paths: those that are to be carried.
         """
         paths = list(paths)
         occupied = self._occupied(changes)
-        loaded = {
-            path
-            for path in paths
-            if path not in occupied and self._is_loaded(path, changes.entries.get(path))
-        }
+        loaded = {path for path in paths if path not in occupied and self._is_loaded(path, changes)}
+        hidden = {path: self._hidden(path) for path in paths if path not in loaded}
+        hidden = {path: top for path, top in hidden.items() if top}
         loaded.update(self._shadows(changes, paths))
-        if loaded:
+        if loaded or hidden:
             gold = self.gold()
             loaded = {path for path in loaded if path not in gold}
-        return loaded | occupied.intersection(paths)
+            loaded.update(path for path, top in hidden.items() if not gold.touches(top))
+        left_out = loaded | occupied.intersection(paths)
+        # With a folder goes what was in it.
+        for path in paths:
+            if path in loaded and changes.entries.get(path) is None:
+                gone = (above for above in parents(path) if above in changes.entries)
+                left_out.update(a for a in gone if not _is_folder(changes.entries[a]))
+        return left_out
 
     # -- rules
 
@@ -275,21 +307,49 @@ class Carrying:
         declared = verification.carried if verification is not None else ()
         return any(_is_within(path, folder) for folder in declared)
 
-    def _is_loaded(self, path: str, entry: Entry | None) -> bool:
+    def _is_loaded(self, path: str, changes: Changes) -> bool:
         """Whether programs of the verifier would load what is at a path, by its place or name."""
         if self._is_declared(path):
             return False
+        entry, before = changes.entries.get(path), changes.before.get(path)
         # A folder is loaded only where everything in it is: one called ``build`` is no BUILD file.
-        if _SETTINGS.fullmatch(f"{path}/." if _is_folder(entry) else path):
+        # Where it stands for a file, that file is gone.
+        if _is_folder(entry) and _SETTINGS.fullmatch(f"{path}/."):
             return True
-        if self.task.repository is not None:
-            relative = posixpath.relpath(path, _root(self.task))
-            if _TESTS.fullmatch(relative) or relative in self._named_tests:
-                return True
+        was_file = not _is_folder(entry) or _is_file(before)
+        if was_file and (_SETTINGS.fullmatch(path) or path in self._above_programs):
+            return True
+        if self.is_test(path):
+            return True
+        # Elsewhere than in a repository, nothing tells what checks the work from the work.
+        if self.task.repository is not None and path in self._named:
+            return True
         for start, folder, loads in self._places:
             if path.startswith(start) or path == folder:
                 return loads
         return False
+
+    def is_test(self, path: str) -> bool:
+        """Whether a path is of a repository's own tests, by its name."""
+        if self.task.repository is None:
+            return False
+        return _TESTS.fullmatch(posixpath.relpath(path, _root(self.task))) is not None
+
+    def _hidden(self, path: str) -> str:
+        """Return the hidden file or folder of the work that a path is, or is in; empty for none."""
+        for folder in self._work():
+            if folder != "/" and _is_within(path, folder) and not self._is_declared(path):
+                match = _HIDDEN.fullmatch(path[len(folder) :])
+                return folder + match[1] if match is not None else ""
+        return ""
+
+    @cached_property
+    def _above_programs(self) -> set[str]:
+        """Return the folders above programs and homes; a link there would replace these too."""
+        programs = self.programs
+        above = {folder for place in programs.folders for folder in parents(place)}
+        above.update(folder for home in programs.homes for folder in (home, *parents(home)))
+        return above
 
     @cached_property
     def _places(self) -> list[tuple[str, str, bool]]:
@@ -309,13 +369,17 @@ class Carrying:
         return (_root(task), posixpath.normpath(task.workdir))
 
     @cached_property
-    def _named_tests(self) -> set[str]:
+    def _named(self) -> set[str]:
+        """Return the paths of tests, and of what the command runs by its name."""
         verification = self.task.verification
         assert verification is not None
         names = (*verification.fail_to_pass, *verification.pass_to_pass)
         tests = {name.partition("::")[0] for name in names if "::" in name}
-        # What the command runs by its name, such as a project's own script that runs its tests.
-        return tests | set(map(posixpath.normpath, _WORD.findall(verification.command)))
+        words = _WORD.findall(verification.command)  # such as a project's own script
+        work = self._work()
+        places = {work[0], *work, _joined(work[1], verification.workdir)}
+        named = {_joined(place, word) for place in places for word in words}
+        return named | {_joined(work[0], test) for test in tests}
 
     @cached_property
     def _brought(self) -> set[str]:
@@ -368,19 +432,23 @@ class Carrying:
                     yield path
                 first, _, inner = tail.partition("/")
                 top = posixpath.join(root, first)
-                if top not in new or first.partition(".")[0] not in modules:
+                if first.partition(".")[0] not in modules:
                     continue
                 if inner:
                     # A folder without this file stands behind every module of its name.
-                    if any(f"{top}/__init__{suffix}" in changes.entries for suffix in _IMPORTED):
+                    starts = {f"{top}/__init__{suffix}" for suffix in _IMPORTED}
+                    if path in starts & new or (top in new and starts & new):
                         yield path
+                elif top not in new:
+                    continue
                 elif first.endswith(_IMPORTED) or _is_link(changes.entries[path]):
                     yield path
 
     def _roots(self) -> set[str]:
         work = {folder.rstrip("/") or "/" for folder in self._work()}
-        tests = self._brought | {_joined(_root(self.task), name) for name in self._named_tests}
-        above = {folder for path in tests for folder in parents(path)}
+        tests = self._brought | self._named
+        above = self.programs.searched | self._named
+        above |= {folder for path in tests for folder in parents(path)}
         return work | {folder for folder in above if any(_is_within(folder, w) for w in work)}
 
 
@@ -415,6 +483,10 @@ def _is_within(path: str, folder: str) -> bool:
 
 def _is_folder(entry: Entry | None) -> bool:
     return entry is not None and entry.type == "d"
+
+
+def _is_file(entry: Entry | None) -> bool:
+    return entry is not None and entry.type != "d"
 
 
 def _is_link(entry: Entry | None) -> bool:

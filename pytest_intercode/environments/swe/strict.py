@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytest_intercode.core.reward import Reward
-from pytest_intercode.core.task import ImageSource, Step, Task, Verification
+from pytest_intercode.core.task import ImageSource, Repository, Step, Task, Verification
 from pytest_intercode.core.turn import Observation, Profile, StepResult
 from pytest_intercode.environments.access import as_user
 from pytest_intercode.environments.gold import Gold, GoldRun
@@ -148,8 +148,12 @@ class SweEnvironment(ShellEnvironment):
         self.prepare(sandbox, task)
         # A repository that is laid over an image brings history and sources, and no programs.
         laid_over = task.repository is not None and task.repository.source is not None
-        place = task.image if laid_over else f"{sandbox.spec.image} {task.workdir}"
-        name = f"programs {place} {task.setup} {sandbox.spec.readonly}"
+        own = replace(task, query="", gold=(), verification=None, steps=(), alternatives=())
+        if laid_over:
+            assert task.repository is not None
+            own = replace(own, repository=Repository(at=task.repository.at))
+        place = task.image if laid_over else sandbox.spec.image
+        name = f"programs {place} {digest(own)} {sandbox.spec.readonly}"
         programs = self.provider.share(name, lambda: read_programs(sandbox, task))
         return _Prepared(sandbox, index=read_index(sandbox, task), programs=programs)
 
@@ -236,6 +240,8 @@ class SweEnvironment(ShellEnvironment):
             reward = self._rewarded(task, run)
         except _FAILURES as error:
             error.test_output = run.tail if run else ""
+            if fresh:
+                verifier.close()  # the agent's code may still run there, and slow gold down
             self._blame("gold cannot be verified", lambda: self._gold_problem(task), error)
             why = str(error)
             if isinstance(error, SandboxBroken):

@@ -10,9 +10,12 @@ are brought only then.
 from __future__ import annotations
 
 import fnmatch
+import io
 import posixpath
 import secrets
 import shlex
+import tarfile
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,6 +24,7 @@ from pytest_intercode.environments.swe.carrying import (
     SURVEY,
     Carrying,
     Programs,
+    parents,
     read_survey,
     topmost,
 )
@@ -164,6 +168,7 @@ class Verifier:
         self._git = ""
         if task.repository is not None:
             self._git = _GIT.format(at=shlex.quote(task.repository.at))
+        self._newest = 0.0  # the latest time of what the agent left
         self.patch = ""
         self.left_out: list[str] = []
 
@@ -194,27 +199,99 @@ class Verifier:
             if not self._carrying.is_cache(path)
         }
         index = self._known_index()
-        new = [path for path in inside if path not in index.tracked]
-        if new:
-            # What git is to ignore is no part of a patch, and the agent's own rules are.
-            rules = [full for full in inside.values() if posixpath.basename(full) == ".gitignore"]
-            self._lay(agents, changes, rules)
-            for path in self._asked("check-ignore -z --stdin", new, (0, 1)):
-                inside.pop(path, None)
+        changes, removed = self._with_removed(changes, inside.values())
+        removed = {path for path in removed if path[len(root) + 1 :] not in index.tracked}
+        left_out = set(self._take_rules(agents, changes, inside, index))
+        # Git compares what it keeps, and not what tests see: it may take other line ends for equal.
+        # Of what is gone it knows what it tracks, in folders as well.
+        looked_at = {
+            full
+            for path, full in inside.items()
+            if not _is_folder(changes.entries[full])
+            and (
+                changes.entries[full] is not None
+                or (path not in index.tracked and not _may_have_been_folder(full, changes))
+            )
+        }
+        left_out |= self._carrying.left_out(changes, looked_at | removed)
+        # Git brings back what it tracks; what else was there at first stays as it is.
+        stays = {above for path in left_out & removed for above in parents(path)}
+        for path, full in list(inside.items()):
+            if full in stays or (
+                full in left_out
+                and path not in index.tracked
+                and _was_there(full, changes)
+                and not _may_have_been_folder(full, changes)
+            ):
+                del inside[path]
         self._lay(agents, changes, list(inside.values()))
         names = self._make_patch(
             {path: changes.entries[full] for path, full in inside.items()}, index
         )
-        left_out = self._carrying.left_out(changes, [f"{root}/{name}" for name in names])
-        self.left_out = sorted(path[len(root) + 1 :] for path in left_out)
-        self._bring_back(root)
+        more = {f"{root}/{name}" for name in names} - looked_at
+        left_out |= self._carrying.left_out(changes, more)
+        self.left_out = sorted(path[len(root) + 1 :] for path in left_out - removed)
+        self._bring_back(root, [path for path in self.left_out if path in inside])
+        if any(path not in index.tracked for path in names):
+            tests = [path for path in index.tracked if self._carrying.is_test(f"{root}/{path}")]
+            self._renew([f"{root}/{path}" for path in tests])
+
+    def _take_rules(
+        self, agents: Sandbox, changes: Changes, inside: dict[str, str], index: Index
+    ) -> list[str]:
+        """Forget what git is to ignore, which is no part of a patch; the agent's own rules count.
+
+        Returns:
+            The paths that were ignored and would not be any more, which gold does not change:
+            rules may be added, and not be taken away.
+        """
+        new = [path for path in inside if path not in index.tracked]
+        if not new:
+            return []
+        rules = [full for full in inside.values() if posixpath.basename(full) == ".gitignore"]
+        ask = "check-ignore -z --stdin"
+        before = set(self._asked(ask, new, (0, 1))) if rules else set()
+        self._lay(agents, changes, rules)
+        ignored = set(self._asked(ask, new, (0, 1)))
+        left_out = before - ignored
+        if left_out:
+            gold = self._carrying.gold()
+            left_out = {path for path in left_out if inside[path] not in gold}
+        full = [inside[path] for path in left_out]
+        for path in ignored | left_out:
+            inside.pop(path, None)
+        return full
 
     def _take_machine(self, agents: Sandbox, changes: Changes) -> None:
         """Bring what the agent did to the machine, where there is no repository."""
         paths = [path for path in changes.entries if not self._carrying.is_cache(path)]
-        left_out = self._carrying.left_out(changes, paths)
+        changes, removed = self._with_removed(changes, paths)
+        left_out = self._carrying.left_out(changes, [*paths, *removed])
         self._lay(agents, changes, [path for path in paths if path not in left_out])
         self.left_out = topmost(left_out)
+
+    def _with_removed(self, changes: Changes, paths: Iterable[str]) -> tuple[Changes, set[str]]:
+        """Add what was in folders that are no folders any more.
+
+        Args:
+            changes: the changes, which name such a folder alone.
+            paths: those of the changed paths that count.
+
+        Returns:
+            The changes with the paths that are gone with them, and these paths.
+        """
+        tops = [
+            path
+            for path in paths
+            if not _is_folder(changes.entries[path]) and _may_have_been_folder(path, changes)
+        ]
+        inner = self._sandbox.below(sorted(tops)) if tops else ()
+        removed = {
+            path
+            for path in inner
+            if path not in changes.entries and not self._carrying.is_cache(path)
+        }
+        return Changes({**changes.entries, **dict.fromkeys(removed)}, changes.before), removed
 
     def _known_index(self) -> Index:
         if self._index is None:
@@ -233,7 +310,25 @@ class Verifier:
         carried = {path for path in carried if not self._carrying.is_cache(path)}
         self._unpack(agents.archive(sorted(carried)))
 
-    def _unpack(self, archive: bytes) -> None:
+    def _unpack(self, archive: bytes, entries: Mapping[str, Entry | None] | None = None) -> None:
+        """Unpack what an agent left.
+
+        Args:
+            archive: a tar archive of it.
+            entries: what it was when it was looked at; where no process of the agent's is ended,
+                something else may stand there when it is read.
+        """
+        with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+            kinds: dict[str, str] = {}
+            for member in packed:
+                path = f"/{member.name}"
+                kind = "d" if member.isdir() else "l" if member.issym() else "f"
+                entry = entries.get(path) if entries is not None else None
+                above = kinds.get(posixpath.dirname(path), "d")
+                if above != "d" or (entry is not None and entry.type != kind):
+                    raise UngradableState(f"{path} was replaced while it was read")
+                kinds[path] = kind
+                self._newest = max(self._newest, float(member.mtime))
         try:
             self._sandbox.unpack(archive)
         except SandboxBroken as error:
@@ -256,7 +351,7 @@ class Verifier:
         if gone:
             self._command("xargs -0r rm -rf --", gone)
         if there:
-            self._unpack(archive)
+            self._unpack(archive, changes.entries)
         for path in written:
             self._write(path, agents)
 
@@ -311,18 +406,35 @@ class Verifier:
         self._cleared = early
         return _paths(names)[1::2]
 
-    def _bring_back(self, root: str) -> None:
-        """Make the paths that are left out what they were; tests are cleared away after that."""
+    def _bring_back(self, root: str, laid: Iterable[str]) -> None:
+        """Make the paths that are left out what they were; tests are cleared away after that.
+
+        Args:
+            root: the repository.
+            laid: those of the paths that were brought.
+        """
         if not self.left_out:
             return
         self._cleared = False
         known = self._known_index().tracked
-        new = [path for path in self.left_out if path not in known]
+        new = [path for path in laid if path not in known]
         if new:
             self._command(f"cd {shlex.quote(root)} && xargs -0r rm -rf --", new)
         old = [path for path in self.left_out if path in known]
-        if old:
-            self._asked("checkout-index -f -q -z --stdin", old)
+        # By the agent's attributes, git would write the others in another form.
+        first = [path for path in old if posixpath.basename(path) == ".gitattributes"]
+        for paths in (first, [path for path in old if path not in first]):
+            if paths:
+                self._asked("checkout-index -f -q -z --stdin", paths)
+
+    def _renew(self, paths: list[str]) -> None:
+        """Make files newer than all that the agent left, so that builds do not take it for them."""
+        if paths:
+            self._command(f"xargs -0r touch -ch -d @{self._time():.0f} --", paths)
+
+    def _time(self) -> float:
+        """Return a time that is later than that of all that the agent left."""
+        return float(max(int(time.time()), int(self._newest) + 1))
 
     # -- the tests
 
@@ -346,10 +458,11 @@ class Verifier:
         if clearing:
             self._command(clearing)
         for each in verification.archives:
-            self._sandbox.unpack(build_archive(replace(task, archive=each, files={}), 0.0))
+            archive = build_archive(replace(task, archive=each, files={}), self._time())
+            self._sandbox.unpack(archive)
         files = self._files()
         if files:
-            self._sandbox.unpack(pack_files(files, task.workdir, 0.0))
+            self._sandbox.unpack(pack_files(files, task.workdir, self._time()))
         script = "".join(
             f"export {name}={shlex.quote(value)}\n" for name, value in variables.items()
         )
@@ -468,6 +581,18 @@ class Verifier:
         return UngradableState(
             f"{command[:60]} failed on what was left: {said or 'no reason given'}"
         )
+
+
+def _is_folder(entry: Entry | None) -> bool:
+    return entry is not None and entry.type == "d"
+
+
+def _was_there(path: str, changes: Changes) -> bool:
+    return path not in changes.before or changes.before[path] is not None
+
+
+def _may_have_been_folder(path: str, changes: Changes) -> bool:
+    return path not in changes.before or _is_folder(changes.before[path])
 
 
 def _excluded(path: str, patterns: Iterable[str]) -> bool:

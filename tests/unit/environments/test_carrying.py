@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -88,6 +89,90 @@ def test_what_programs_load_is_not_carried_unless_gold_changes_it(path: str) -> 
     assert left_out(task(), [path]) == {path}
     assert left_out(task(), [path], GoldPaths(frozenset({path}))) == set()
     assert left_out(task(carried=(path,)), [path]) == set()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        # a link or a file in place of a folder that programs are below, or load from
+        *("/app/.git", "/app/x.git", "/app/.git/modules", "/app/.git/modules/x", "/app/twisted"),
+        *("/app/META-INF", "/app/lib/minitest", "/app/.git/info", "/app/.git/commondir"),
+        *("/app/tools", "/opt", "/home/dev", "/root", "/home"),
+    ],
+)
+@pytest.mark.parametrize("entry", [FILE, LINK, None])
+def test_what_replaces_a_folder_above_programs_is_not_carried(
+    path: str, entry: Entry | None
+) -> None:
+    folders = PROGRAMS.folders | {"/app/tools/linux/bin", "/opt/x/bin"}
+    carrying = Carrying(task(), replace(PROGRAMS, folders=folders))
+    assert carrying.left_out(Changes({path: entry}, {path: FOLDER}), [path]) == {path}
+    assert carrying.left_out(Changes({path: FOLDER}, {path: FOLDER}), [path]) == set()
+
+
+def test_a_folder_in_place_of_a_file_of_settings_is_not_carried() -> None:
+    paths = ["/app/conftest.py", "/app/GNUmakefile", "/app/build"]
+    state = Changes(dict.fromkeys(paths, FOLDER), dict.fromkeys(paths, FILE))
+    assert Carrying(task(), PROGRAMS).left_out(state, paths) == set(paths[:2])
+    new = Changes(state.entries, dict.fromkeys(paths))
+    assert Carrying(task(), PROGRAMS).left_out(new, paths) == set()
+
+
+def test_a_folder_that_is_gone_stays_where_programs_load_something_in_it() -> None:
+    paths = ["/app/ci", "/app/ci/rules.mk", "/app/old", "/app/old/notes.md"]
+    state = Changes({"/app/ci": LINK, **dict.fromkeys(paths[1:])}, {})
+    assert Carrying(task(), PROGRAMS).left_out(state, paths) == set(paths[:2])
+    gold = GoldPaths.of_changes(Changes({"/app/ci": None}, {"/app/ci": FOLDER}))
+    assert Carrying(task(), PROGRAMS, lambda: gold).left_out(state, paths) == set()
+
+
+@pytest.mark.parametrize(
+    ("path", "out"),
+    [
+        *[(".mailmap", True), (".github/x.yml", True), ("deep/.flake8", True), (".a/b/c", True)],
+        *[(".gitignore", False), ("data/.gitkeep", False), (".git/objects/ab/c", False)],
+        *[(".gitattributes", True), ("x..y", False), ("file.", False)],
+    ],
+)
+def test_hidden_files_of_the_work_are_settings(path: str, out: bool) -> None:
+    for made in (task(), task(repository="/app")):
+        assert left_out(made, [f"/app/{path}"]) == ({f"/app/{path}"} if out else set())
+    assert left_out(task(), [f"/data/{path}"]) == (
+        {f"/data/{path}"} if path == ".gitattributes" else set()
+    )
+    assert left_out(task(carried=("/app",)), [f"/app/{path}"]) == set()
+
+
+def test_a_hidden_folder_is_carried_as_a_whole_where_gold_changes_some_of_it() -> None:
+    gold = GoldPaths(frozenset({"/app/.cache/a"}))
+    paths = ["/app/.cache/b", "/app/.cache/Makefile", "/app/.other"]
+    assert left_out(task(), paths, gold) == set(paths[1:])
+
+
+def test_what_the_command_names_is_named_from_where_it_runs() -> None:
+    made = task(repository="/repo", workdir="/repo/sub", command="sh ./check; cd deep; sh run")
+    paths = ["/repo/sub/check", "/repo/sub/run", "/repo/check", "/repo/sub/deep/run"]
+    assert left_out(made, paths) == set(paths[:3])
+
+
+def test_elsewhere_than_in_a_repository_what_is_named_is_the_work() -> None:
+    assert left_out(task(command="python3 main.py"), ["/app/main.py"]) == set()
+
+
+def test_a_folder_of_data_is_made_no_package_of_the_verifier_s() -> None:
+    paths = ["/app/json/__init__.py", "/app/json/rows.txt"]
+    state = Changes(dict.fromkeys(paths, FILE), dict.fromkeys(paths))
+    assert Carrying(task(), PROGRAMS).left_out(state, paths) == {paths[0]}
+
+
+def test_headers_and_searched_folders_are_looked_in_first() -> None:
+    programs = replace(
+        PROGRAMS, files=frozenset({"assert.h", "sys/types.h"}), searched=frozenset({"/app/py"})
+    )
+    paths = ["/app/include/assert.h", "/app/src/sys/types.h", "/app/py/shlex.py"]
+    paths += ["/app/types.h", "/app/deep/py/shlex.py"]
+    state = changes(*paths, new=True)
+    assert Carrying(task(), programs).left_out(state, paths) == set(paths[:3])
 
 
 def test_a_folder_that_gold_makes_is_gold_s_with_all_that_is_in_it() -> None:
@@ -198,9 +283,11 @@ def test_a_survey_says_what_programs_load_from() -> None:
     lines = ["home /home/dev", "home /", "home /usr/games", "path /app/bin", "path /opt/x/bin"]
     lines += ["prefix /srv/tool/bin", "prefix /app/bin", "venv /app/env/pyvenv.cfg", "module os"]
     lines += ["file Test/More.pm", "library /app/lib", "path ", "path relative"]
+    lines += ["search /app/py", "search /srv/py", "search /", "search ", "search py"]
     programs = read_survey("\0".join([*lines, ""]).encode(), ["/app"])
     added = programs.folders - Programs().folders
-    assert added == {"/app/bin", "/opt/x", "/srv/tool", "/app/env", "/app/lib"}
+    assert added == {"/app/bin", "/opt/x", "/srv/tool", "/app/env", "/app/lib", "/srv/py"}
+    assert programs.searched == {"/app/py"}
     assert programs.homes == {"/root", "/home/dev"}
     assert programs.modules == {"os"}
     assert programs.files == {"Test/More.pm"}
