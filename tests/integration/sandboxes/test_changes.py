@@ -35,7 +35,7 @@ def walk(backend: Backend, sandbox: AttachedSandbox) -> ListingProbe | OverlayPr
 
 def listing(backend: Backend, sandbox: AttachedSandbox) -> ListingProbe | OverlayProbe:
     """Return the probe that asks the sandbox's own tools."""
-    return ListingProbe(sandbox.admin)
+    return ListingProbe(sandbox.list_files)
 
 
 Make = Callable[[Backend, AttachedSandbox], ListingProbe | OverlayProbe]

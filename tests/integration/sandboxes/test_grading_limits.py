@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
+import shlex
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 
 from pytest_intercode.errors import SandboxError, UngradableState
 from pytest_intercode.sandboxes.attached import AttachedSandbox
-from pytest_intercode.sandboxes.listing import Admin, ListingProbe
+from pytest_intercode.sandboxes.listing import ListingProbe
 from pytest_intercode.sandboxes.protocol import Entry
 from pytest_intercode.sandboxes.reading import GradingLimits, Reading
 
 SOON = 30.0
 MANY = "mkdir m && cd m && for i in {1..300}; do : >$i; done"
 
-Marked = Callable[[], AttachedSandbox]
-
 
 @pytest.fixture(params=["walk", "listing"])
 def marked(request: pytest.FixtureRequest, sandbox: AttachedSandbox) -> AttachedSandbox:
-    """Return a marked sandbox, that is read from outside or by its own tools."""
+    """Return a marked sandbox, that is read from outside or from within."""
     if request.param == "listing":
-        sandbox.probe = ListingProbe(sandbox.admin)
+        sandbox.probe = ListingProbe(sandbox.list_files)
     sandbox.mark()
     if request.param == "walk" and isinstance(sandbox.probe, ListingProbe):
         pytest.skip("only root may read the layers")
@@ -48,10 +45,8 @@ def test_too_much_content(marked: AttachedSandbox) -> None:
         marked.changes()
 
 
-def test_sparse_files_are_read_by_what_they_hold(sandbox: AttachedSandbox) -> None:
-    sandbox.mark()
-    if isinstance(sandbox.probe, ListingProbe):
-        pytest.skip("only root may read the layers")
+def test_sparse_files_are_read_by_what_they_hold(marked: AttachedSandbox) -> None:
+    sandbox = marked
     sandbox.grading = GradingLimits(content=64 * 1024**2, seconds=5.0)
     fill = "for i in {1..200}; do truncate -s 256M s$i; done; printf x | dd of=s1 conv=notrunc"
     assert sandbox.run(f"{fill}; head -c 5M /dev/zero >z", SOON).status == 0
@@ -61,33 +56,71 @@ def test_sparse_files_are_read_by_what_they_hold(sandbox: AttachedSandbox) -> No
     assert sandbox.changes().entries["/z"] == entries["/z"]
 
 
-def test_a_find_of_the_agents(sandbox: AttachedSandbox) -> None:
-    """It never ends, floods, or prints what is no listing: all of it the agent's doing."""
-    sandbox.probe = ListingProbe(sandbox.admin)
+@pytest.fixture
+def listed(sandbox: AttachedSandbox) -> AttachedSandbox:
+    """Return a marked sandbox that is read from within, with a file that is to be listed."""
+    sandbox.probe = ListingProbe(sandbox.list_files)
     sandbox.mark()
-    sandbox.grading = GradingLimits(entries=100, names=10_000, seconds=2.0)
-    for trojan, said in (
-        ("sleep 100", "more than 2 s"),
-        ("cat /dev/zero", "printed more than"),
-        ("echo hello", "could not be listed"),
-        ("exit 7", "could not be listed"),
-        (r"printf 'f\0x\0000\0000\0001\0001\0001\0001\0/f\0\0'", "something else"),
-    ):
-        command = f"mkdir -p /bad; printf '%s\\n' '#!/bin/sh' {trojan!r} >/bad/find; "
-        sandbox.run(f"{command} chmod +x /bad/find", SOON)
-        sandbox.probe = ListingProbe(_first_in_path(sandbox))
-        began = time.monotonic()
-        with pytest.raises(UngradableState, match=said):
-            sandbox.changes()
-        assert time.monotonic() - began < 20
-        assert sandbox.run("echo on", SOON).output == b"on\n"
+    sandbox.run("echo x >/f", SOON)
+    return sandbox
 
 
-def _first_in_path(sandbox: AttachedSandbox) -> Admin:
-    def admin(command: str, timeout: float, most: int = 1000) -> tuple[int, bytes]:
-        return sandbox.admin(f"PATH=/bad:$PATH; {command}", timeout, most)
+_SIGNALS = """
+import os, signal, sys
+spared = {1, os.getpid(), int(sys.argv[1])}
+while True:
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) not in spared:
+            try:
+                os.kill(int(name), signal.SIGNAL)
+            except OSError:
+                pass
+"""
 
-    return admin
+
+@pytest.mark.parametrize("number", ["SIGKILL", "SIGSTOP"])
+def test_a_listing_is_killed_or_stopped(listed: AttachedSandbox, number: str) -> None:
+    listed.grading = GradingLimits(seconds=2.0)
+    script = shlex.quote(_SIGNALS.replace("SIGNAL", number))
+    began = time.monotonic()
+    for _ in range(3):
+        listed.run(f"(exec python3 -c {script} $$) >/dev/null 2>&1 &", SOON)
+        time.sleep(0.3)
+        with pytest.raises(UngradableState, match=r"could not be listed|more than 2 s"):
+            listed.changes()
+        assert listed.run("true", SOON).ended == "itself"
+    assert time.monotonic() - began < 60
+    listed.halt()
+    assert listed.changes().entries.keys() == {"/f"}
+
+
+_REACHES = """
+import os, sys
+answers = os.open(f"/proc/{sys.argv[1]}/fd/201", os.O_RDWR)
+open("/reached", "w").close()
+while True:
+    DO
+"""
+
+
+@pytest.mark.parametrize(
+    "do",
+    [
+        "os.write(answers, b'e' + bytes(99))",
+        "os.read(answers, 1)",
+        "os.write(answers, os.read(answers, 4096).replace(b'/f', b'/g'))",
+    ],
+)
+def test_answers_are_forged(listed: AttachedSandbox, do: str) -> None:
+    """The agent's shell holds the pipe of the answers, so that its children can open it."""
+    listed.grading = GradingLimits(seconds=2.0)
+    script = shlex.quote(_REACHES.replace("DO", do))
+    listed.run(f"(exec python3 -c {script} $$) &", SOON)
+    time.sleep(0.3)
+    with pytest.raises(UngradableState):
+        listed.changes()
+    listed.halt()
+    assert listed.changes().entries.keys() == {"/f", "/reached"}
 
 
 def test_closing_ends_a_reading(marked: AttachedSandbox) -> None:
@@ -150,9 +183,5 @@ def test_files_that_change_while_they_are_read(marked: AttachedSandbox, where: s
     marked.run(f"mkdir /w; cd /w; ({job}) 2>&- &", SOON)
     probe = marked.probe
     assert probe is not None
-    if isinstance(probe, ListingProbe):  # sha256sum may wait for the pipe
-        with contextlib.suppress(UngradableState):
-            probe.changes(Reading(GradingLimits(seconds=1.0)))
-        return
     for _ in range(50):
         assert probe.changes(Reading(GradingLimits(seconds=5.0))).entries["/w"]
