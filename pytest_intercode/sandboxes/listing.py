@@ -172,7 +172,9 @@ class ListingProbe:
             looked.update(self._ask(what, asked, reading))
         return {path: looked[_checked(path)] for path in paths}
 
-    def _ask(self, command: str, paths: Iterable[str], reading: Reading) -> Iterator[tuple[str, _Listed]]:
+    def _ask(
+        self, command: str, paths: Iterable[str], reading: Reading
+    ) -> Iterator[tuple[str, _Listed]]:
         """Send a request; return the entries of its answer, by their paths."""
         reading.check()
         key = secrets.token_hex(_KEY).encode()
@@ -200,9 +202,13 @@ def _entries(answer: bytes, reading: Reading, whole: bool) -> Iterator[tuple[str
         reading: what was read counts here.
         whole: the contents of files are in it.
     """
+    end = len(answer) - _MAC - _END.size
+    why, content_read = _END.unpack_from(answer, end)
+    if why:
+        raise _ENDS.get(why, Reading.too_many)(reading)
     at = names = count = 0
     folders: list[str] = []
-    while True:
+    while at < end - 1:
         kind, at = answer[at : at + 1], at + 1
         if kind == b"d":
             depth, length = _FOLDER.unpack_from(answer, at)
@@ -210,7 +216,7 @@ def _entries(answer: bytes, reading: Reading, whole: bool) -> Iterator[tuple[str
             name = os.fsdecode(answer[at - length : at])
             del folders[depth:]
             folders.append(f"{folders[-1]}/{name}" if depth else name)
-        elif kind == b"e":
+        else:
             flags, length, target, mode, uid, gid, major, minor = _ENTRY.unpack_from(answer, at)
             at += _ENTRY.size
             stamp, at = answer[at : at + _STAMP.size], at + _STAMP.size
@@ -233,11 +239,6 @@ def _entries(answer: bytes, reading: Reading, whole: bool) -> Iterator[tuple[str
             names += len(path) + target
             count += 1
             yield path, _Listed(_TYPES[form], stat.S_IMODE(mode), uid, gid, stamp, content, data)
-        else:
-            break
-    why, content_read = _END.unpack_from(answer, at)
-    if why:
-        raise _ENDS.get(why, Reading.too_many)(reading)
     reading.entry(names, count)
     reading.content(content_read)
 

@@ -13,7 +13,7 @@
  *
  * Usage: lister UPTIME REQUEST    (UPTIME: seconds since the keeper has started)
  *        lister lower             take CAP_SETPCAP from what this process executes
- *        lister version           (as a program) print the SHA-256 of this source
+ *        lister version           (as a program) print the SHA-256 of this source, and its compiler
  *
  * A request is a line of words, with %XX for each byte that is not plain:
  *
@@ -863,7 +863,7 @@ static int run(char **words, int count) {
     if (count == 1 && equal(words[0], "lower"))
         return call(__NR_prctl, PR_CAPBSET_DROP, CAP_SETPCAP, 0, 0, 0) != 0;
     if (count == 1 && equal(words[0], "version")) {
-        static const unsigned char version[] = SOURCE "\n";
+        static const unsigned char version[] = VERSION "\n";
         write_all(version, sizeof version - 1);
         return 0;
     }

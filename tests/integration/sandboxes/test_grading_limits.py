@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import shlex
+import tarfile
 import threading
 import time
 
 import pytest
 
-from pytest_intercode.errors import SandboxError, UngradableState
+from pytest_intercode.errors import SandboxBroken, SandboxError, UngradableState
 from pytest_intercode.sandboxes.attached import AttachedSandbox
 from pytest_intercode.sandboxes.listing import ListingProbe
 from pytest_intercode.sandboxes.protocol import Entry
@@ -97,7 +99,6 @@ def test_a_listing_is_killed_or_stopped(listed: AttachedSandbox, number: str) ->
 _REACHES = """
 import os, sys
 answers = os.open(f"/proc/{sys.argv[1]}/fd/201", os.O_RDWR)
-open("/reached", "w").close()
 while True:
     DO
 """
@@ -115,12 +116,66 @@ def test_answers_are_forged(listed: AttachedSandbox, do: str) -> None:
     """The agent's shell holds the pipe of the answers, so that its children can open it."""
     listed.grading = GradingLimits(seconds=2.0)
     script = shlex.quote(_REACHES.replace("DO", do))
+    assert listed.changes().entries.keys() == {"/f"}
     listed.run(f"(exec python3 -c {script} $$) &", SOON)
     time.sleep(0.3)
-    with pytest.raises(UngradableState):
+    with pytest.raises((UngradableState, SandboxBroken)):  # each of them is the agent's fault
         listed.changes()
-    listed.halt()
-    assert listed.changes().entries.keys() == {"/f", "/reached"}
+
+
+_LOOKS = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+mine, last, met = {os.getpid(), int(sys.argv[1])}, 0, 0
+while not os.path.exists("/stop"):
+    # The numbers of processes that come next, too: the moment after a start is the weakest.
+    known = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    last = max(known)
+    for pid in [*known, *range(last + 1, last + 6)]:
+        if pid in mine:
+            continue
+        met += os.path.exists(f"/proc/{pid}")
+        for name in ("mem", "fd/0", "fd/1", "environ", "cwd"):
+            try:
+                flags = os.O_RDWR if name == "mem" else os.O_RDONLY
+                os.close(os.open(f"/proc/{pid}/{name}", flags))
+                print("looked into", pid, name)
+            except OSError:
+                pass
+        if libc.ptrace(0x4206, pid, None, None) == 0:
+            print("traced", pid)
+print("met", met > 100)
+"""
+
+
+def test_nobody_looks_into_a_listing(listed: AttachedSandbox) -> None:
+    """From its first instruction on: it is a fork of the keeper, and no program is executed."""
+    script = shlex.quote(_LOOKS)
+    listed.run(f"(exec python3 -c {script} $$ >/seen 2>&1) &", SOON)
+    for _ in range(20):
+        assert listed.changes().entries["/f"]
+    listed.run(": >/stop", SOON)  # by no process that may be looked into
+    listed.settle(5.0)
+    assert listed.run("cat /seen", SOON).output == b"met True\n"
+
+
+def test_programs_of_the_sandbox_are_not_asked(listed: AttachedSandbox) -> None:
+    lie = r"printf '#!/bin/sh\ntouch /called\nexit 0\n' >/lie; chmod 755 /lie; "
+    ours = "/usr/local/bin"  # where the programs lie on what is only read
+    programs = "find sha256sum stat tar mountpoint bash sh setpriv env printf rm"
+    listed.run(
+        f"{lie} echo /lie.so >/etc/ld.so.preload; export LD_PRELOAD=/lie.so BASH_ENV=/lie; "
+        f"for p in {programs}; do ln -f /lie $(command -v $p) || ln -f /lie {ours}/$p; done",
+        SOON,
+    )
+    before = {"/etc/ld.so.preload", "/f", "/lie"}
+    changed = listed.changes().entries
+    assert before <= changed.keys()
+    assert "/called" not in changed
+    assert listed.entries(["/f"])["/f"] == changed["/f"]
+    assert listed.below(["/f", "/nope"]) == ["/f"]
+    with tarfile.open(fileobj=io.BytesIO(listed.archive(["/f", "/etc/ld.so.preload"]))) as archive:
+        assert archive.getnames() == ["f", "etc/ld.so.preload"]
 
 
 def test_closing_ends_a_reading(marked: AttachedSandbox) -> None:
