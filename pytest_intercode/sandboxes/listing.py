@@ -49,6 +49,7 @@ _ENDS: dict[int, Callable[[Reading], UngradableState]] = {
     ord("n"): Reading.too_long,
     ord("c"): Reading.too_much,
     ord("t"): Reading.too_slow,
+    ord("r"): lambda _: UngradableState("the sandbox's kernel refused to read its files"),
 }
 _TYPES = {
     **{stat.S_IFREG: "f", stat.S_IFDIR: "d", stat.S_IFLNK: "l", stat.S_IFIFO: "p"},
@@ -205,7 +206,7 @@ def _entries(answer: bytes, reading: Reading, whole: bool) -> Iterator[tuple[str
     end = len(answer) - _MAC - _END.size
     why, content_read = _END.unpack_from(answer, end)
     if why:
-        raise _ENDS.get(why, Reading.too_many)(reading)
+        raise _ENDS[why](reading)
     at = names = count = 0
     folders: list[str] = []
     while at < end - 1:

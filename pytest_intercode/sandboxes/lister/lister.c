@@ -67,8 +67,8 @@ enum end {
     LONG_NAMES = 'n',
     MUCH_CONTENT = 'c',
     NO_TIME = 't',
-    NO_MEMORY = 'm',
-    ODD_REQUEST = 'r',
+    REFUSED = 'r',
+    ODD_REQUEST = 'o',
 };
 
 enum { DIGEST = 1, LEASED = 2, UNREADABLE = 4 }; /* flags of an entry */
@@ -347,6 +347,25 @@ static void check_time(void) {
         finish(NO_TIME);
 }
 
+/* Return true where a call failed as what it was for is gone or of another type by now, or may not be
+ * read. What else fails, as for want of memory, must not pass for a file that is not there.
+ */
+static bool is_gone(long error) {
+    switch (-error) {
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+    case ELOOP:
+    case EINVAL:
+    case ENXIO:
+    case ESTALE:
+    case EACCES:
+    case EPERM:
+        return true;
+    }
+    finish(REFUSED);
+}
+
 static void count_content(size_t count) {
     check_time();
     if (count > content_left)
@@ -393,8 +412,10 @@ static size_t read_at(int file, uint64_t place, size_t count) {
         long done = call(__NR_pread64, file, to, (long)(count - got), from, 0);
         if (done > 0)
             got += (size_t)done;
+        else if (done == 0)
+            break; /* it became shorter meanwhile */
         else if (done != -EINTR)
-            break; /* it became shorter meanwhile, or cannot be read */
+            finish(REFUSED);
     }
     return got;
 }
@@ -459,12 +480,6 @@ static void put_content(int file, uint64_t size) {
 
 enum reading { PLAIN, DIGESTS, CONTENTS };
 
-/* Whether what was looked at is gone, or is of another type by now. */
-static bool is_replaced(long error) {
-    return error == -ENOENT || error == -ENOTDIR || error == -ELOOP || error == -ENXIO ||
-           error == -ESTALE || error == -EISDIR;
-}
-
 static void put_time(const struct statx_timestamp *time) {
     put_number((uint64_t)time->tv_sec, 8);
     put_number(time->tv_nsec, 4);
@@ -488,15 +503,17 @@ static bool write_entry(int folder, const char *name, const char *shown, size_t 
     if ((status->stx_mode & S_IFMT) == S_IFLNK) {
         length = call(__NR_readlinkat, folder, (long)name, (long)target, sizeof target, 0);
         if (length < 0)
-            return false;
+            return !is_gone(length);
     }
     count_entry(path + (size_t)length);
     if (is_file(status) && reading != PLAIN) {
         file = open_at(folder, name, O_RDONLY);
-        if (is_replaced(file))
-            return false;
-        if (file < 0) /* a lease is of a process that could make us wait */
-            flags = file == -EAGAIN ? LEASED : UNREADABLE;
+        if (file == -EAGAIN)
+            flags = LEASED; /* by a process that could make us wait */
+        else if (file == -EACCES || file == -EPERM)
+            flags = UNREADABLE;
+        else if (file < 0)
+            return !is_gone(file);
         if (file >= 0 && (look_at(file, "", status) != 0 || !is_file(status))) {
             close_file(file);
             return false;
@@ -548,7 +565,7 @@ static void push(struct stack *stack, const void *data, size_t count) {
                        MREMAP_MAYMOVE, 0)
                 : call(__NR_mmap, 0, FIRST, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
         if (made < 0 && made > -4096)
-            finish(NO_MEMORY);
+            finish(REFUSED);
         stack->bytes = (char *)made;
         stack->room = room;
     }
@@ -605,8 +622,21 @@ static void go_back(size_t depth) {
 
 static bool on_device(int folder) {
     struct statx status;
-    return look_at(folder, "", &status) == 0 && status.stx_dev_major == device.major &&
-           status.stx_dev_minor == device.minor;
+    long error = look_at(folder, "", &status);
+    if (error)
+        return !is_gone(error);
+    return status.stx_dev_major == device.major && status.stx_dev_minor == device.minor;
+}
+
+/* Open a folder in another one; return -1 if there is none on this device. */
+static int open_inner(int above, const char *name) {
+    int folder = open_folder(above, name);
+    if (folder < 0)
+        return is_gone(folder) ? -1 : folder;
+    if (on_device(folder))
+        return folder;
+    close_file(folder);
+    return -1;
 }
 
 /* Enter a folder by a descriptor of it. */
@@ -628,13 +658,9 @@ static int present_folder(void) {
         size_t begin = level_at(depth)->path + 1, end = level_at(depth + 1)->path;
         memcpy(name, path.bytes + begin, end - begin);
         name[end - begin] = 0;
-        folder = open_folder(folder, name);
+        folder = open_inner(folder, name);
         if (folder < 0)
             return -1;
-        if (!on_device(folder)) {
-            close_file(folder);
-            return -1;
-        }
         level_at(depth + 1)->folder = folder;
         if (depth + 1 > OPEN)
             close_level(depth + 1 - OPEN);
@@ -675,21 +701,24 @@ static void list_folder(int folder, int64_t since) {
     size_t above = path.used;
     for (;;) {
         long count = call(__NR_getdents64, folder, (long)names, sizeof names, 0, 0);
-        if (count <= 0)
-            return; /* it was removed, if it is not the end */
+        if (count == 0 || (count < 0 && is_gone(count)))
+            return;
         for (long at = 0; at < count; at += ((struct record *)(names + at))->size) {
             const char *name = ((struct record *)(names + at))->name;
             struct statx status;
             if (equal(name, ".") || equal(name, ".."))
                 continue;
             size_t length = length_of(name);
+            if (length > LONGEST_NAME) /* no usual file system has it */
+                finish(LONG_NAMES);
             path.used = above;
             push(&path, "/", 1);
             push(&path, name, length + 1);
-            bool skip = is_skipped() || look_at(folder, name, &status) != 0;
+            bool skip = is_skipped();
             size_t whole = path.used - 1;
             path.used = above;
-            if (skip)
+            long error = skip ? 0 : look_at(folder, name, &status);
+            if (skip || (error && is_gone(error)))
                 continue;
             bool fresh = status.stx_ctime.tv_sec >= since;
             if (write_entry(folder, name, name, whole, &status, fresh ? DIGESTS : PLAIN) &&
@@ -702,10 +731,8 @@ static void list_folder(int folder, int64_t since) {
 /* List what is below a folder, and on its device; TOP is its path, or nothing for the root. */
 static void walk(int folder, const char *top, int64_t since) {
     struct statx status;
-    if (look_at(folder, "", &status) != 0) {
-        close_file(folder);
-        return;
-    }
+    if (folder < 0 || look_at(folder, "", &status) != 0)
+        finish(REFUSED);
     device = (struct statx_device){status.stx_dev_major, status.stx_dev_minor};
     path.used = levels.used = 0;
     push(&path, top, length_of(top));
@@ -720,13 +747,9 @@ static void walk(int folder, const char *top, int64_t since) {
         char *name = pendings.bytes + pendings.used; /* until something is pushed there */
         go_back(next.depth - 1);
         int above = present_folder();
-        folder = above < 0 ? -1 : open_folder(above, name);
+        folder = above < 0 ? -1 : open_inner(above, name);
         if (folder < 0)
             continue;
-        if (!on_device(folder)) {
-            close_file(folder);
-            continue;
-        }
         put_folder(name, next.name);
         push(&path, "/", 1);
         push(&path, name, next.name);
@@ -764,9 +787,15 @@ static void list_path(char *path, enum reading reading, bool below) {
     struct statx status;
     char *name;
     int above = open_above(path, &name);
-    bool there = above >= 0 && look_at(above, name, &status) == 0 &&
+    long error = above < 0 ? above : look_at(above, name, &status);
+    bool there = !(error && is_gone(error)) &&
                  write_entry(above, name, path, length_of(path), &status, reading);
-    int folder = there && below && is_folder(&status) ? open_folder(above, *name ? name : ".") : -1;
+    int folder = -1;
+    if (there && below && is_folder(&status)) {
+        folder = open_folder(above, *name ? name : ".");
+        if (folder < 0)
+            is_gone(folder);
+    }
     if (above >= 0)
         close_file(above);
     if (folder >= 0)
@@ -780,12 +809,14 @@ static void list_disk(int64_t since) {
     /* Some runtimes, such as gVisor, keep an empty /tmp in memory, as a mount of its own. */
     path.used = 0;
     push(&path, "/tmp", sizeof "/tmp");
-    int folder = is_skipped() ? -1 : open_folder(AT_FDCWD, "/tmp");
+    int folder = is_skipped() ? -ENOENT : open_folder(AT_FDCWD, "/tmp");
+    if (folder < 0 && is_gone(folder))
+        return;
     device = root;
-    if (folder >= 0 && !on_device(folder))
-        walk(folder, "/tmp", since);
-    else if (folder >= 0)
+    if (on_device(folder))
         close_file(folder);
+    else
+        walk(folder, "/tmp", since);
 }
 
 static int hex(char digit) {
