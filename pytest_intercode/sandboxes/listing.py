@@ -35,8 +35,8 @@ _ABOUT_FOLDER = 16384  # bytes of an answer at most, besides entries and content
 _GRACE = 1.0  # seconds by which the program's own limit comes first
 
 # The records, as lister.c describes them.
-_FOLDER = struct.Struct("<IH")
-_ENTRY = struct.Struct("<BHHIIIII")
+_FOLDER = struct.Struct("<II")
+_ENTRY = struct.Struct("<BIHIIIII")
 _STAMP = struct.Struct("<QqIqIQ")  # size, times and inode
 _PART = struct.Struct("<I")
 _END = struct.Struct("<BQ")

@@ -29,7 +29,7 @@
  *
  * The output is a sequence of records, in which numbers are little-endian:
  *
- *   d DEPTH NAME         (u32, u16 and bytes) the entries that follow are in this folder: of depth
+ *   d DEPTH NAME         (u32, u32 and bytes) the entries that follow are in this folder: of depth
  *                        0, by its path, or in the last folder of a depth less one
  *   e ENTRY              see write_entry
  *   c LENGTH BYTES       (u32) a part of the content of the last entry; the last part is empty
@@ -488,7 +488,7 @@ static void put_time(const struct statx_timestamp *time) {
 /* Write what NAME in FOLDER is, as SHOWN; PATH is the length of its path. Return false, and write
  * nothing, if it is gone.
  *
- *   e FLAGS NAME LINK     u8, u16, u16: the lengths of the name and of a link's target
+ *   e FLAGS NAME LINK     u8, u32, u16: the lengths of the name and of a link's target
  *   MODE UID GID MAJOR MINOR      u32 each; the last two are a device's own
  *   SIZE MTIME CTIME INODE        u64; i64 and u32 each; u64
  *   the name, the target, and with the flag DIGEST, 32 bytes
@@ -526,7 +526,7 @@ static bool write_entry(int folder, const char *name, const char *shown, size_t 
     size_t shown_length = length_of(shown);
     put("e", 1);
     put_number(flags, 1);
-    put_number(shown_length, 2);
+    put_number(shown_length, 4);
     put_number((uint64_t)length, 2);
     put_number(status->stx_mode, 4);
     put_number(status->stx_uid, 4);
@@ -559,11 +559,11 @@ static void push(struct stack *stack, const void *data, size_t count) {
     enum { FIRST = 64 * 1024 };
     while (stack->room - stack->used < count) {
         size_t room = stack->room ? 2 * stack->room : FIRST;
-        long made =
-            stack->room
-                ? call(__NR_mremap, (long)stack->bytes, (long)stack->room, (long)room,
-                       MREMAP_MAYMOVE, 0)
-                : call(__NR_mmap, 0, FIRST, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+        long made, old = (long)stack->bytes, flags = MAP_PRIVATE | MAP_ANONYMOUS;
+        if (stack->room)
+            made = call(__NR_mremap, old, (long)stack->room, (long)room, MREMAP_MAYMOVE, 0);
+        else
+            made = call(__NR_mmap, 0, (long)room, PROT_READ | PROT_WRITE, flags, -1);
         if (made < 0 && made > -4096)
             finish(REFUSED);
         stack->bytes = (char *)made;
@@ -592,7 +592,7 @@ struct pending { /* a folder that is to be entered; its name lies before, and a 
 
 static struct stack path, levels, pendings; /* of the present folder; on the way to it; to come */
 static char *skipped;                       /* paths, each with a zero byte; then an empty one */
-static struct statx_device {
+static struct device {
     uint32_t major, minor;
 } device; /* that the walk stays on */
 
@@ -678,7 +678,7 @@ static bool is_skipped(void) {
 static void put_folder(const char *name, size_t length) {
     put("d", 1);
     put_number(depth_reached(), 4);
-    put_number(length, 2);
+    put_number(length, 4);
     put(name, length);
 }
 
@@ -733,7 +733,7 @@ static void walk(int folder, const char *top, int64_t since) {
     struct statx status;
     if (folder < 0 || look_at(folder, "", &status) != 0)
         finish(REFUSED);
-    device = (struct statx_device){status.stx_dev_major, status.stx_dev_minor};
+    device = (struct device){status.stx_dev_major, status.stx_dev_minor};
     path.used = levels.used = 0;
     push(&path, top, length_of(top));
     put_folder(top, path.used);
@@ -803,9 +803,8 @@ static void list_path(char *path, enum reading reading, bool below) {
 }
 
 static void list_disk(int64_t since) {
-    struct statx_device root;
     walk(open_folder(AT_FDCWD, "/"), "", since);
-    root = device;
+    struct device root = device;
     /* Some runtimes, such as gVisor, keep an empty /tmp in memory, as a mount of its own. */
     path.used = 0;
     push(&path, "/tmp", sizeof "/tmp");

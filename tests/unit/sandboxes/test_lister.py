@@ -208,8 +208,25 @@ def test_depth_without_end(probe: ListingProbe, tmp_path: Path) -> None:
         assert deepest in below
         assert f"{tmp_path}{'/deep' * (depth - 1)}/a" in below
         assert probe.entries([deepest])[deepest]
+        assert probe.below([deepest], Reading()) == [deepest]
     finally:
         subprocess.run(["rm", "-r", tmp_path], check=True)
+
+
+def test_paths_longer_than_a_number_of_two_bytes(probe: ListingProbe, tmp_path: Path) -> None:
+    names = ["n" * 250] * 300
+    folder = os.open(tmp_path, os.O_RDONLY)
+    for name in names:
+        os.mkdir(name, dir_fd=folder)
+        inner = os.open(name, os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    os.close(os.open("file", os.O_CREAT, dir_fd=folder))
+    os.close(folder)
+    path = "/".join([str(tmp_path), *names, "file"])
+    assert probe.below([str(tmp_path)], Reading())[-1] == path
+    assert probe.entries([path])[path]
+    subprocess.run(["rm", "-r", tmp_path], check=True)
 
 
 @pytest.mark.parametrize(
