@@ -1,8 +1,8 @@
 """What changed on disk, read from the outside: the upper folder of a container's overlay.
 
-Only for root on the engine's own machine, where it takes 2 ms instead of 100 and cannot be fooled
-by an agent that replaces ``find``. Every folder is opened relative to its parent and never through
-a link, so that nothing in the container can lead the walk out of it.
+Only for root on the engine's own machine. It takes 2 ms, and nothing in the sandbox has a part in
+it. Every folder is opened relative to its parent and never through a link, so that nothing in the
+container can lead the walk out of it.
 
 An overlay shows, for each path, the topmost layer that has it. In a layer, a character device 0/0
 is a whiteout (the path is gone), and a folder with the attribute ``trusted.overlay.opaque`` hides
