@@ -141,7 +141,7 @@ class AttachedSandbox:
     Attributes:
         name: a short name for messages.
         spec: what it was asked for.
-        probe: reads what changed on disk; made at the first mark.
+        probe: reads what changed on disk.
         broken: how what ran in it broke it for good; empty while it did not.
         grading: how much is read of it at most, each time that it is graded.
         carried: how much is carried from it to another sandbox at most.
@@ -170,10 +170,13 @@ class AttachedSandbox:
             user=spec.user,
         )
         self._egress: Egress | None = None
-        self.probe: ListingProbe | OverlayProbe | None = None
         self.broken = ""
         self._acted = False
         self._ended = False
+        self._marked = False
+        self.probe = self._new_probe()
+        if isinstance(self.probe, ListingProbe):
+            self._channel.load_lister()  # now, as nothing has acted yet
 
     @_explained
     def run(self, action: str, timeout: float) -> Execution:
@@ -212,6 +215,11 @@ class AttachedSandbox:
         return self._channel.admin(command, timeout, most)
 
     @_explained
+    def list_files(self, request: bytes, timeout: float, most: int) -> tuple[int, bytes]:
+        """Have the program in the sandbox that reads its files answer a request."""
+        return self._channel.list_files(request, timeout, most)
+
+    @_explained
     def settle(self, timeout: float) -> bytes:
         """Wait for what runs in the background."""
         return self._channel.settle(timeout)
@@ -224,19 +232,20 @@ class AttachedSandbox:
     @_explained
     def mark(self) -> None:
         """Remember the state of the file system."""
-        self._made_probe().mark(self._reading(SETUP_LIMITS))
+        self.probe.mark(self._reading(SETUP_LIMITS))
+        self._marked = True
 
     @_explained
     def changes(self) -> Changes:
         """Return what changed on disk since the mark."""
-        if self.probe is None:
+        if not self._marked:
             raise SandboxError(f"sandbox {self.name} was never marked")
         return self.probe.changes(self._reading(self.grading))
 
     @_explained
     def stamps(self) -> Stamps | None:
         """Return what tells this state of its disk from any other, if the layers can be read."""
-        probe = self._made_probe()
+        probe = self.probe
         if not isinstance(probe, OverlayProbe) or self.spec.readonly or self.spec.scratch:
             return None
         with contextlib.suppress(UngradableState):
@@ -246,12 +255,12 @@ class AttachedSandbox:
     @_explained
     def entries(self, paths: Iterable[str]) -> dict[str, Entry | None]:
         """Return what stands at the given paths."""
-        return self._made_probe().entries(paths, self._reading(self.grading))
+        return self.probe.entries(paths, self._reading(self.grading))
 
     @_explained
     def below(self, paths: Iterable[str]) -> list[str]:
         """Return the paths of what stands at the given ones, and of all in these folders."""
-        return self._made_probe().below(paths, self._reading(self.grading))
+        return self.probe.below(paths, self._reading(self.grading))
 
     @_explained
     def archive(
@@ -263,7 +272,7 @@ class AttachedSandbox:
             limits = replace(limits, content=min(content, limits.content))
         if seconds is not None:
             limits = replace(limits, seconds=min(seconds, limits.seconds))
-        return self._made_probe().archive(paths, self._reading(limits))
+        return self.probe.archive(paths, self._reading(limits))
 
     @_explained
     def halt(self) -> None:
@@ -329,13 +338,11 @@ class AttachedSandbox:
         """
         raise NotImplementedError
 
-    def _made_probe(self) -> ListingProbe | OverlayProbe:
-        if self.probe is None:
-            try:
-                self.probe = self.layers()
-            except Unreadable:
-                self.probe = ListingProbe(self._channel.admin, self.outside)
-        return self.probe
+    def _new_probe(self) -> ListingProbe | OverlayProbe:
+        try:
+            return self.layers()
+        except Unreadable:
+            return ListingProbe(self._channel.list_files, {*self.outside, *self.spec.scratch})
 
     def _reading(self, limits: GradingLimits) -> Reading:
         return Reading(limits, lambda: self._ended)

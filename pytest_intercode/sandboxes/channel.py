@@ -32,6 +32,7 @@ from importlib import resources
 from typing import Literal, NamedTuple, Protocol
 
 from pytest_intercode.errors import CommandFailed, SandboxError, UnpackFailed
+from pytest_intercode.sandboxes import lister
 from pytest_intercode.sandboxes.output import Output, as_bash_c
 from pytest_intercode.sandboxes.protocol import Execution
 from pytest_intercode.sandboxes.state import leaves_state, may_define
@@ -67,6 +68,7 @@ _ANSWER_MOST = 16_384  # bytes of an answer: the longest has a path in it
 _STATUS_MOST = 255
 # What follows the nonce in an answer of each kind; see keeper.sh.
 _ANSWERS = {
+    b"B": re.compile(rb" (\d{1,3})"),
     b"E": re.compile(rb" (\d{1,3})"),
     b"D": re.compile(rb" (\d{1,3}) ([A-Za-z]{1,40}|-) ([^\0]*)"),
     b"K": re.compile(rb" (\d{1,7})"),
@@ -74,6 +76,7 @@ _ANSWERS = {
     b"P": re.compile(rb" (alive|dead) (\d{1,3})"),
     b"T": re.compile(rb" (\d{1,3}) ([^\0]*)"),
     b"U": re.compile(rb""),
+    b"V": re.compile(rb" (\w{1,40})"),
 }
 
 _SHELL_START = (
@@ -204,6 +207,7 @@ class Channel:
         self._actions: list[tuple[int, int]] = []  # of this shell: first line, further lines
         self._interrupted = threading.Event()
         self._lock = threading.Lock()
+        self._has_lister = False
         known = (("lowered", lowered), ("offline", offline), ("python", self.python))
         settings = "".join(f"{name}={'yes' if value else ''}; " for name, value in known).encode()
         # Told how much is to come, bash reads it in one piece, and not byte by byte.
@@ -213,6 +217,8 @@ class Channel:
             b'IFS= read -rN %d start; IFS= read -rN %d keeper; eval "$keeper"\n%b%b'
             % (len(start), len(script), start, script)
         )
+        if lowered:  # it lowers what the keeper starts
+            self.load_lister()
         self._start(workdir)
         if self._cwd != posixpath.normpath(workdir).replace("\n", "?"):
             raise SandboxError(f"the working directory {workdir} cannot be made")
@@ -493,12 +499,59 @@ class Channel:
             CommandFailed: it did not end, or printed more. It was killed, and the shell, which
                 could not be told from it, was replaced.
         """
+        code = quote(command.encode("utf-8", "surrogateescape"))
+        return self._ask_at_length(b"X", code, timeout, most, command)
+
+    def load_lister(self) -> None:
+        """Give the keeper the program that reads the sandbox's files, before the agent acts.
+
+        Raises:
+            SandboxError: there is none for its machine, or its bash cannot load it.
+        """
         with self._lock:
-            nonce = secrets.token_hex(8)
-            code = quote(command.encode("utf-8", "surrogateescape"))
+            if self._has_lister:
+                return
+            machine = " ".join(self._ask("V", "", _STARTING) or ["?"])
+            if machine not in lister.MACHINES:
+                known = " and ".join(lister.MACHINES)
+                raise SandboxError(
+                    f"a sandbox on {machine} cannot be graded: the program that reads its files "
+                    f"is there for {known} only"
+                )
+            text = lister.written(machine)
+            if self._ask("B", f"{len(text)}", _STARTING, text) != ["0"]:
+                raise SandboxError(
+                    "the sandbox's bash cannot load the program that reads its files: it has to "
+                    "know `enable -f`, and to be allowed to write to / and run what is there"
+                )
+            self._has_lister = True
+
+    def list_files(self, request: bytes, timeout: float, most: int) -> tuple[int, bytes]:
+        """Have the lister answer a request (see ``lister.c``).
+
+        Args:
+            request: the request.
+            timeout: seconds that it has.
+            most: bytes that the answer may have.
+
+        Returns:
+            Its status, and its answer, to which other processes may have added.
+
+        Raises:
+            CommandFailed: as :meth:`admin` does.
+        """
+        self.load_lister()
+        return self._ask_at_length(b"L", request, timeout, most, "reading its files")
+
+    def _ask_at_length(
+        self, kind: bytes, text: bytes, timeout: float, most: int, what: str
+    ) -> tuple[int, bytes]:
+        """Send the keeper a command that is answered by a status and any output."""
+        with self._lock:
+            nonce = secrets.token_hex(8).encode()
             self._answers.clear()
-            self._send(b"X %b %b" % (nonce.encode(), code))
-            begin, end = b"X %b\n" % nonce.encode(), b"\nX %b " % nonce.encode()
+            self._transport.send(b"%b %b %d\n%b" % (kind, nonce, len(text), text))
+            begin, end = b"%b %b\n" % (kind, nonce), b"\n%b %b " % (kind, nonce)
             answers, seen = self._answers, 0  # bytes in which the end was looked for
             limit = time.monotonic() + timeout
             while (left := limit - time.monotonic()) > 0 and len(answers) <= most:
@@ -521,7 +574,7 @@ class Channel:
             self._kill()
             self._status, self._flags = 0, ""
             self._start_shell()
-            raise CommandFailed(f"{said}: {command[:200]}")
+            raise CommandFailed(f"{said}: {what[:200]}")
 
     def halt(self) -> None:
         """Kill everything but the keeper; the shell is not started again."""

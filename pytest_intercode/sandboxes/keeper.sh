@@ -22,8 +22,11 @@
 #                   what it does first                      P NONCE        is the shell alive?
 #   K NONCE [all]   kill the shell and what the last action started (or everything): how many?
 #   I NONCE         interrupt the shell, kill what the last action started; no answer
-#   X NONCE CODE    run a command outside the shell         T NONCE SIZE   unpack a tar archive
-#   N NONCE         how many processes are there?
+#   X NONCE SIZE    run a command, so many characters that follow, outside the shell
+#   T NONCE SIZE    unpack a tar archive                    N NONCE        how many processes?
+#   V NONCE         what machine is this?
+#   B NONCE SIZE    take on a builtin, the lister (see lister.c), before the agent acts
+#   L NONCE SIZE    have it answer a request
 exec 201>&2 2>/dev/null
 unset INTERCODE_SANDBOX # which an engine may have named us by
 [ -z "$offline" ] || # the engine writes this file only for a container with a network
@@ -39,8 +42,8 @@ shell=0 before=
 # The shell's own line numbers are to be like no others (see channel.py, which counts from here).
 # What else sets LINENO, a simple command, sets it back at its end.
 ahead='{ :; } 2>&$((LINENO=1000, 2))'
-lower() {
-  [ -z "$lowered" ] || set -- setpriv --bounding-set -setpcap "$@"
+lower() { # by the lister, as the agent may have replaced a program that does it
+  [ -z "$lowered" ] || lister lower || exit 126
   exec "$@"
 }
 worker() {
@@ -161,12 +164,27 @@ $line"
     set -- $found
     echo "N $nonce $#" >&201
     ;;
-  X)
-    echo "X $nonce" >&201 # what follows, up to the line below, is the command's output
+  V) echo "V $nonce ${BASH_VERSINFO[5]%%-*}" >&201 ;;
+  B)
+    IFS= read -rN "$rest" line
+    file=/.intercode-$nonce # on the disk: /dev/shm may hold no programs
+    printf %b "$line" >"$file" && enable -f "$file" lister
+    status=$?
+    rm -f "$file" </dev/null
+    echo "B $nonce $status" >&201
+    ;;
+  X | L)
+    IFS= read -rN "$rest" line
+    echo "$command $nonce" >&201 # what follows, up to the line below, is the output
     {
-      eval "code=$rest"
-      (lower bash -c "$code" </dev/null >&201 2>&1 201>&- 202>&- 203>&-)
-      printf '\nX %s %s\n' "$nonce" "$?" >&201
+      case $command in
+      X)
+        eval "line=$line"
+        (lower bash -c "$line" </dev/null >&201 2>&1 201>&- 202>&- 203>&-)
+        ;;
+      L) (lister "$SECONDS" "$line" >&201) ;;
+      esac
+      printf '\n%s %s %s\n' "$command" "$nonce" "$?" >&201
     } &
     ;;
   T)

@@ -1,262 +1,283 @@
-"""What changed on disk, read from the inside: two listings by ``find`` and some digests.
+"""What changed on disk, read from the inside: two listings and some digests, by a program of ours.
 
-For every backend whose files cannot be read from the host. A listing of a small Debian system
-takes about 100 ms. An agent that replaces ``find`` or ``sha256sum`` in its own sandbox can
-falsify its own listing here; where the host can read the layers, it does. What these programs do
-and how much they print is the agent's doing, so a failure of theirs is the agent's.
+For every backend whose files cannot be read from the host. The program (``lister/lister.c``) is a
+part of the sandbox's keeper: no program, library or setting of the sandbox's takes part, and its
+answers are authenticated. What an agent can do is to disturb it. As it is there before the agent
+acts, a failure of it is the agent's.
 """
 
 from __future__ import annotations
 
+import hmac
 import io
 import os
-import posixpath
-import shlex
+import re
+import secrets
+import stat
+import struct
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from pytest_intercode.errors import CommandFailed, UngradableState
 from pytest_intercode.sandboxes.protocol import OUTSIDE, Changes, Entry
-from pytest_intercode.sandboxes.reading import SETUP_LIMITS, Reading
+from pytest_intercode.sandboxes.reading import SETUP_LIMITS, Reading, path_parts
 
-__all__ = ["Admin", "ListingProbe"]
+__all__ = ["Lister", "ListingProbe"]
 
-_FORMAT = r"%y\0%m\0%U\0%G\0%s\0%T@\0%C@\0%i\0%p\0%l\0"
-_FIELDS = 10
-_CONTENT_AT_MARK = 8 * 1024**2
-_COMMAND_LINE = 100_000  # bytes; Linux takes 128 KiB in one argument
-_LONGEST_PATH = 4095  # bytes that the system takes as one path
-_ABOUT_MEMBER = 16384  # bytes of an archive's member, at most, besides its content
-_ABOUT_ENTRY = 200  # bytes of a line of a listing, at most, besides its names
+Lister: TypeAlias = Callable[[bytes, float, int], "tuple[int, bytes]"]
+"""Answers a request; see ``Channel.list_files``."""
 
+_KEY = 32  # bytes
+_MAC = 32
+_ABOUT_ENTRY = 200  # bytes of a record at most, besides names and content
+_ABOUT_FOLDER = 16384  # bytes of an answer at most, besides entries and content
+_GRACE = 1.0  # seconds by which the program's own limit comes first
 
-Admin: TypeAlias = Callable[[str, float, int], "tuple[int, bytes]"]
-"""Runs a command in the sandbox; see ``Channel.admin``."""
+# The records, as lister.c describes them.
+_FOLDER = struct.Struct("<II")
+_ENTRY = struct.Struct("<BIHIIIII")
+_STAMP = struct.Struct("<QqIqIQ")  # size, times and inode
+_PART = struct.Struct("<I")
+_END = struct.Struct("<BQ")
+_DIGEST, _LEASED, _UNREADABLE = 1, 2, 4
+_DIGEST_SIZE = 32
+
+# Why an answer ends before it is complete.
+_ENDS: dict[int, Callable[[Reading], UngradableState]] = {
+    ord("e"): Reading.too_many,
+    ord("n"): Reading.too_long,
+    ord("c"): Reading.too_much,
+    ord("t"): Reading.too_slow,
+    ord("r"): lambda _: UngradableState("the sandbox's kernel refused to read its files"),
+}
+_TYPES = {
+    **{stat.S_IFREG: "f", stat.S_IFDIR: "d", stat.S_IFLNK: "l", stat.S_IFIFO: "p"},
+    **{stat.S_IFSOCK: "s", stat.S_IFBLK: "b", stat.S_IFCHR: "c"},
+}
+_SPECIAL = re.compile(rb"[^A-Za-z0-9/._-]")
 
 
 class _Listed(NamedTuple):
-    """A line of a listing."""
+    """An entry as the program lists it.
+
+    Attributes:
+        stamp: what changes when it does: size, times and inode. Empty for a folder that is compared
+            with itself, as its entries are listed themselves.
+        content: a link's target, a device's number or a file's digest; empty where it is not known.
+        data: a file's content, where that was asked for and can be read.
+    """
 
     type: str
     mode: int
     uid: int
     gid: int
-    stamp: tuple[str, ...]
-    link: str
+    stamp: bytes
+    content: str = ""
+    data: bytes | None = None
 
-    def entry(self, content: str = "") -> Entry:
-        return Entry(self.type, self.mode, self.uid, self.gid, self.link or content)
+    @property
+    def entry(self) -> Entry:
+        return Entry(self.type, self.mode, self.uid, self.gid, self.content)
+
+    @property
+    def known(self) -> bool:
+        """Whether the entry is known in full."""
+        return self.type != "f" or bool(self.content)
+
+    @property
+    def mtime(self) -> int:
+        """The time of its last change, in seconds."""
+        return int(_STAMP.unpack(self.stamp)[1])
 
 
 class ListingProbe:
-    """Reads the changes of one sandbox through its own tools.
+    """Reads the changes of one sandbox through the program that its keeper has.
 
     Args:
-        admin: :meth:`pytest_intercode.sandboxes.protocol.Sandbox.admin` of that sandbox.
-        outside: paths that the backend itself mounts or writes.
+        lister: asks it.
+        outside: paths that are no part of the sandbox's disk.
     """
 
-    def __init__(self, admin: Admin, outside: Iterable[str] = OUTSIDE) -> None:
-        self._admin = admin
-        self._outside = frozenset(outside)
+    def __init__(self, lister: Lister, outside: Iterable[str] = OUTSIDE) -> None:
+        self._lister = lister
+        self._outside = sorted(outside)
         self._base: dict[str, _Listed] = {}
-        self._names = 0  # characters of the base's paths
-        self._digests: dict[str, str] = {}
+        self._names = 0  # bytes of the base's paths
 
     def mark(self, reading: Reading | None = None) -> None:
         """List everything; take digests of what was written since the sandbox started."""
         reading = reading or Reading(SETUP_LIMITS)
-        self._base = self._list(reading)
-        self._names = sum(map(len, self._base))
-        look = "stat -c %Z /proc/1 2>/dev/null"
-        _, started = self._admin(look, reading.seconds_left, _ABOUT_ENTRY)
-        since = float(started.decode().strip() or 0) - 1
-        fresh = {
-            path: listed
-            for path, listed in self._base.items()
-            if listed.type == "f"
-            and float(listed.stamp[2]) >= since
-            and int(listed.stamp[0]) <= _CONTENT_AT_MARK
-        }
-        self._digests = self._sums(fresh, reading)
+        self._base = dict(self._ask("mark", self._outside, reading))
+        self._names = sum(len(os.fsencode(path)) for path in self._base)
 
     def changes(self, reading: Reading | None = None) -> Changes:
         """List again and compare."""
         reading = reading or Reading()
         reading.spare(len(self._base), self._names)
-        now = self._list(reading)
+        now = dict(self._ask("tree", self._outside, reading))
         # What was written just before the mark is read again, as times need not show a change.
-        touched = [p for p, new in now.items() if self._base.get(p) != new or p in self._digests]
-        sums = self._sums({p: now[p] for p in touched if now[p].type == "f"}, reading)
+        touched = [path for path, new in now.items() if self._base.get(path) != new]
+        for path, listed in self._look([p for p in touched if now[p].type == "f"], reading).items():
+            if listed is None:  # it was removed meanwhile
+                del now[path]
+            else:
+                now[path] = listed
         entries: dict[str, Entry | None] = {}
         before: dict[str, Entry | None] = {}
         for path in touched:
-            listed, old = now[path], self._base.get(path)
-            entry = listed.entry(sums.get(path, ""))
-            known = old is None or old.type != "f" or path in self._digests
-            was = None if old is None else old.entry(self._digests.get(path, ""))
-            if known and entry == was:
+            new, old = now.get(path), self._base.get(path)
+            if new is None or (old is not None and old.known and new.entry == old.entry):
                 continue
-            entries[path] = entry
-            if known:
-                before[path] = was
+            entries[path] = new.entry
+            if old is None or old.known:
+                before[path] = old and old.entry
         for path, old in self._base.items():
             # What lay in a folder that is gone, or is no folder now, went with it.
             if path not in now and _is_folder(now, path.rpartition("/")[0]):
                 entries[path] = None
-                if old.type != "f" or path in self._digests:
-                    before[path] = old.entry(self._digests.get(path, ""))
+                if old.known:
+                    before[path] = old.entry
         return Changes(entries, before)
 
     def entries(
         self, paths: Iterable[str], reading: Reading | None = None
     ) -> dict[str, Entry | None]:
         """List the given paths alone."""
-        reading = reading or Reading()
-        wanted = list(paths)
-        # Their folders are looked at as well: what lies behind a link is not at the path.
-        every = set(wanted)
-        for path in wanted:
-            reading.check()
-            every.update(_above(path))
-        reading.spare(len(every), sum(map(len, every)))
-        found: dict[str, _Listed] = {}
-        for some in _batches(every):
-            found |= self._parse(f"find {_words(some)} -maxdepth 0 -printf '{_FORMAT}'", reading)
-        real = {
-            path: found[path]
-            for path in wanted
-            if path in found and all(_is_folder(found, above) for above in _above(path))
-        }
-        sums = self._sums({p: listed for p, listed in real.items() if listed.type == "f"}, reading)
-        entries: dict[str, Entry | None] = dict.fromkeys(wanted)
-        return entries | {path: found[path].entry(sums.get(path, "")) for path in real}
+        looked = self._look(list(paths), reading or Reading())
+        return {path: listed and listed.entry for path, listed in looked.items()}
 
     def archive(self, paths: Iterable[str], reading: Reading) -> bytes:
-        """Have the sandbox's own ``tar`` pack what stands at ``paths`` now."""
-        wanted = list(paths)
-        entries = self.entries(wanted, reading)
-        packed = [path for path, entry in entries.items() if entry and entry.type in "fdl"]
+        """Return a tar archive of what stands at ``paths`` now."""
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
-            for some in _batches(packed):
-                words = "--no-recursion --hard-dereference --format=pax -P -C / -cf -"
-                most = reading.limits.content + _ABOUT_MEMBER * len(some)
-                _, output = self._ask(f"tar {words} -- {_words(some)} 2>/dev/null", reading, most)
-                _copy_members(output, set(some), archive, reading)
+            for path, listed in self._look(list(paths), reading, "content").items():
+                if listed is not None:
+                    _pack(archive, path, listed)
         return buffer.getvalue()
 
     def below(self, tops: Iterable[str], reading: Reading) -> list[str]:
         """List what stands at ``tops`` now, and all that is in these folders."""
-        listed: dict[str, _Listed] = {}
-        for top in tops:
-            listed |= self._parse(f"find {shlex.quote(top)} -xdev -printf '{_FORMAT}'", reading)
-        return list(listed)
+        return list(dict(self._ask("below", [_checked(top) for top in tops], reading)))
 
-    def _list(self, reading: Reading) -> dict[str, _Listed]:
-        skipped = " -o ".join(f"-path {shlex.quote(path)}" for path in sorted(self._outside))
+    def _look(
+        self, paths: list[str], reading: Reading, what: str = "digest"
+    ) -> dict[str, _Listed | None]:
+        """Return what stands at paths, with the digests or the contents of files."""
+        reading.check()
+        asked = list(dict.fromkeys(map(_checked, paths)))
+        if what == "digest":  # the paths are those of a listing, or of gold
+            reading.spare(len(asked), sum(len(os.fsencode(path)) for path in asked))
+        looked: dict[str, _Listed | None] = dict.fromkeys(asked)
+        if asked:
+            looked.update(self._ask(what, asked, reading))
+        return {path: looked[_checked(path)] for path in paths}
 
-        def find(start: str) -> str:
-            return f"find {start} -mindepth 1 -xdev \\( {skipped} \\) -prune -o -printf '{_FORMAT}'"
-
-        # Some runtimes, such as gVisor, keep an empty /tmp in memory, as a mount of its own.
-        return self._parse(
-            f"{find('/')}; status=$?; if mountpoint -q /tmp; then {find('/tmp')}; fi; exit $status",
-            reading,
-        )
-
-    def _parse(self, command: str, reading: Reading) -> dict[str, _Listed]:
-        # What vanishes meanwhile is a complaint of find's, and no entry.
-        script = f"LC_ALL=C exec bash -c {shlex.quote(command)} 2>/dev/null"
-        status, output = self._ask(script, reading, reading.listing_left(_ABOUT_ENTRY))
-        fields = output.decode("utf-8", "surrogateescape").split("\0")
-        if status not in (0, 1) or len(fields) % _FIELDS != 1 or fields[-1]:
-            raise UngradableState(f"the files could not be listed (find ended with {status})")
-        listed: dict[str, _Listed] = {}
-        for at in range(0, len(fields) - 1, _FIELDS):
-            kind, mode, uid, gid, size, written, changed, inode, path, link = fields[
-                at : at + _FIELDS
-            ]
-            reading.entry(len(path) + len(link))
-            if not path.startswith("/") or posixpath.normpath(path) != path:
-                raise UngradableState("find prints something else than a listing")
-            # A folder's size and times change with what is in it, which is listed itself.
-            stamp = () if kind == "d" else (size, written, changed, inode)
-            try:
-                listed[path] = _Listed(kind, int(mode, 8), int(uid), int(gid), stamp, link)
-                int(size)
-            except ValueError:
-                raise UngradableState("find prints something else than a listing") from None
-        return listed
-
-    def _sums(self, files: Mapping[str, _Listed], reading: Reading) -> dict[str, str]:
-        sums: dict[str, str] = {}
-        for path, listed in files.items():
-            if len(os.fsencode(path)) > _LONGEST_PATH:
-                raise UngradableState(f"a file's path has more than {_LONGEST_PATH} bytes")
-            reading.content(int(listed.stamp[0]))
-        for some in _batches(files):
-            command = f"sha256sum -z -- {_words(some)} 2>/dev/null"
-            _, output = self._ask(command, reading, 2 * _COMMAND_LINE + _ABOUT_ENTRY * len(some))
-            for line in output.decode("utf-8", "surrogateescape").split("\0"):
-                digest, _, path = line.partition("  ")
-                if path:
-                    sums[path] = digest
-        return sums
-
-    def _ask(self, command: str, reading: Reading, most: int) -> tuple[int, bytes]:
+    def _ask(
+        self, command: str, paths: Iterable[str], reading: Reading
+    ) -> Iterator[tuple[str, _Listed]]:
+        """Send a request; return the entries of its answer, by their paths."""
+        reading.check()
+        key = secrets.token_hex(_KEY).encode()
+        words = [*map(str, reading.left), str(int(1000 * reading.seconds_left)), command]
+        request = b" ".join([key, *map(str.encode, words), *map(_quoted, paths)])
+        most = reading.listing_left(_ABOUT_ENTRY) + _ABOUT_FOLDER
+        most += reading.left[2] if command == "content" else 0
         try:
-            return self._admin(command, reading.seconds_left, most)
+            status, answer = self._lister(request, reading.seconds_left + _GRACE, most)
         except CommandFailed as failed:
             reading.check()
             raise UngradableState(f"the files could not be listed: {failed}") from None
+        if status != 0:
+            raise UngradableState(f"the files could not be listed (it ended with {status})")
+        if not hmac.compare_digest(hmac.digest(key, answer[:-_MAC], "sha256"), answer[-_MAC:]):
+            raise UngradableState("a process in the sandbox disturbed the listing of its files")
+        return _entries(answer, reading, whole=command == "content")
 
 
-def _copy_members(
-    output: bytes, wanted: set[str], archive: tarfile.TarFile, reading: Reading
-) -> None:
-    """Copy the wanted members of what a sandbox's ``tar`` printed, each once."""
-    try:
-        with tarfile.open(fileobj=io.BytesIO(output), mode="r:") as printed:
-            for member in printed:
-                path = f"/{member.name.strip('/')}"
-                if path not in wanted or not (member.isreg() or member.isdir() or member.issym()):
-                    continue
-                wanted.discard(path)
-                member.name = path.lstrip("/")
-                member.pax_headers = {}
-                reading.content(member.size)
-                archive.addfile(member, printed.extractfile(member) if member.isreg() else None)
-    except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
-        raise UngradableState(f"tar prints something else than an archive: {error}") from None
+def _entries(answer: bytes, reading: Reading, whole: bool) -> Iterator[tuple[str, _Listed]]:
+    """Yield the entries of an answer, which is authentic, and count what is in it.
+
+    Args:
+        answer: the answer.
+        reading: what was read counts here.
+        whole: the contents of files are in it.
+    """
+    end = len(answer) - _MAC - _END.size
+    why, content_read = _END.unpack_from(answer, end)
+    if why:
+        raise _ENDS[why](reading)
+    at = names = count = 0
+    folders: list[str] = []
+    while at < end - 1:
+        kind, at = answer[at : at + 1], at + 1
+        if kind == b"d":
+            depth, length = _FOLDER.unpack_from(answer, at)
+            at += _FOLDER.size + length
+            name = os.fsdecode(answer[at - length : at])
+            del folders[depth:]
+            folders.append(f"{folders[-1]}/{name}" if depth else name)
+        else:
+            flags, length, target, mode, uid, gid, major, minor = _ENTRY.unpack_from(answer, at)
+            at += _ENTRY.size
+            stamp, at = answer[at : at + _STAMP.size], at + _STAMP.size
+            name, at = os.fsdecode(answer[at : at + length]), at + length
+            content, at = os.fsdecode(answer[at : at + target]), at + target
+            path = name if name[0] == "/" else f"{folders[-1]}/{name}"
+            if flags & _LEASED:
+                raise UngradableState(f"a process holds a lease on {path}, so it cannot be read")
+            if flags & _DIGEST:
+                content, at = answer[at : at + _DIGEST_SIZE].hex(), at + _DIGEST_SIZE
+            form = stat.S_IFMT(mode)
+            data = None
+            if form in (stat.S_IFBLK, stat.S_IFCHR):
+                content = f"{major}:{minor}"
+            elif form == stat.S_IFDIR and not whole:
+                stamp = b""
+            elif form == stat.S_IFREG and whole:
+                data, at = _joined(answer, at)
+                data = None if flags & _UNREADABLE else data
+            names += len(path) + target
+            count += 1
+            yield path, _Listed(_TYPES[form], stat.S_IMODE(mode), uid, gid, stamp, content, data)
+    reading.entry(names, count)
+    reading.content(content_read)
 
 
-def _above(path: str) -> Iterator[str]:
-    """Name the folders that ``path`` is in, without the root."""
-    while path := path.rpartition("/")[0]:
-        yield path
+def _joined(answer: bytes, at: int) -> tuple[bytes, int]:
+    """Return the parts of a content, and the place behind them."""
+    parts: list[bytes] = []
+    while True:
+        (length,) = _PART.unpack_from(answer, at + 1)  # each begins with a `c`
+        at += 1 + _PART.size + length
+        if not length:
+            return b"".join(parts), at
+        parts.append(answer[at - length : at])
+
+
+def _pack(archive: tarfile.TarFile, path: str, listed: _Listed) -> None:
+    """Add a file, a link or a folder to an archive."""
+    member = tarfile.TarInfo(path.lstrip("/"))
+    member.mode, member.uid, member.gid = listed.mode, listed.uid, listed.gid
+    member.mtime = listed.mtime
+    if listed.type == "l":
+        member.type, member.linkname = tarfile.SYMTYPE, listed.content
+        archive.addfile(member)
+    elif listed.type == "d":
+        member.type = tarfile.DIRTYPE
+        archive.addfile(member)
+    elif listed.data is not None:
+        member.size = len(listed.data)
+        archive.addfile(member, io.BytesIO(listed.data))
+
+
+def _checked(path: str) -> str:
+    return "/" + "/".join(path_parts(path))
+
+
+def _quoted(path: str) -> bytes:
+    return _SPECIAL.sub(lambda byte: b"%%%02x" % byte[0][0], os.fsencode(path))
 
 
 def _is_folder(listed: Mapping[str, _Listed], path: str) -> bool:
     return not path or (path in listed and listed[path].type == "d")
-
-
-def _batches(paths: Iterable[str]) -> Iterator[list[str]]:
-    """Split paths so that each part fits into a command line."""
-    part: list[str] = []
-    size = 0
-    for path in paths:
-        # A command is quoted once more on its way.
-        length = len(os.fsencode(shlex.quote(shlex.quote(path)))) + 1
-        if part and size + length > _COMMAND_LINE:
-            yield part
-            part, size = [], 0
-        part.append(path)
-        size += length
-    if part:
-        yield part
-
-
-def _words(paths: Iterable[str]) -> str:
-    return " ".join(shlex.quote(path) for path in paths)

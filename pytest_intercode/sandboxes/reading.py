@@ -13,9 +13,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pytest_intercode.core.beneath import relative_path
 from pytest_intercode.errors import SandboxError, UngradableState
 
-__all__ = ["SETUP_LIMITS", "WHOLE", "GradingLimits", "Reading", "digest_of"]
+__all__ = ["SETUP_LIMITS", "WHOLE", "GradingLimits", "Reading", "digest_of", "path_parts"]
 
 WHOLE = 1024**2
 """Bytes up to which a file's digest is the SHA-256 of its bytes (see :func:`digest_of`)."""
@@ -78,6 +79,11 @@ class Reading:
         self._names += names
 
     @property
+    def left(self) -> tuple[int, int, int]:
+        """The entries, characters of names and bytes of content that are left."""
+        return max(0, self._entries), max(0, self._names), max(0, self._content)
+
+    @property
     def seconds_left(self) -> float:
         """Seconds that are left; at least a little, so that a wait for them ends by itself."""
         return max(0.1, self._until - time.monotonic())
@@ -103,7 +109,7 @@ class Reading:
         self._entries -= count
         self._names -= names
         if self._entries < 0:
-            raise UngradableState(f"there are more than {self.limits.entries} files and folders")
+            raise self.too_many()
         if self._names < 0:
             raise self.too_long()
 
@@ -112,6 +118,10 @@ class Reading:
         self._names -= target
         if self._names < 0:
             raise self.too_long()
+
+    def too_many(self) -> UngradableState:
+        """Return the error of a reading with too many entries."""
+        return UngradableState(f"there are more than {self.limits.entries} files and folders")
 
     def too_long(self) -> UngradableState:
         """Return the error of a reading with too many characters of names."""
@@ -124,7 +134,24 @@ class Reading:
         self.check()
         self._content -= size
         if self._content < 0:
-            raise UngradableState(f"the files hold more than {self.limits.content} bytes")
+            raise self.too_much()
+
+    def too_much(self) -> UngradableState:
+        """Return the error of a reading with too much content."""
+        return UngradableState(f"the files hold more than {self.limits.content} bytes")
+
+
+def path_parts(path: str) -> list[str]:
+    """Return the names that a path is made of.
+
+    Raises:
+        UngradableState: one of them leads up, and so perhaps out of the sandbox.
+    """
+    try:
+        below = relative_path(path.strip("/"))
+    except ValueError as error:
+        raise UngradableState(f"no path of a sandbox's files: {error}") from None
+    return below.split("/") if below else []
 
 
 def digest_of(descriptor: int, size: int, reading: Reading) -> str:

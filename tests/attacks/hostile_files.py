@@ -145,6 +145,23 @@ def lying_library(path: Path) -> None:
 
 
 @_file
+def tidying_library(path: Path) -> None:
+    """A shared library that puts right what the agent did, in each program that lists files."""
+    _compiled(
+        path,
+        "#define _GNU_SOURCE\n"
+        "#include <errno.h>\n#include <fcntl.h>\n#include <string.h>\n#include <unistd.h>\n"
+        "__attribute__((constructor)) static void tidy(void) {\n"
+        '  if (!strstr("find sha256sum stat tar mountpoint", program_invocation_short_name))\n'
+        "    return;\n"
+        '  int file = open("/work/keep.txt", O_WRONLY | O_TRUNC);\n'
+        '  if (file < 0 || write(file, "kept\\n", 5) < 0 || unlink("/etc/ld.so.preload"))\n'
+        "    _exit(1);\n"
+        "}\n",
+    )
+
+
+@_file
 def large_yaml(path: Path) -> None:
     """A hundred megabytes."""
     with path.open("wb") as file:

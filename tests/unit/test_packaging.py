@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import pytest_intercode
+from pytest_intercode.sandboxes import lister
 from pytest_intercode.suites.loader import bundled_folder
 
 _ROOT = Path(pytest_intercode.__file__).parents[1]
@@ -95,6 +96,8 @@ def test_wheel_holds_the_data(wheel: Path) -> None:
     ours = ("pytest_intercode/**/*.py", "pytest_intercode/**/*.sh", "pytest_intercode/**/*.txt")
     assert _files(*ours) <= names
     assert {"pytest_intercode/py.typed", "pytest_intercode/sandboxes/keeper.sh"} <= names
+    listers = {f"pytest_intercode/sandboxes/lister/lister-{name}" for name in lister.MACHINES}
+    assert listers <= names
     assert "pytest_intercode/suites/upstream.txt" in names
     assert [name.partition("/")[2] for name in names if name.endswith(".cdx.json")] == [
         "sboms/sbom.cdx.json"

@@ -1,4 +1,4 @@
-"""What changed on disk, by both ways of finding out: the host's walk and the sandbox's own tools.
+"""What changed on disk, by both ways of finding out: the host's walk and a program in its keeper.
 
 Their answers have one normal form: a folder that is gone is one entry, whatever was in it.
 """
@@ -34,8 +34,8 @@ def walk(backend: Backend, sandbox: AttachedSandbox) -> ListingProbe | OverlayPr
 
 
 def listing(backend: Backend, sandbox: AttachedSandbox) -> ListingProbe | OverlayProbe:
-    """Return the probe that asks the sandbox's own tools."""
-    return ListingProbe(sandbox.admin)
+    """Return the probe that asks the program in the sandbox's keeper."""
+    return ListingProbe(sandbox.list_files)
 
 
 Make = Callable[[Backend, AttachedSandbox], ListingProbe | OverlayProbe]

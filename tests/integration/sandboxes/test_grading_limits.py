@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
+import io
+import shlex
+import tarfile
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 
-from pytest_intercode.errors import SandboxError, UngradableState
+from pytest_intercode.errors import SandboxBroken, SandboxError, UngradableState
+from pytest_intercode.sandboxes import lister
 from pytest_intercode.sandboxes.attached import AttachedSandbox
-from pytest_intercode.sandboxes.listing import Admin, ListingProbe
+from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
+from pytest_intercode.sandboxes.listing import ListingProbe
 from pytest_intercode.sandboxes.protocol import Entry
 from pytest_intercode.sandboxes.reading import GradingLimits, Reading
+from tests.integration.conftest import Launch
+from tests.support.backends import Backend
 
 SOON = 30.0
 MANY = "mkdir m && cd m && for i in {1..300}; do : >$i; done"
 
-Marked = Callable[[], AttachedSandbox]
-
 
 @pytest.fixture(params=["walk", "listing"])
 def marked(request: pytest.FixtureRequest, sandbox: AttachedSandbox) -> AttachedSandbox:
-    """Return a marked sandbox, that is read from outside or by its own tools."""
+    """Return a marked sandbox, that is read from outside or from within."""
     if request.param == "listing":
-        sandbox.probe = ListingProbe(sandbox.admin)
+        sandbox.probe = ListingProbe(sandbox.list_files)
     sandbox.mark()
     if request.param == "walk" and isinstance(sandbox.probe, ListingProbe):
         pytest.skip("only root may read the layers")
@@ -48,10 +51,8 @@ def test_too_much_content(marked: AttachedSandbox) -> None:
         marked.changes()
 
 
-def test_sparse_files_are_read_by_what_they_hold(sandbox: AttachedSandbox) -> None:
-    sandbox.mark()
-    if isinstance(sandbox.probe, ListingProbe):
-        pytest.skip("only root may read the layers")
+def test_sparse_files_are_read_by_what_they_hold(marked: AttachedSandbox) -> None:
+    sandbox = marked
     sandbox.grading = GradingLimits(content=64 * 1024**2, seconds=5.0)
     fill = "for i in {1..200}; do truncate -s 256M s$i; done; printf x | dd of=s1 conv=notrunc"
     assert sandbox.run(f"{fill}; head -c 5M /dev/zero >z", SOON).status == 0
@@ -61,33 +62,128 @@ def test_sparse_files_are_read_by_what_they_hold(sandbox: AttachedSandbox) -> No
     assert sandbox.changes().entries["/z"] == entries["/z"]
 
 
-def test_a_find_of_the_agents(sandbox: AttachedSandbox) -> None:
-    """It never ends, floods, or prints what is no listing: all of it the agent's doing."""
-    sandbox.probe = ListingProbe(sandbox.admin)
+@pytest.fixture
+def listed(sandbox: AttachedSandbox) -> AttachedSandbox:
+    """Return a marked sandbox that is read from within, with a file that is to be listed."""
+    sandbox.probe = ListingProbe(sandbox.list_files)
     sandbox.mark()
-    sandbox.grading = GradingLimits(entries=100, names=10_000, seconds=2.0)
-    for trojan, said in (
-        ("sleep 100", "more than 2 s"),
-        ("cat /dev/zero", "printed more than"),
-        ("echo hello", "could not be listed"),
-        ("exit 7", "could not be listed"),
-        (r"printf 'f\0x\0000\0000\0001\0001\0001\0001\0/f\0\0'", "something else"),
-    ):
-        command = f"mkdir -p /bad; printf '%s\\n' '#!/bin/sh' {trojan!r} >/bad/find; "
-        sandbox.run(f"{command} chmod +x /bad/find", SOON)
-        sandbox.probe = ListingProbe(_first_in_path(sandbox))
-        began = time.monotonic()
-        with pytest.raises(UngradableState, match=said):
-            sandbox.changes()
-        assert time.monotonic() - began < 20
-        assert sandbox.run("echo on", SOON).output == b"on\n"
+    sandbox.run("echo x >/f", SOON)
+    return sandbox
 
 
-def _first_in_path(sandbox: AttachedSandbox) -> Admin:
-    def admin(command: str, timeout: float, most: int = 1000) -> tuple[int, bytes]:
-        return sandbox.admin(f"PATH=/bad:$PATH; {command}", timeout, most)
+_SIGNALS = """
+import os, signal, sys
+spared = {1, os.getpid(), int(sys.argv[1])}
+while True:
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) not in spared:
+            try:
+                os.kill(int(name), signal.SIGNAL)
+            except OSError:
+                pass
+"""
 
-    return admin
+
+@pytest.mark.parametrize("number", ["SIGKILL", "SIGSTOP"])
+def test_a_listing_is_killed_or_stopped(listed: AttachedSandbox, number: str) -> None:
+    listed.grading = GradingLimits(seconds=2.0)
+    script = shlex.quote(_SIGNALS.replace("SIGNAL", number))
+    began = time.monotonic()
+    for _ in range(3):
+        listed.run(f"(exec python3 -c {script} $$) >/dev/null 2>&1 &", SOON)
+        time.sleep(0.3)
+        with pytest.raises(UngradableState, match=r"could not be listed|more than 2 s"):
+            listed.changes()
+        assert listed.run("true", SOON).ended == "itself"
+    assert time.monotonic() - began < 60
+    listed.halt()
+    assert listed.changes().entries.keys() == {"/f"}
+
+
+_REACHES = """
+import os, sys
+answers = os.open(f"/proc/{sys.argv[1]}/fd/201", os.O_RDWR)
+while True:
+    DO
+"""
+
+
+@pytest.mark.parametrize(
+    "do",
+    [
+        "os.write(answers, b'e' + bytes(99))",
+        "os.read(answers, 1)",
+        "os.write(answers, os.read(answers, 65536).replace(b'is-true', b'is-fake'))",
+    ],
+)
+def test_answers_are_forged(listed: AttachedSandbox, do: str) -> None:
+    """The agent's shell holds the pipe of the answers, so that its children can open it."""
+    listed.grading = GradingLimits(seconds=2.0)
+    script = shlex.quote(_REACHES.replace("DO", do))
+    listed.run(f"echo x >/is-true; (exec python3 -c {script} $$) &", SOON)
+    time.sleep(0.3)
+    spoiled = 0
+    for _ in range(3):
+        try:
+            assert listed.changes().entries.keys() == {"/f", "/is-true"}
+        except (UngradableState, SandboxBroken):  # each of them is the agent's fault
+            spoiled += 1
+    assert spoiled or "replace" in do  # which may come too late each time
+
+
+_LOOKS = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+mine, last, met = {os.getpid(), int(sys.argv[1])}, 0, 0
+while not os.path.exists("/stop"):
+    # The numbers of processes that come next, too: the moment after a start is the weakest.
+    known = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    last = max(known)
+    for pid in [*known, *range(last + 1, last + 6)]:
+        if pid in mine:
+            continue
+        met += os.path.exists(f"/proc/{pid}")
+        for name in ("mem", "fd/0", "fd/1", "environ", "cwd"):
+            try:
+                flags = os.O_RDWR if name == "mem" else os.O_RDONLY
+                os.close(os.open(f"/proc/{pid}/{name}", flags))
+                print("looked into", pid, name)
+            except OSError:
+                pass
+        if libc.ptrace(0x4206, pid, None, None) == 0:
+            print("traced", pid)
+print("met", met > 100)
+"""
+
+
+def test_nobody_looks_into_a_listing(listed: AttachedSandbox) -> None:
+    """From its first instruction on: it is a fork of the keeper, and no program is executed."""
+    script = shlex.quote(_LOOKS)
+    listed.run(f"(exec python3 -c {script} $$ >/seen 2>&1) &", SOON)
+    for _ in range(20):
+        assert listed.changes().entries["/f"]
+    listed.run(": >/stop", SOON)  # by no process that may be looked into
+    listed.settle(5.0)
+    assert listed.run("cat /seen", SOON).output == b"met True\n"
+
+
+def test_programs_of_the_sandbox_are_not_asked(listed: AttachedSandbox) -> None:
+    lie = r"printf '#!/bin/sh\ntouch /called\nexit 0\n' >/lie; chmod 755 /lie; "
+    ours = "/usr/local/bin"  # where the programs lie on what is only read
+    programs = "find sha256sum stat tar mountpoint bash sh setpriv env printf rm"
+    listed.run(
+        f"{lie} echo /lie.so >/etc/ld.so.preload; export LD_PRELOAD=/lie.so BASH_ENV=/lie; "
+        f"for p in {programs}; do ln -f /lie $(command -v $p) || ln -f /lie {ours}/$p; done",
+        SOON,
+    )
+    before = {"/etc/ld.so.preload", "/f", "/lie"}
+    changed = listed.changes().entries
+    assert before <= changed.keys()
+    assert "/called" not in changed
+    assert listed.entries(["/f"])["/f"] == changed["/f"]
+    assert listed.below(["/f", "/nope"]) == ["/f"]
+    with tarfile.open(fileobj=io.BytesIO(listed.archive(["/f", "/etc/ld.so.preload"]))) as archive:
+        assert archive.getnames() == ["f", "etc/ld.so.preload"]
 
 
 def test_closing_ends_a_reading(marked: AttachedSandbox) -> None:
@@ -150,9 +246,37 @@ def test_files_that_change_while_they_are_read(marked: AttachedSandbox, where: s
     marked.run(f"mkdir /w; cd /w; ({job}) 2>&- &", SOON)
     probe = marked.probe
     assert probe is not None
-    if isinstance(probe, ListingProbe):  # sha256sum may wait for the pipe
-        with contextlib.suppress(UngradableState):
-            probe.changes(Reading(GradingLimits(seconds=1.0)))
-        return
     for _ in range(50):
         assert probe.changes(Reading(GradingLimits(seconds=5.0))).entries["/w"]
+
+
+def test_a_machine_without_a_program(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lister, "MACHINES", ("riscv64",))
+    words = r"a sandbox on \w+ cannot be graded: .* is there for riscv64 only"
+    with pytest.raises(SandboxError, match=words):
+        # Where it is needed it is asked for as soon as the sandbox starts.
+        ListingProbe(launch().list_files).mark()
+
+
+def test_scratch_is_not_graded(launch: Launch) -> None:
+    sandbox = launch(scratch=("/tmp", "/srv/scratch"))
+    sandbox.probe = ListingProbe(sandbox.list_files, {*sandbox.outside, *sandbox.spec.scratch})
+    sandbox.mark()
+    sandbox.run("echo x | tee /tmp/x /srv/scratch/x >/srv/x", SOON)
+    assert sandbox.changes().entries.keys() == {"/srv/x"}
+
+
+def test_a_user_of_the_task(backend: Backend, launch: Launch) -> None:
+    """Who acts is nobody, whose files are read by root all the same."""
+    if isinstance(backend.engine, Bubblewrap) and not backend.engine.all_ids:
+        pytest.skip("sandboxes know root alone here")
+    sandbox = launch(user="nobody")
+    sandbox.probe = ListingProbe(sandbox.list_files)
+    sandbox.mark()
+    made = sandbox.run("mkdir -m 700 /tmp/d; echo x >/tmp/d/x; chmod 0 /tmp/d/x; id -u", SOON)
+    assert made.output == b"65534\n"
+    entries = sandbox.changes().entries
+    assert entries.keys() == {"/tmp/d", "/tmp/d/x"}
+    inside = entries["/tmp/d/x"]
+    assert inside is not None
+    assert (inside.mode, inside.uid, len(inside.content)) == (0, 65534, 64)

@@ -60,7 +60,7 @@ def test_both_probes_see_the_same_effects() -> None:
             provider.expect(BashEnvironment.spec(each, provider) for each in tasks[at : at + 3])
             sandbox = provider.acquire(BashEnvironment.spec(task, provider))
             assert isinstance(sandbox, Container)
-            inside = ListingProbe(sandbox.admin)
+            inside = ListingProbe(sandbox.list_files)
             try:
                 set_up(sandbox, task, 1_700_000_000.0)
                 sandbox.mark()

@@ -1,0 +1,30 @@
+"""The program that reads a sandbox's files from within it, as it is sent there.
+
+``lister.c`` says what it does; ``scripts/build-lister`` makes the others of it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+
+__all__ = ["MACHINES", "program", "written"]
+
+MACHINES = ("aarch64", "x86_64")
+"""The machines that there is one for."""
+
+_PLAIN = frozenset(b"%+,-./:;<=>?@^_~ ") | frozenset(
+    byte for byte in range(128) if chr(byte).isalnum()
+)
+_WORDS = [chr(byte) if byte in _PLAIN else f"\\0{byte:03o}" for byte in range(256)]
+
+
+def program(machine: str) -> bytes:
+    """Return the program for one of the machines."""
+    return resources.files(__name__).joinpath(f"lister-{machine}").read_bytes()
+
+
+@cache
+def written(machine: str) -> bytes:
+    """Return the program for one of the machines as ``printf %b`` of bash takes it."""
+    return "".join(map(_WORDS.__getitem__, program(machine))).encode("ascii")
