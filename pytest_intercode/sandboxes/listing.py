@@ -55,11 +55,15 @@ class ListingProbe:
     Args:
         admin: :meth:`pytest_intercode.sandboxes.protocol.Sandbox.admin` of that sandbox.
         outside: paths that the backend itself mounts or writes.
+        volumes: folders that are mounts of their own, and hold files as all others do.
     """
 
-    def __init__(self, admin: Admin, outside: Iterable[str] = OUTSIDE) -> None:
+    def __init__(
+        self, admin: Admin, outside: Iterable[str] = OUTSIDE, volumes: Iterable[str] = ()
+    ) -> None:
         self._admin = admin
         self._outside = frozenset(outside)
+        self._volumes = tuple(volumes)
         self._base: dict[str, _Listed] = {}
         self._names = 0  # characters of the base's paths
         self._digests: dict[str, str] = {}
@@ -151,7 +155,9 @@ class ListingProbe:
         """List what stands at ``tops`` now, and all that is in these folders."""
         listed: dict[str, _Listed] = {}
         for top in tops:
-            listed |= self._parse(f"find {shlex.quote(top)} -xdev -printf '{_FORMAT}'", reading)
+            inner = [at for at in self._volumes if at.startswith(f"{top.rstrip('/')}/")]
+            words = _words([top, *inner])
+            listed |= self._parse(f"find {words} -xdev -printf '{_FORMAT}'", reading)
         return list(listed)
 
     def _list(self, reading: Reading) -> dict[str, _Listed]:
@@ -161,9 +167,9 @@ class ListingProbe:
             return f"find {start} -mindepth 1 -xdev \\( {skipped} \\) -prune -o -printf '{_FORMAT}'"
 
         # Some runtimes, such as gVisor, keep an empty /tmp in memory, as a mount of its own.
+        disk, tmp = find(_words(["/", *self._volumes])), find("/tmp")
         return self._parse(
-            f"{find('/')}; status=$?; if mountpoint -q /tmp; then {find('/tmp')}; fi; exit $status",
-            reading,
+            f"{disk}; status=$?; if mountpoint -q /tmp; then {tmp}; fi; exit $status", reading
         )
 
     def _parse(self, command: str, reading: Reading) -> dict[str, _Listed]:
