@@ -297,3 +297,10 @@ def named_results(path: Path) -> None:
     )
     lines = ({**_SQL, "task_id": name, "reason": name, "node_id": f"s::{name}"} for name in names)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@_file
+def alike_results(path: Path) -> None:
+    """Forty thousand tasks whose names are one and the same in all that a file's name may have."""
+    lines = ({**_SQL, "task_id": "x" * 130 + str(number)} for number in range(40_000))
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
