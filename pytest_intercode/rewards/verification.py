@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,11 +12,17 @@ from pytest_intercode.core.task import Verification
 from pytest_intercode.core.text import counted
 from pytest_intercode.errors import IntercodeError, UngradableState
 from pytest_intercode.rewards.reward_file import UnreadableReward, reward_of_files
-from pytest_intercode.rewards.swe import read_results, swe_report, swe_reward, swe_state
+from pytest_intercode.rewards.swe import (
+    excused_tests,
+    read_results,
+    swe_report,
+    swe_reward,
+    swe_state,
+)
 from pytest_intercode.rewards.terminal_bench import NoResults, terminal_bench_reward
 from pytest_intercode.rewards.test_logs import Status, Statuses, read_junit
 
-__all__ = ["NothingRan", "TestRun", "reward_of_run"]
+__all__ = ["NothingRan", "TestRun", "excused_in", "reward_of_run"]
 
 _NOT_FOUND = 127
 _OWN = ("reward", "terminal-bench", "terminal-bench-swebench")
@@ -77,12 +83,22 @@ class TestRun:
         return tail.replace(self.seal, "")
 
 
-def reward_of_run(verification: Verification, run: TestRun) -> tuple[Reward, dict[str, Any]]:
+def excused_in(verification: Verification, run: TestRun) -> frozenset[str]:
+    """Return which listed tests of a run neither passed nor failed; see :func:`excused_tests`."""
+    if verification.parser in (*_OWN, "status"):
+        return frozenset()
+    return excused_tests(verification, _statuses(verification, run))
+
+
+def reward_of_run(
+    verification: Verification, run: TestRun, excused: Container[str] | None = None
+) -> tuple[Reward, dict[str, Any]]:
     """Return the reward, and as builtins what it was worked out from.
 
     Args:
         verification: how the tests were run.
         run: what came of it.
+        excused: the tests that may be skipped, or fail as expected; None for all.
 
     Raises:
         NothingRan: there is no result of any test.
@@ -105,7 +121,7 @@ def reward_of_run(verification: Verification, run: TestRun) -> tuple[Reward, dic
     problem = _tampering(run, statuses)
     if problem:
         return Reward(0.0, {}, f"the results are not honest: {problem}"), {"tampering": problem}
-    report = swe_report(verification, statuses)
+    report = swe_report(verification, statuses, excused)
     tolerance = verification.tolerance
     return swe_reward(report, tolerance), {"tests": swe_state(report, tolerance)}
 
