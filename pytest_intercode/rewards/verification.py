@@ -19,7 +19,11 @@ from pytest_intercode.rewards.swe import (
     swe_reward,
     swe_state,
 )
-from pytest_intercode.rewards.terminal_bench import NoResults, terminal_bench_reward
+from pytest_intercode.rewards.terminal_bench import (
+    NoResults,
+    excused_results,
+    terminal_bench_reward,
+)
 from pytest_intercode.rewards.test_logs import Status, Statuses, read_junit
 
 __all__ = ["NothingRan", "TestRun", "excused_in", "reward_of_run"]
@@ -84,9 +88,20 @@ class TestRun:
 
 
 def excused_in(verification: Verification, run: TestRun) -> frozenset[str]:
-    """Return which listed tests of a run neither passed nor failed; see :func:`excused_tests`."""
-    if verification.parser in (*_OWN, "status"):
+    """Return which tests of a run neither passed nor failed; see :func:`excused_tests`.
+
+    A command whose status or reward is all that is read does not tell.
+
+    Raises:
+        NothingRan: there is no result of any test.
+    """
+    if verification.parser in ("reward", "status"):
         return frozenset()
+    if verification.parser in _OWN:
+        try:
+            return excused_results(verification.parser, run.log)
+        except NoResults as nothing:
+            raise NothingRan(f"{nothing}; it printed last: {_last(run.log)}") from None
     return excused_tests(verification, _statuses(verification, run))
 
 
@@ -109,7 +124,7 @@ def reward_of_run(
     if run.ended != "itself" or run.status is None:
         raise UngradableState("the tests ended the shell that runs them, or printed too much")
     if verification.parser in _OWN:
-        reward = _own_reward(verification, run)
+        reward = _own_reward(verification, run, excused)
         return reward, {"rewards": {"reward": reward.value, **reward.parts}}
     if verification.parser == "status":
         if run.status == _NOT_FOUND:
@@ -126,11 +141,11 @@ def reward_of_run(
     return swe_reward(report, tolerance), {"tests": swe_state(report, tolerance)}
 
 
-def _own_reward(verification: Verification, run: TestRun) -> Reward:
+def _own_reward(verification: Verification, run: TestRun, excused: Container[str] | None) -> Reward:
     """Return the reward of tests that say themselves what it is, or that have to pass all."""
     try:
         if verification.parser != "reward":
-            return terminal_bench_reward(verification.parser, run.log)
+            return terminal_bench_reward(verification.parser, run.log, excused)
         reward = reward_of_files({path.rpartition("/")[2]: d for path, d in run.reports.items()})
     except (UnreadableReward, NoResults) as nothing:
         raise NothingRan(f"{nothing}; it printed last: {_last(run.log)}") from None
