@@ -211,14 +211,19 @@ def _read(path: Path) -> _Entry:
         row = json.loads(data)
         if row["version"] != _VERSION:
             raise ValueError("of another version")
-        if row["content_type"] not in _TYPES or not 200 <= int(row["status"]) <= 599:
+        status, pieces = row["status"], row["pieces"]
+        whole = isinstance(status, int) and not isinstance(status, bool)
+        if row["content_type"] not in _TYPES or not whole or not 200 <= status <= 599:
             raise ValueError("its status or its type is none of an answer")
+        if not isinstance(pieces, list) or not all(isinstance(each, str) for each in pieces):
+            raise ValueError("its pieces are no texts")
+        "".join(pieces).encode("utf-8")  # a lone surrogate cannot be sent
         method, route = str(row["method"]), str(row["path"])
         content = canonical(row["request"])
         recorded = Recorded(
-            int(row["status"]),
+            status,
             str(row["content_type"]),
-            tuple(map(str, row["pieces"])),
+            tuple(pieces),
             bool(row["complete"]),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -114,13 +114,12 @@ class ClusterExecution(ConcurrentExecution):
         """Keep what a rollout printed for its item's turn."""
         output = self._of[handle].output
         for piece in pieces:
-            phase, stream, text, *_ = piece
-            output.phase = str(phase)
+            output.phase, stream, text, *_ = piece
             record = log_record(piece)
             if record is not None:
                 output.log(record)
-            elif stream in ("stdout", "stderr"):
-                output.write(stream, str(text))
+            else:
+                output.write(stream, text)
 
     def said(self, line: str) -> None:
         """Show a line for the user when the main thread next looks."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Any
@@ -23,6 +23,7 @@ from pytest_intercode.suites.eval_scripts import END, EXIT_STATUS, START
 
 __all__ = [
     "SweReport",
+    "excused_tests",
     "read_results",
     "swe_report",
     "swe_reward",
@@ -38,6 +39,7 @@ _RAN = (  # a number above zero in what a runner says at its end; compiled when 
 )
 _PASSED = (Status.PASSED, Status.XFAIL)
 _FAILED = (Status.FAILED, Status.ERROR)
+_EXCUSED = (Status.XFAIL, Status.SKIPPED)
 _SHOWN = 200  # characters of a name in a reason
 
 
@@ -111,11 +113,31 @@ class SweReport:
         return not self.unfixed and not self.broken
 
 
-def swe_report(verification: Verification, statuses: Mapping[str, Status]) -> SweReport:
+def excused_tests(verification: Verification, statuses: Mapping[str, Status]) -> frozenset[str]:
+    """Return those of a verification's tests that neither passed nor failed.
+
+    They were skipped, or were expected to fail and did. Code under test can have that of any test:
+    it calls ``pytest.skip()`` or ``pytest.xfail()``.
+    """
+    lookup = _Lookup(statuses, verification.parser == "junit")
+    names = (*verification.fail_to_pass, *verification.pass_to_pass)
+    return frozenset(name for name in names if lookup.status(name) in _EXCUSED)
+
+
+def swe_report(
+    verification: Verification,
+    statuses: Mapping[str, Status],
+    excused: Container[str] | None = None,
+) -> SweReport:
     """Return which of a verification's tests are as they should be.
 
     A test that was skipped is not fixed, but one that passed before may be. With
     ``absent: passed`` a test that is not there is as it should be.
+
+    Args:
+        verification: its lists.
+        statuses: what became of the tests.
+        excused: those that may be skipped, or fail as expected; None for all, as in SWE-bench.
     """
     lookup = _Lookup(statuses, verification.parser == "junit")
     absent = verification.absent == "passed"
@@ -123,8 +145,13 @@ def swe_report(verification: Verification, statuses: Mapping[str, Status]) -> Sw
     def divided(
         names: Sequence[str], good: tuple[Status, ...]
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        held = [absent if (s := lookup.status(name)) is None else s in good for name in names]
-        pairs = list(zip(names, held, strict=True))
+        def holds(name: str) -> bool:
+            status = lookup.status(name)
+            if status in _EXCUSED and not (excused is None or name in excused):
+                return False
+            return absent if status is None else status in good
+
+        pairs = [(name, holds(name)) for name in names]
         return tuple(n for n, ok in pairs if ok), tuple(n for n, ok in pairs if not ok)
 
     fixed, unfixed = divided(verification.fail_to_pass, _PASSED)
@@ -151,7 +178,10 @@ class _Lookup:
         return found
 
     def _of_cut(self, name: str) -> Status | None:
-        """Return what the names count as that begin with this one: passed only if all do."""
+        """Return what the names count as that begin with this one: passed only if all do.
+
+        Of those that pass, one that was expected to fail makes it so for all.
+        """
         if self._names is None:
             self._names = sorted(self._statuses)
             for status in Status:
@@ -163,7 +193,7 @@ class _Lookup:
         if not some:
             return None
         if some.keys() <= set(_PASSED):
-            return Status.PASSED
+            return Status.XFAIL if Status.XFAIL in some else Status.PASSED
         if some.keys() == {Status.SKIPPED}:
             return Status.SKIPPED
         return Status.FAILED

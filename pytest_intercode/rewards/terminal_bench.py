@@ -7,14 +7,22 @@ text without the terminal's line breaks.
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.errors import IntercodeError
 
-__all__ = ["NoResults", "pytest_results", "swebench_results", "terminal_bench_reward"]
+__all__ = [
+    "NoResults",
+    "excused_results",
+    "pytest_results",
+    "swebench_results",
+    "terminal_bench_reward",
+]
 
 _SUMMARY = re.compile(r"=+\s*short test summary info\s*=+", re.IGNORECASE)
 _PASSES = frozenset({"PASSED", "XFAIL", "SKIPPED"})
+_EXCUSED = frozenset({"XFAIL", "SKIPPED"})
 _FAILS = frozenset({"FAILED", "XPASS", "ERROR", "UNKNOWN"})
 _BEGIN, _END = "SWEBench results starts here", "SWEBench results ends here"
 _SHOWN = 5
@@ -24,19 +32,46 @@ class NoResults(IntercodeError):
     """A log has no results, as the tests never ran or their run was ended."""
 
 
-def pytest_results(log: str) -> dict[str, bool]:
+def excused_results(parser: str, log: str) -> frozenset[str]:
+    """Return the tests that were skipped or failed as expected, which code under test can ask for.
+
+    Args:
+        parser: as :func:`terminal_bench_reward` takes it.
+        log: what the run printed.
+
+    Raises:
+        NoResults: the log has no results.
+    """
+    if parser != "terminal-bench":
+        return frozenset()
+    return frozenset(name for name, word in _words(log).items() if word in _EXCUSED)
+
+
+def pytest_results(log: str, excused: Container[str] | None = None) -> dict[str, bool]:
     """Return the tests of pytest's short summary, and whether they passed.
 
     Tests that were skipped or failed as expected have passed; those that passed unexpectedly have
     not. A test's name is what is behind its file.
 
+    Args:
+        log: what the run printed.
+        excused: the tests that may be skipped, or fail as expected; None for all.
+
     Raises:
         NoResults: there is no summary.
     """
+    return {
+        name: word in _PASSES
+        and not (word in _EXCUSED and excused is not None and name not in excused)
+        for name, word in _words(log).items()
+    }
+
+
+def _words(log: str) -> dict[str, str]:
     parts = _SUMMARY.split(log, maxsplit=1)
     if len(parts) == 1:
         raise NoResults("pytest never ran to its end: there is no short test summary")
-    found: dict[str, bool] = {}
+    found: dict[str, str] = {}
     for line in parts[1].splitlines():
         if line.startswith("FAILED") and " - " in line:
             line = line.rpartition(" - ")[0]
@@ -46,11 +81,11 @@ def pytest_results(log: str) -> dict[str, bool]:
             continue
         name = words[1].strip().split("::", 1)[-1]
         if name:
-            found[name] = status in _PASSES
+            found[name] = status
     return found
 
 
-def swebench_results(log: str) -> dict[str, bool]:
+def swebench_results(log: str, excused: Container[str] | None = None) -> dict[str, bool]:
     """Return the one result between the marks of SWE-bench's own harness.
 
     Raises:
@@ -65,17 +100,18 @@ def swebench_results(log: str) -> dict[str, bool]:
 _PARSERS = {"terminal-bench": pytest_results, "terminal-bench-swebench": swebench_results}
 
 
-def terminal_bench_reward(parser: str, log: str) -> Reward:
+def terminal_bench_reward(parser: str, log: str, excused: Container[str] | None = None) -> Reward:
     """Return 1 where every test passed, else 0; the share of those that did is a part of it.
 
     Args:
         parser: ``terminal-bench`` or ``terminal-bench-swebench``.
         log: what the run printed.
+        excused: the tests that may be skipped, or fail as expected; None for all.
 
     Raises:
         NoResults: the log has no results, or names no test.
     """
-    results = _PARSERS[parser](log)
+    results = _PARSERS[parser](log, excused)
     if not results:
         raise NoResults("the test run names no test")
     failed = [name for name, passed in results.items() if not passed]

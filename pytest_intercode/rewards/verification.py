@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,11 +12,21 @@ from pytest_intercode.core.task import Verification
 from pytest_intercode.core.text import counted
 from pytest_intercode.errors import IntercodeError, UngradableState
 from pytest_intercode.rewards.reward_file import UnreadableReward, reward_of_files
-from pytest_intercode.rewards.swe import read_results, swe_report, swe_reward, swe_state
-from pytest_intercode.rewards.terminal_bench import NoResults, terminal_bench_reward
+from pytest_intercode.rewards.swe import (
+    excused_tests,
+    read_results,
+    swe_report,
+    swe_reward,
+    swe_state,
+)
+from pytest_intercode.rewards.terminal_bench import (
+    NoResults,
+    excused_results,
+    terminal_bench_reward,
+)
 from pytest_intercode.rewards.test_logs import Status, Statuses, read_junit
 
-__all__ = ["NothingRan", "TestRun", "reward_of_run"]
+__all__ = ["NothingRan", "TestRun", "excused_in", "reward_of_run"]
 
 _NOT_FOUND = 127
 _OWN = ("reward", "terminal-bench", "terminal-bench-swebench")
@@ -77,12 +87,33 @@ class TestRun:
         return tail.replace(self.seal, "")
 
 
-def reward_of_run(verification: Verification, run: TestRun) -> tuple[Reward, dict[str, Any]]:
+def excused_in(verification: Verification, run: TestRun) -> frozenset[str]:
+    """Return which tests of a run neither passed nor failed; see :func:`excused_tests`.
+
+    A command whose status or reward is all that is read does not tell.
+
+    Raises:
+        NothingRan: there is no result of any test.
+    """
+    if verification.parser in ("reward", "status"):
+        return frozenset()
+    if verification.parser in _OWN:
+        try:
+            return excused_results(verification.parser, run.log)
+        except NoResults as nothing:
+            raise NothingRan(f"{nothing}; it printed last: {_last(run.log)}") from None
+    return excused_tests(verification, _statuses(verification, run))
+
+
+def reward_of_run(
+    verification: Verification, run: TestRun, excused: Container[str] | None = None
+) -> tuple[Reward, dict[str, Any]]:
     """Return the reward, and as builtins what it was worked out from.
 
     Args:
         verification: how the tests were run.
         run: what came of it.
+        excused: the tests that may be skipped, or fail as expected; None for all.
 
     Raises:
         NothingRan: there is no result of any test.
@@ -93,7 +124,7 @@ def reward_of_run(verification: Verification, run: TestRun) -> tuple[Reward, dic
     if run.ended != "itself" or run.status is None:
         raise UngradableState("the tests ended the shell that runs them, or printed too much")
     if verification.parser in _OWN:
-        reward = _own_reward(verification, run)
+        reward = _own_reward(verification, run, excused)
         return reward, {"rewards": {"reward": reward.value, **reward.parts}}
     if verification.parser == "status":
         if run.status == _NOT_FOUND:
@@ -105,16 +136,16 @@ def reward_of_run(verification: Verification, run: TestRun) -> tuple[Reward, dic
     problem = _tampering(run, statuses)
     if problem:
         return Reward(0.0, {}, f"the results are not honest: {problem}"), {"tampering": problem}
-    report = swe_report(verification, statuses)
+    report = swe_report(verification, statuses, excused)
     tolerance = verification.tolerance
     return swe_reward(report, tolerance), {"tests": swe_state(report, tolerance)}
 
 
-def _own_reward(verification: Verification, run: TestRun) -> Reward:
+def _own_reward(verification: Verification, run: TestRun, excused: Container[str] | None) -> Reward:
     """Return the reward of tests that say themselves what it is, or that have to pass all."""
     try:
         if verification.parser != "reward":
-            return terminal_bench_reward(verification.parser, run.log)
+            return terminal_bench_reward(verification.parser, run.log, excused)
         reward = reward_of_files({path.rpartition("/")[2]: d for path, d in run.reports.items()})
     except (UnreadableReward, NoResults) as nothing:
         raise NothingRan(f"{nothing}; it printed last: {_last(run.log)}") from None

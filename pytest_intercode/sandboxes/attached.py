@@ -7,9 +7,10 @@ import functools
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_intercode.errors import (
@@ -146,6 +147,7 @@ class AttachedSandbox:
         grading: how much is read of it at most, each time that it is graded.
         carried: how much is carried from it to another sandbox at most.
         outside: what of its files is no part of its disk.
+        volumes: folders of its disk that the engine keeps elsewhere, by their paths in it.
         place: the Docker host that it is on; empty for this machine's own engine.
     """
 
@@ -154,6 +156,7 @@ class AttachedSandbox:
     grading = GradingLimits()
     carried = GradingLimits(content=512 * 1024**2)
     outside = OUTSIDE
+    volumes: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self, name: str, streams: Transport, spec: SandboxSpec, *, lowered: bool = False
@@ -342,7 +345,8 @@ class AttachedSandbox:
         try:
             return self.layers()
         except Unreadable:
-            return ListingProbe(self._channel.list_files, {*self.outside, *self.spec.scratch})
+            outside = {*self.outside, *self.spec.scratch}
+            return ListingProbe(self._channel.list_files, outside, self.volumes)
 
     def _reading(self, limits: GradingLimits) -> Reading:
         return Reading(limits, lambda: self._ended)

@@ -97,25 +97,30 @@ class ListingProbe:
     Args:
         lister: asks it.
         outside: paths that are no part of the sandbox's disk.
+        volumes: folders that are mounts of their own, and hold files as all others do.
     """
 
-    def __init__(self, lister: Lister, outside: Iterable[str] = OUTSIDE) -> None:
+    def __init__(
+        self, lister: Lister, outside: Iterable[str] = OUTSIDE, volumes: Iterable[str] = ()
+    ) -> None:
         self._lister = lister
-        self._outside = sorted(outside)
+        self._volumes = sorted(volumes)
+        # Some runtimes, such as gVisor, keep an empty /tmp in memory, as a mount of its own.
+        self._disk = [*sorted(outside), "-", *self._volumes, "/tmp"]
         self._base: dict[str, _Listed] = {}
         self._names = 0  # bytes of the base's paths
 
     def mark(self, reading: Reading | None = None) -> None:
         """List everything; take digests of what was written since the sandbox started."""
         reading = reading or Reading(SETUP_LIMITS)
-        self._base = dict(self._ask("mark", self._outside, reading))
+        self._base = dict(self._ask("mark", self._disk, reading))
         self._names = sum(len(os.fsencode(path)) for path in self._base)
 
     def changes(self, reading: Reading | None = None) -> Changes:
         """List again and compare."""
         reading = reading or Reading()
         reading.spare(len(self._base), self._names)
-        now = dict(self._ask("tree", self._outside, reading))
+        now = dict(self._ask("tree", self._disk, reading))
         # What was written just before the mark is read again, as times need not show a change.
         touched = [path for path, new in now.items() if self._base.get(path) != new]
         for path, listed in self._look([p for p in touched if now[p].type == "f"], reading).items():
@@ -158,7 +163,13 @@ class ListingProbe:
 
     def below(self, tops: Iterable[str], reading: Reading) -> list[str]:
         """List what stands at ``tops`` now, and all that is in these folders."""
-        return list(dict(self._ask("below", [_checked(top) for top in tops], reading)))
+        checked = [_checked(top) for top in tops]
+        inner = [
+            volume
+            for volume in self._volumes
+            if any(volume.startswith(f"{top.rstrip('/')}/") for top in checked)
+        ]
+        return list(dict(self._ask("below", [*checked, *inner], reading)))
 
     def _look(
         self, paths: list[str], reading: Reading, what: str = "digest"

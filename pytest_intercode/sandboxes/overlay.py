@@ -64,6 +64,7 @@ class OverlayProbe:
         merged: the mount that shows the container's whole root.
         mounted: files of the engine's that it mounts over some of the container's, by their paths
             in the container.
+        volumes: folders of the engine's that it mounts over some of the container's, likewise.
         timely: writing to a file through memory that is shared with it changes the file's times.
             It does not where the upper folder is in memory itself.
 
@@ -78,12 +79,14 @@ class OverlayProbe:
         merged: str,
         *,
         mounted: Mapping[str, str] | None = None,
+        volumes: Mapping[str, str] | None = None,
         outside: Iterable[str] = OUTSIDE,
         timely: bool = True,
     ) -> None:
         if os.geteuid() != 0:
             raise Unreadable("only root may read the layers")
-        for folder in (upper, merged, *lower):
+        self._volumes = dict(sorted((volumes or {}).items()))  # an inner one after its outer one
+        for folder in (upper, merged, *lower, *self._volumes.values()):
             if not os.path.isdir(folder):  # noqa: PTH112 - for each sandbox
                 raise Unreadable(f"{folder} is not on this machine")
         if feature := _unknown_feature():
@@ -138,10 +141,13 @@ class OverlayProbe:
         """Return what tells this state of the upper folder from any other; no content is read."""
         tick = time.clock_gettime_ns(_TICKS)
         found: Stamps = {}
-        with _Way(self._upper) as way:
-            for path, _, status in way.entries(self._skipped, reading):
-                stamp = _stamp(status)
-                found[path] = stamp if status.st_ctime_ns < tick else (*stamp, tick)
+        for at, top in self._tops():
+            with _Way(top) as way:
+                itself = [("", "", os.fstat(way.here()))] if at else []
+                entries = way.entries(self._skipped_below(at), reading)
+                for path, _, status in chain(itself, entries):
+                    stamp = _stamp(status)
+                    found[at + path] = stamp if status.st_ctime_ns < tick else (*stamp, tick)
         return found
 
     def entries(
@@ -154,22 +160,21 @@ class OverlayProbe:
     def archive(self, paths: Iterable[str], reading: Reading) -> bytes:
         """Return a tar archive of what stands at ``paths`` now."""
         buffer = io.BytesIO()
-        with (
-            tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive,
-            _Way(self._merged) as top,
-        ):
+        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
             for path in paths:
                 reading.entry(len(path))
-                *above, name = path_parts(path)
+                whole, inner = self._whole(path)
+                *above, name = path_parts(inner)
                 if path in self._mounted:
                     _pack(archive, None, self._mounted[path], path, reading)
                     continue
-                try:
-                    with _Way(".", top.here()) as way:
-                        _pack(archive, way.go("/".join(above)), name, path, reading)
-                except OSError as error:
-                    if error.errno not in _REPLACED:
-                        raise
+                with _Way(whole) as top:
+                    try:
+                        with _Way(".", top.here()) as way:
+                            _pack(archive, way.go("/".join(above)), name, path, reading)
+                    except OSError as error:
+                        if error.errno not in _REPLACED:
+                            raise
         return buffer.getvalue()
 
     def below(self, tops: Iterable[str], reading: Reading) -> list[str]:
@@ -179,21 +184,49 @@ class OverlayProbe:
             if self._now(top, reading) is None:
                 continue
             paths.append(top)
+            within = top.rstrip("/")
+            inner = [at for at in self._volumes if at.startswith(f"{within}/")]
             try:
-                with _Way(self._merged) as way:
-                    way.go(top)
-                    paths += (f"{top}{path}" for path, *_ in way.entries(frozenset(), reading))
+                for at in (within, *inner):
+                    whole, path_in_it = self._whole(f"{at}/")
+                    hidden = frozenset(volume[len(at) :] for volume in inner)
+                    with _Way(whole) as way:
+                        way.go(path_in_it)
+                        paths += [at] * (at in inner)
+                        paths += (f"{at}{path}" for path, *_ in way.entries(hidden, reading))
             except OSError as error:
                 if error.errno not in _REPLACED:
                     raise
         return paths
+
+    def _whole(self, path: str) -> tuple[str, str]:
+        """Return a folder that shows what is at a path, and where it is in that folder."""
+        if not self._volumes:
+            return self._merged, path
+        path = "/".join(["", *path_parts(path)]) + "/" * path.endswith("/")
+        for at in reversed(self._volumes):
+            if path.startswith(f"{at}/"):
+                return self._volumes[at], path[len(at) :]
+        return self._merged, path
+
+    def _tops(self) -> Iterator[tuple[str, str]]:
+        """Yield the folders that hold what was written, by the paths that they are mounted at."""
+        yield "", self._upper
+        yield from self._volumes.items()
+
+    def _skipped_below(self, at: str) -> Set[str]:
+        """Return what of the folder that is mounted at a path is not seen in it, or is no part."""
+        skipped = (*self._skipped, *self._volumes)
+        return {path[len(at) :] for path in skipped if path.startswith(f"{at}/")}
 
     def _now(self, path: str, reading: Reading) -> Entry | None:
         reading.check()
         if path in self._mounted:
             place = self._mounted[path]
             return _entry(None, place, os.lstat(place), reading)
-        return _find(self._merged, path, reading)[0]
+        if path in self._volumes:
+            return _plain(os.lstat(self._volumes[path]))
+        return _find(*self._whole(path), reading)[0]
 
     # -- the upper folder
 
@@ -202,19 +235,25 @@ class OverlayProbe:
         # By the clock that files get their times from: a change at a later tick shows in them.
         tick = time.clock_gettime_ns(_TICKS)
         found: dict[str, _Seen] = {}
-        with _Way(self._upper) as way:
-            # The path of a file that the engine keeps elsewhere is not looked up in a folder.
-            mounted = ((path, place, os.lstat(place)) for path, place in self._mounted.items())
-            for path, name, status in chain(mounted, way.entries(self._skipped, reading)):
-                stamp, old = _stamp(status), known.get(path)
-                if old is not None and old.stamp == stamp and old.sure:
-                    found[path] = old
-                    continue
-                try:
-                    found[path] = self._seen(way.here(), name, status, stamp, tick, reading)
-                except OSError as error:
-                    if error.errno not in _REPLACED:
-                        raise
+        # The path of a file that the engine keeps elsewhere is not looked up in a folder.
+        mounted = ((path, place, os.lstat(place)) for path, place in self._mounted.items())
+        for at, top in self._tops():
+            with _Way(top) as way:
+                if at:
+                    status = os.fstat(way.here())
+                    found[at] = _Seen(_plain(status), _stamp(status))
+                entries = way.entries(self._skipped_below(at), reading)
+                for below, name, status in entries if at else chain(mounted, entries):
+                    path = at + below
+                    stamp, old = _stamp(status), known.get(path)
+                    if old is not None and old.stamp == stamp and old.sure:
+                        found[path] = old
+                        continue
+                    try:
+                        found[path] = self._seen(way.here(), name, status, stamp, tick, reading)
+                    except OSError as error:
+                        if error.errno not in _REPLACED:
+                            raise
         return found
 
     def _seen(
@@ -242,6 +281,8 @@ class OverlayProbe:
         reading.check()
         if path in self._base:
             return self._base[path].entry
+        if self._whole(path)[0] != self._merged:  # no layer is below a volume
+            return None
         above = os.path.dirname(path)
         while above != "/":
             seen = self._base.get(above)

@@ -314,3 +314,31 @@ def named_results(path: Path) -> None:
     )
     lines = ({**_SQL, "task_id": name, "reason": name, "node_id": f"s::{name}"} for name in names)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@_file
+def alike_results(path: Path) -> None:
+    """Forty thousand tasks whose names are one and the same in all that a file's name may have."""
+    lines = ({**_SQL, "task_id": "x" * 130 + str(number)} for number in range(40_000))
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@_file
+def marked_results(path: Path) -> None:
+    """Texts that viewers of other tools have run: formulas, links, tags, in every field."""
+    marks = (
+        "$\\href{x\"><animate onbegin=alert(1) attributeName=x dur=1s>}{z}$",
+        "[a](javascript:alert(1)) <a href=javascript:alert(1)>", "<math href=data:text/html,x>",
+        "<iframe srcdoc='<script>alert(1)</script>'><base href=//x><x-y style=x:expression(1)>",
+        "</style></title></textarea></noscript></template><svg/onload=alert(1)>",
+        "\"><meta http-equiv=refresh content=0>", "' onmouseover='alert(1)", "{{7*7}}${7*7}<%7*7%>",
+    )  # fmt: skip
+    lines = []
+    for mark in marks:
+        fields = ("task_id", "query", "suite", "dataset", "hardness", "agent", "reason", "detail")
+        line = {**_SQL, **dict.fromkeys((*fields, "log", "image", "sandbox", "run_name"), mark)}
+        turns = {"actions": [mark], "observations": [mark], "rewards": [0.0], "thoughts": [mark]}
+        more = {"tags": [mark], "left_behind": [mark], "agent_arguments": {mark: mark}}
+        line |= {"reward_parts": {mark: 0.5}, "turn_history": turns, **more, "outcome": "failed"}
+        lines.append(json.dumps({**line, "end_state": {mark: {mark: [mark]}}}))
+    path.write_text("\n".join(lines) + "\n")

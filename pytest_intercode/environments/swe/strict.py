@@ -37,7 +37,7 @@ from pytest_intercode.errors import (
     UngradableState,
 )
 from pytest_intercode.rewards.reward_file import missing, reward_of_steps
-from pytest_intercode.rewards.verification import NothingRan, TestRun, reward_of_run
+from pytest_intercode.rewards.verification import NothingRan, TestRun, excused_in, reward_of_run
 from pytest_intercode.sandboxes.protocol import Changes, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.digest import digest
@@ -311,9 +311,35 @@ class SweEnvironment(ShellEnvironment):
 
     def _rewarded(self, task: Task, run: TestRun) -> Reward:
         assert task.verification is not None
-        reward, state = reward_of_run(task.verification, run)
-        self._state |= state
+        state = self._state
+        reward, found = reward_of_run(task.verification, run)
+        if reward.value and (excused := excused_in(task.verification, run)):
+            excused &= self._excused_after_gold(task)
+            reward, found = reward_of_run(task.verification, run, excused)
+        self._state = {**state, **found}
         return self._explained(reward)
+
+    def _excused_after_gold(self, task: Task) -> frozenset[str]:
+        """Return which tests are skipped, or fail as expected, also after gold.
+
+        Raises:
+            TaskError: gold cannot be verified.
+        """
+
+        def play() -> frozenset[str] | str:
+            assert task.verification is not None
+            try:
+                return excused_in(task.verification, self._gold_run(task))
+            except _FAILURES as problem:
+                return str(problem)
+
+        name = f"excused by gold {self._step} {digest(self.current_task)}"
+        with self.phases.timed("gold"):
+            found = self.provider.share(name, play)
+        if isinstance(found, str):
+            where = f"{task.source}: task {task.id!r}"
+            raise TaskError(f"{where}: gold cannot be verified: {found}")
+        return found
 
     def _explained(self, reward: Reward) -> Reward:
         """Name what was not tested, where the reward is not full."""
@@ -353,26 +379,28 @@ class SweEnvironment(ShellEnvironment):
 
     def _gold_problem(self, task: Task) -> str:
         """Return why gold's state cannot be graded; empty if it can."""
+        assert task.verification is not None
         try:
-            with self._gold_played(task) as (sandbox, changes):
-                if not _is_fresh(task):
-                    return self._test_gold(Verifier(sandbox, task, Carrying(task)), sandbox, task)
-                own = self.provider.acquire(self._verifiers(task, self.provider))
-                try:
-                    prepared = self._prepare_verifier(own, task)
-                    paths = GoldPaths.of_changes(changes)
-                    carrying = Carrying(task, prepared.programs, lambda: paths)
-                    verifier = Verifier(own, task, carrying, prepared.index)
-                    return self._test_gold(verifier, sandbox, task)
-                finally:
-                    own.close()
+            reward_of_run(task.verification, self._gold_run(task))
         except _FAILURES as problem:
             return str(problem)
-
-    def _test_gold(self, verifier: Verifier, sandbox: Sandbox, task: Task) -> str:
-        assert task.verification is not None
-        reward_of_run(task.verification, self._run_tests(verifier, sandbox, task, last=True))
         return ""
+
+    def _gold_run(self, task: Task) -> TestRun:
+        """Run the tests on what gold leaves."""
+        with self._gold_played(task) as (sandbox, changes):
+            if not _is_fresh(task):
+                verifier = Verifier(sandbox, task, Carrying(task))
+                return self._run_tests(verifier, sandbox, task, last=True)
+            own = self.provider.acquire(self._verifiers(task, self.provider))
+            try:
+                prepared = self._prepare_verifier(own, task)
+                paths = GoldPaths.of_changes(changes)
+                carrying = Carrying(task, prepared.programs, lambda: paths)
+                verifier = Verifier(own, task, carrying, prepared.index)
+                return self._run_tests(verifier, sandbox, task, last=True)
+            finally:
+                own.close()
 
     def _gold_entry_problem(self) -> str:
         """Return why the present step cannot begin after gold's steps; empty if it can."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
-from itertools import chain, count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -125,12 +125,15 @@ class _Names:
     def __init__(self) -> None:
         self._names: dict[TaskKey, str] = {}
         self._taken: set[str] = set()
+        self._others: Counter[str] = Counter()
 
     def name(self, key: TaskKey) -> str:
         if key not in self._names:
             task, whole = (_usual(each) for each in (key.task, f"{key.suite}:{key.task}"))
-            others = (f"{whole}:{number}" for number in count(2))
-            name = next(n for n in chain((task, whole), others) if n.casefold() not in self._taken)
+            name = whole if task.casefold() in self._taken else task
+            while name.casefold() in self._taken:
+                self._others[whole] += 1  # not from 2 on each time, which would take the square
+                name = f"{whole}:{self._others[whole] + 1}"
             self._taken.add(name.casefold())
             self._names[key] = name
         return self._names[key]

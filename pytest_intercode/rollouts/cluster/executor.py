@@ -7,6 +7,7 @@ thread for each rollout, so that one driver may have tens of thousands running.
 from __future__ import annotations
 
 import itertools
+import math
 import queue
 import threading
 import time
@@ -46,7 +47,9 @@ from pytest_intercode.rollouts.cluster.messages import (
     decode,
     encode,
     error_from,
+    whole,
 )
+from pytest_intercode.rollouts.cluster.output import pieces_of
 from pytest_intercode.rollouts.cluster.schedule import Assignment, Loss, NodeCounts, Schedule
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
 from pytest_intercode.rollouts.cluster.transport import (
@@ -77,6 +80,12 @@ _TICK = 0.2  # seconds
 _EVENTS = 64  # that are taken before what they make room for is begun
 _PHASES: tuple[PhaseName, ...] = ("prepare", "run", "close")
 _HERE = ""  # stands for this process where a node is named
+# What is raised while a message is read that is none: its numbers may be too large, and its lists
+# too deep. Nothing is changed before a message is read whole, as its rollout would never end then.
+_NO_MESSAGE = (
+    *(BadMessage, KeyError, TypeError, ValueError, AttributeError),
+    *(OverflowError, RecursionError),
+)
 
 
 class ClusterObserver(Protocol):
@@ -473,7 +482,7 @@ class ClusterExecutor:
         try:
             for message in decode(event.data):
                 getattr(self, f"_on_{message.get('what')}", self._on_unknown)(event.node, message)
-        except (BadMessage, KeyError, TypeError, ValueError, AttributeError) as error:
+        except _NO_MESSAGE as error:
             self._end_node(event.node, f"it says what is no message: {error!r:.200}", True)
 
     def _on_unknown(self, node: str, message: Message) -> None:
@@ -510,7 +519,7 @@ class ClusterExecutor:
         self._leases.spend(node, amounts_of(message["total"]))
 
     def _on_ask(self, node: str, message: Message) -> None:
-        self._give(self._leases.ask(node, int(message["call"]), amounts_of(message["unused"])))
+        self._give(self._leases.ask(node, whole(message, "call"), amounts_of(message["unused"])))
 
     def _on_give_back(self, node: str, message: Message) -> None:
         self._give(self._leases.give_back(node, amounts_of(message["unused"])))
@@ -540,16 +549,17 @@ class ClusterExecutor:
             handle.prepared()
 
     def _on_turns(self, node: str, message: Message) -> None:
-        handle = self._handle(node, message)
+        handle, turns = self._handle(node, message), whole(message, "turns")
         if handle is not None:
-            handle.turns = int(message["turns"])
+            handle.turns = turns
 
     def _on_ended(self, node: str, message: Message) -> None:
-        job, attempt = int(message["job"]), int(message["attempt"])
+        job, attempt = whole(message, "job"), whole(message, "attempt")
         handle = self._handle(node, message)
         name = self._nodes[node].name
         if handle is None:  # of an attempt that was given up: its result counts for nothing
             return
+        phases = _phases_of(message)
         try:
             record = _own(from_line(str(message["line"])), handle, name)
         except (ConfigurationError, ValueError, RecursionError) as error:
@@ -558,19 +568,19 @@ class ClusterExecutor:
         del self._handles[job]
         if handle.over:
             return
-        _times(handle, message)
-        self.observer.printed(handle, _pieces(message))
+        handle.phases.update(phases)
+        self.observer.printed(handle, pieces_of(message.get("output")))
         self.observer.ended(handle, record)
         handle.end(record)
 
     def _on_failed(self, node: str, message: Message) -> None:
-        job, attempt = int(message["job"]), int(message["attempt"])
+        job, attempt = whole(message, "job"), whole(message, "attempt")
         handle = self._handle(node, message)
         if handle is None:
             return
         name = self._nodes[node].name
         error = error_from(message["error"], name)
-        stage = str(message["stage"])
+        stage, phases = str(message["stage"]), _phases_of(message)
         if isinstance(error, RolloutCancelled) and not handle.over:  # not by us: the node ends
             error = SandboxError(f"it was ended there: {error}")
         if handle.over or not isinstance(error, InfrastructureError):
@@ -579,8 +589,8 @@ class ClusterExecutor:
             if not handle.over:
                 if isinstance(error, ConfigurationError):  # of a module that is missing there, say
                     error = _on_node(error, name)
-                _times(handle, message)
-                self.observer.printed(handle, _pieces(message))
+                handle.phases.update(phases)
+                self.observer.printed(handle, pieces_of(message.get("output")))
                 self.observer.failed(handle, error)
                 handle.fail(error, stage)
             return
@@ -590,7 +600,7 @@ class ClusterExecutor:
 
     def _handle(self, node: str, message: Message) -> ClusterHandle | None:
         """Return the rollout that a message is about, unless it is of an attempt given up."""
-        job, attempt = int(message["job"]), int(message["attempt"])
+        job, attempt = whole(message, "job"), whole(message, "attempt")
         return self._handles[job] if self._schedule.current(job, attempt, node) else None
 
     def _lost(
@@ -752,14 +762,17 @@ def _unreadable(handle: ClusterHandle, reason: str) -> EpisodeRecord:
     return replace(record, outcome="agent-error", attempts=tuple(handle.losses))
 
 
-def _times(handle: ClusterHandle, message: Message) -> None:
-    found = message.get("phases") or {}
+def _phases_of(message: Message) -> dict[PhaseName, Phase]:
+    """Return when the phases of a rollout were.
+
+    Raises:
+        BadMessage: they are no times.
+    """
+    said, found = message.get("phases") or {}, {}
     for name in _PHASES:
-        if name in found:
-            began, seconds = found[name]
-            handle.phases[name] = Phase(float(began), float(seconds))
-
-
-def _pieces(message: Message) -> list[Any]:
-    found = message.get("output") or []
-    return found if isinstance(found, list) else []
+        if name in said:
+            began, seconds = map(float, said[name])
+            if not (math.isfinite(began) and math.isfinite(seconds)):
+                raise BadMessage(f"{name} took {seconds} s from {began}")
+            found[name] = Phase(began, seconds)
+    return found

@@ -23,6 +23,7 @@ __all__ = [
     "encode",
     "error_from",
     "error_of",
+    "whole",
 ]
 
 Message: TypeAlias = "dict[str, Any]"
@@ -32,6 +33,7 @@ LARGEST = 64 * 1024 * 1024
 
 _LENGTH = 4
 _LONGEST_ERROR = 20_000  # characters
+_MOST = 2**53
 
 _ERRORS: dict[str, type[Exception]] = {
     name: found
@@ -78,6 +80,18 @@ def decode(data: bytes) -> Iterator[Message]:
             raise BadMessage("no object")
         yield message
         at += size
+
+
+def whole(message: Message, name: str) -> int:
+    """Return a field of a message that is a whole number, which none of ours is below zero.
+
+    Raises:
+        BadMessage: it is none, or one of no sensible size.
+    """
+    number = message.get(name)
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < _MOST:
+        raise BadMessage(f"{name} is {number!r:.40}")
+    return number
 
 
 def error_of(error: BaseException) -> Message:

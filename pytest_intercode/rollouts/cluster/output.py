@@ -12,10 +12,11 @@ from typing import Any
 from pytest_intercode.core.text import harmless
 from pytest_intercode.rollouts.isolation import owner
 
-__all__ = ["KeptOutput", "give_out", "keep_output", "log_record"]
+__all__ = ["KeptOutput", "give_out", "keep_output", "log_record", "pieces_of"]
 
 _MOST = 4 * 1024 * 1024  # characters of a rollout
 _CUT = "\n[... more was not kept ...]\n"
+_LARGEST = 2**31  # of a level, a line, and a second that a clock may show
 _FORMATTER = logging.Formatter()
 
 
@@ -103,14 +104,40 @@ def keep_output() -> None:
     logging.getLogger().addHandler(_Keeper())
 
 
+def pieces_of(said: object) -> list[list[Any]]:
+    """Return what of a node's message is what a rollout printed and logged, as we keep it.
+
+    The rest is left out: agents make log records of whatever they like.
+    """
+    return [piece for piece in said if _is_piece(piece)] if isinstance(said, list) else []
+
+
+def _is_piece(piece: object) -> bool:
+    if not isinstance(piece, list) or not all(isinstance(each, str) for each in piece[:3]):
+        return False
+    if len(piece) == 3:
+        return piece[1] in ("stdout", "stderr")
+    if len(piece) != 8 or piece[1] != "log":
+        return False
+    *_, level, name, created, path, line = piece
+    return (
+        isinstance(name, str)
+        and isinstance(path, str)
+        and isinstance(created, (int, float))
+        and 0 <= created < _LARGEST
+        and all(isinstance(each, int) and abs(each) < _LARGEST for each in (level, line))
+    )
+
+
 def log_record(piece: Sequence[Any]) -> logging.LogRecord | None:
-    """Return the log record that a piece from a node stands for; None where it stands for none."""
+    """Return the log record that a piece stands for, without escape sequences; None for output."""
     _, stream, text, *about = piece
-    if stream != "log" or len(about) != 5:
+    if stream != "log":
         return None
     level, name, created, path, line = about
-    record = logging.LogRecord(str(name), int(level), str(path), int(line), str(text), None, None)
-    record.created = float(created)
+    said, logger, place = map(harmless, (text, name, path))
+    record = logging.LogRecord(logger, level, place, line, said, None, None)
+    record.created = created
     return record
 
 
@@ -120,6 +147,6 @@ def give_out(pieces: Iterable[Sequence[Any]]) -> None:
         record = log_record(piece)
         if record is not None:
             logging.getLogger(record.name).handle(record)
-        elif piece[1] in ("stdout", "stderr"):
+        else:
             out = sys.stdout if piece[1] == "stdout" else sys.stderr
-            out.write(harmless(str(piece[2])))
+            out.write(harmless(piece[2]))

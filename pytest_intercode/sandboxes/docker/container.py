@@ -177,6 +177,13 @@ class Container(AttachedSandbox):
         self._storage = told.get("GraphDriver") or {}
         self._runtime = runtime or str((told.get("HostConfig") or {}).get("Runtime") or "")
         self._mounted = {path: told[key] for path, key in _MOUNTED.items() if told.get(key)}
+        # An image that declares volumes has one made for each; what we mount is not the agent's.
+        ours = {inside for _, inside in (*spec.mounts, *spec.readonly)}
+        self.volumes = {
+            str(mount["Destination"]): str(mount.get("Source") or "")
+            for mount in told.get("Mounts") or ()
+            if mount.get("Type") == "volume" and mount.get("Destination") not in ours
+        }
         if spec.limits.network:
             self.outside = OUTSIDE | {_ADDRESSES}
         self._api = api
@@ -319,5 +326,6 @@ class Container(AttachedSandbox):
             data["LowerDir"].split(":"),
             data["MergedDir"],
             mounted=self._mounted,
+            volumes=self.volumes,
             outside=self.outside,
         )

@@ -268,6 +268,8 @@ class DockerEngine:
         return box
 
     def _launched(self, spec: SandboxSpec) -> Container:
+        from docker.types import Healthcheck
+
         container_id = None
         with _engine_errors(f"a container of {spec.image}"):
             config = self.api.create_container_config(
@@ -283,6 +285,8 @@ class DockerEngine:
                 # with the network mode `none` alone.
                 network_disabled=not spec.limits.network,
                 hostname=spec.hostname,
+                # An image's own would run the agent's programs while the end state is read.
+                healthcheck=Healthcheck(test=["NONE"]),
                 environment={**_network_variables(spec), **dict(spec.variables)},
                 labels=self._labels,
                 host_config=self._host_config(spec),  # type: ignore[arg-type]

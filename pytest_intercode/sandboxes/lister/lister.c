@@ -21,8 +21,10 @@
  *
  * with the most entries, bytes of paths and link targets, and bytes of content; and a command:
  *
- *   tree PATH...     list the whole disk, without the given paths and what is in them
- *   mark PATH...     the same, with digests of the files that have changed in the last UPTIME
+ *   tree PATH... - MOUNT...     list the whole disk, without the given paths and what is in them;
+ *                    of other mounts, the given ones
+ *   mark PATH... - MOUNT...     the same, with digests of the files that have changed in the last
+ *                    UPTIME
  *   below PATH...    list what is at the paths, and all in these folders
  *   digest PATH...   list what is at the paths alone, with digests of files
  *   content PATH...  the same, with the content in place of the digest
@@ -802,20 +804,26 @@ static void list_path(char *path, enum reading reading, bool below) {
         walk(folder, equal(path, "/") ? "" : path, INT64_MAX);
 }
 
-static void list_disk(int64_t since) {
+/* List the root and, of MOUNTS, those that are mounts: each has a zero byte, the last is empty. */
+static void list_disk(char *mounts, int64_t since) {
     walk(open_folder(AT_FDCWD, "/"), "", since);
     struct device root = device;
-    /* Some runtimes, such as gVisor, keep an empty /tmp in memory, as a mount of its own. */
-    path.used = 0;
-    push(&path, "/tmp", sizeof "/tmp");
-    int folder = is_skipped() ? -ENOENT : open_folder(AT_FDCWD, "/tmp");
-    if (folder < 0 && is_gone(folder))
-        return;
-    device = root;
-    if (on_device(folder))
-        close_file(folder);
-    else
-        walk(folder, "/tmp", since);
+    for (char *mount = mounts; *mount; mount += length_of(mount) + 1) {
+        path.used = 0;
+        push(&path, mount, length_of(mount) + 1);
+        char *name;
+        int above = is_skipped() ? -ENOENT : open_above(mount, &name);
+        int folder = above < 0 ? above : open_folder(above, name);
+        if (above >= 0)
+            close_file(above);
+        if (folder < 0 && is_gone(folder))
+            continue;
+        device = root;
+        if (on_device(folder))
+            close_file(folder);
+        else
+            walk(folder, mount, since);
+    }
 }
 
 static int hex(char digit) {
@@ -873,14 +881,21 @@ static void __attribute__((noreturn)) answer(const char *uptime, char *request) 
     skipped = "\0";
     if (marks || equal(command, "tree")) {
         static struct stack paths;
+        size_t mounts = 0;
         while (*request) {
             word = next_word(&request);
-            push(&paths, word, length_of(word) + 1);
+            if (equal(word, "-")) { /* a path begins with a slash */
+                push(&paths, "", 1);
+                mounts = paths.used;
+            } else
+                push(&paths, word, length_of(word) + 1);
         }
         push(&paths, "", 1);
+        if (!mounts)
+            finish(ODD_REQUEST);
         skipped = paths.bytes;
         int64_t began = now(0 /* CLOCK_REALTIME */).tv_sec - (int64_t)number_in(uptime);
-        list_disk(marks ? began - 2 : INT64_MAX); /* both of these clocks tell whole seconds */
+        list_disk(paths.bytes + mounts, marks ? began - 2 : INT64_MAX); /* both of these clocks tell whole seconds */
     } else if (below || reading != PLAIN)
         while (*request)
             list_path(next_word(&request), reading, below);

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import shutil
 import socket
@@ -207,7 +208,18 @@ def test_links_among_recordings_are_not_written_through(
     assert (folder / "notes-1.json").read_text() == "of the user's"
 
 
-@pytest.mark.parametrize("kind", ["link", "pipe", "device", "folder", "type", "status", "deep"])
+_ODD: dict[str, dict[str, object]] = {
+    "type": {"content_type": "text/html\r\nset-cookie: a=b"},
+    "status": {"status": 101},
+    "endless status": {"status": math.inf},
+    "half a status": {"status": 200.5},
+    "one text": {"pieces": "text"},
+    "no texts": {"pieces": [{}]},
+    "no characters": {"pieces": ["\ud800"]},
+}
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "device", "folder", "deep", *_ODD])
 def test_a_recording_of_somebody_else_is_one_line(
     kind: str, server: ModelServer, gateways: Gateways, tmp_path: Path
 ) -> None:
@@ -227,10 +239,8 @@ def test_a_recording_of_somebody_else_is_one_line(
         path.symlink_to("/dev/zero")
     elif kind == "folder":
         path.mkdir()
-    elif kind == "type":
-        path.write_text(json.dumps({**row, "content_type": "text/html\r\nset-cookie: a=b"}))
-    elif kind == "status":
-        path.write_text(json.dumps({**row, "status": 101}))
+    elif kind in _ODD:
+        path.write_text(json.dumps({**row, **_ODD[kind]}))
     else:
         path.write_text('{"version": 1, "request": ' + "[" * 100_000)
     with pytest.raises(ConfigurationError, match=r"001\.json is no recording of the gateway") as e:
@@ -245,9 +255,9 @@ def test_a_recording_cannot_answer_with_what_is_no_text(gateways: Gateways, tmp_
         assert ask(session, ROUTES["chat"], body("chat")).status == 200
     path = tmp_path / "task-1" / "001.json"
     row = json.loads(path.read_text())
-    path.write_text(json.dumps({**row, "pieces": ["\ud800", "\x1b[2J"]}))
+    path.write_text(json.dumps({**row, "pieces": ["\x1b[2J"]}))
     session, _ = opened(gateways("http://127.0.0.1:9", replay=tmp_path))
-    assert ask(session, ROUTES["chat"], body("chat")).status in (500, 502)
+    assert ask(session, ROUTES["chat"], body("chat")).status == 502
     assert "\x1b" not in str(session.refusals)
 
 

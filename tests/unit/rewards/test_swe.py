@@ -10,6 +10,7 @@ import pytest
 from pytest_intercode.core.task import Verification
 from pytest_intercode.errors import UngradableState
 from pytest_intercode.rewards.swe import (
+    excused_tests,
     read_results,
     swe_report,
     swe_reward,
@@ -138,3 +139,17 @@ def test_a_script_that_tells_its_status_is_left_alone() -> None:
     script = with_exit_status(_SCRIPT)
     assert with_exit_status(script) == script
     assert with_exit_status("pytest") == "pytest"
+
+
+def test_what_neither_passed_nor_failed_counts_where_it_may() -> None:
+    lists = Verification("x", fail_to_pass=("a", "b[1"), pass_to_pass=("c", "d", "e"))
+    statuses = {
+        **{"a": Status.XFAIL, "b[1 2]": Status.PASSED, "b[1 3]": Status.XFAIL},
+        **{"c": Status.SKIPPED, "d": Status.XFAIL, "e": Status.PASSED},
+    }
+    assert excused_tests(lists, statuses) == {"a", "b[1", "c", "d"}
+    assert swe_report(lists, statuses).resolved
+    assert swe_report(lists, statuses, {"a", "b[1", "c", "d", "x"}).resolved
+    report = swe_report(lists, statuses, {"a", "d"})
+    assert (report.unfixed, report.broken) == (("b[1",), ("c",))
+    assert swe_report(lists, statuses, ()).kept == ("e",)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.rewards.terminal_bench import (
     NoResults,
+    excused_results,
     pytest_results,
     terminal_bench_reward,
 )
@@ -73,3 +74,12 @@ def test_garbage_is_no_error(text: str) -> None:
             assert 0 <= terminal_bench_reward(parser, _HEAD + text).value <= 1
         except NoResults:
             pass
+
+
+def test_what_neither_passed_nor_failed_counts_where_it_may() -> None:
+    log = _HEAD + "PASSED t.py::a\nSKIPPED [1] t.py:1: x\nXFAIL t.py::b\n"
+    assert excused_results("terminal-bench", log) == {"[1] t.py:1: x", "b"}
+    assert excused_results("terminal-bench-swebench", log) == frozenset()
+    assert terminal_bench_reward("terminal-bench", log).value == 1.0
+    assert terminal_bench_reward("terminal-bench", log, {"[1] t.py:1: x", "b"}).value == 1.0
+    assert terminal_bench_reward("terminal-bench", log, {"b"}).value == 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import threading
 import time
@@ -295,6 +296,11 @@ def test_a_task_error_is_no_fault_of_a_node(execute: Execute) -> None:
         encode({"what": "spend", "total": [0, -1, 0.0]}),
         encode({"what": "ask", "call": 1, "unused": {"turns": 1}}),
         b"\x00\x00\x30\x00" + b"[" * 0x3000,
+        encode({"what": "turns", "job": math.inf, "attempt": 1}),
+        encode({"what": "turns", "job": 1, "attempt": 1, "turns": -(10**6)}),
+        encode({"what": "ended", "job": 1, "attempt": 10**400}),
+        encode({"what": "spend", "total": [0, 0, 10**400]}),
+        encode({"what": "ask", "call": math.inf, "unused": [0, 0, 0.0]}),
     ],
 )
 def test_a_node_that_says_what_is_no_message_is_replaced(execute: Execute, said: bytes) -> None:
@@ -306,6 +312,40 @@ def test_a_node_that_says_what_is_no_message_is_replaced(execute: Execute, said:
     assert run.all_over.wait(20)
     assert len(run.records) == 8
     run.until(lambda: len(nodes._nodes) == 3)
+
+
+class _Forging(SleepingNodes):
+    """Nodes whose first result has something else in one of its fields."""
+
+    def __init__(self, nodes: int, **fields: object) -> None:
+        super().__init__(nodes)
+        self._fields = fields
+
+    def _answer(self, node: str, seconds: float, message: Message) -> None:
+        if message["what"] == "ended" and self._fields:
+            message, self._fields = {**message, **self._fields}, {}
+        super()._answer(node, seconds, message)
+
+
+@pytest.mark.parametrize(
+    "phases", [{"run": [1.0]}, {"run": [1.0, math.inf]}, {"run": 3}, ["run"], {"run": ["x", "y"]}]
+)
+@pytest.mark.parametrize("what", ["ended", "failed"])
+def test_a_result_that_is_half_a_message_loses_no_rollout(
+    execute: Execute, what: str, phases: object
+) -> None:
+    error = {"kind": "AgentError", "text": "x"}
+    nodes = _Forging(2, phases=phases, **({} if what == "ended" else _failing(what, error)))
+    run = execute(nodes, tasks=4)
+    assert run.all_over.wait(20)
+    assert len(run.records) == 4
+    lost = [reason for record in run.records.values() for reason in record.attempts]
+    assert lost
+    assert all("it says what is no message" in reason for reason in lost)
+
+
+def _failing(what: str, error: Message) -> dict[str, object]:
+    return {"what": what, "stage": "run", "error": error}
 
 
 @pytest.mark.parametrize(
