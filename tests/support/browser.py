@@ -202,9 +202,15 @@ class Browser:
 
     def click(self, selector: str) -> None:
         """Press the mouse in the middle of an element."""
+        element = f"document.querySelector({json.dumps(selector)})"
+        # A page may replace elements once it hears of the scrolling, in the next frame. If that is
+        # between the two events of a click, it is one on what both elements are in.
+        self.evaluate(
+            f"(async () => {{ {element}.scrollIntoView({{block: 'center'}});"
+            "for (let i = 0; i < 2; i++) await new Promise(requestAnimationFrame); })()"
+        )
         place = self.evaluate(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
-            "e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect();"
+            f"(() => {{ const r = {element}.getBoundingClientRect();"
             "return [r.x + r.width / 2, r.y + r.height / 2]; })()"
         )
         for kind in ("mousePressed", "mouseReleased"):
