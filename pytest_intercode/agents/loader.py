@@ -79,10 +79,10 @@ def load_agent(
         if bool(colon) != (":" in form) or (colon and not rest.strip()):
             raise AgentLoadError(f"--intercode-agent={name}: it is written {form}")
         module = importlib.import_module(f"pytest_intercode.agents.{module_name}")
-        more: dict[str, Any] = {"gateway": gateway} if module_name in _PROGRAMS else {}
+        extra: dict[str, Any] = {"gateway": gateway} if module_name in _PROGRAMS else {}
         if module_name == "installed" and progress is not None:
-            more["progress"] = progress
-        factory: AgentFactory = module.make_factory(name, rest, arguments, folder, **more)
+            extra["progress"] = progress
+        factory: AgentFactory = module.make_factory(name, rest, arguments, folder, **extra)
         return factory
     if not colon and (meant := which_agent(name, folder)):
         raise AgentLoadError(f"--intercode-agent={name}: {meant}")

@@ -71,9 +71,9 @@ def run(options: argparse.Namespace) -> int:
         *((state, "image", number, name) for (state, name), number in images.items()),
         *((state, "kit", number, name) for (state, name), number in sets.items()),
         *(("skipped", "", number, reason) for reason, number in _reasons(tasks).items()),
-        *((what, "", len(some), _names(some)) for what, some in _without(played) if some),
+        *((text, "", len(items), _names(items)) for text, items in _without(played) if items),
     ]
-    table = [[state, kind, counted(number, "task"), what] for state, kind, number, what in rows]
+    table = [[state, kind, counted(number, "task"), text] for state, kind, number, text in rows]
     for line in aligned(table, labels=4) if table else ():
         say(line.rstrip())
     say(f"{counted(len(tasks), 'task')}, {len(tasks) - len(played)} of them skipped")
@@ -103,7 +103,7 @@ def _images(tasks: Sequence[Task], replacements: Mapping[str, str]) -> dict[tupl
     from pytest_intercode.suites.harbor.dockerfile import standing_for
 
     sources = [list(_sources(task)) for task in tasks]
-    texts = {source: _text(source) for each in sources for source in each}
+    texts = {source: _text(source) for group in sources for source in group}
     names = {name for text in texts.values() for name in bases(text)}
     names |= {source.image for source in texts if source.image}
     standing = {
@@ -112,23 +112,26 @@ def _images(tasks: Sequence[Task], replacements: Mapping[str, str]) -> dict[tupl
         for name, plain in standing_for(text, replacements, lambda name: False).items()
     }
     names |= {*standing.values(), *replacements.values()}
-    here = images_here(names)
+    available = images_here(names)
 
     def shown(name: str) -> tuple[str, str]:
-        others = [replacements[name]] if name in replacements else [name]
-        others += [standing[name]] if name in standing else []
-        used = next((other for other in others if here and other in here), others[-1])
-        state = _UNKNOWN if here is None else _THERE if used in here else _MISSING
-        return state, name if used == name else f"{name} ({used})"
+        candidates = [replacements[name]] if name in replacements else [name]
+        candidates += [standing[name]] if name in standing else []
+        image = next(
+            (candidate for candidate in candidates if available and candidate in available),
+            candidates[-1],
+        )
+        state = _UNKNOWN if available is None else _THERE if image in available else _MISSING
+        return state, name if image == name else f"{name} ({image})"
 
     def needed(source: ImageSource) -> set[tuple[str, str]]:
-        own = shown(source.image) if source.image else None
-        if own and (own[0] == _THERE or not texts[source]):
-            return {own}
+        base = shown(source.image) if source.image else None
+        if base and (base[0] == _THERE or not texts[source]):
+            return {base}
         return set(map(shown, bases(texts[source])))
 
-    found = Counter(one for each in sources for one in set[Any]().union(*map(needed, each)))
-    return dict(sorted(found.items(), key=lambda item: (item[0][0], -item[1], item[0][1])))
+    counts = Counter(one for group in sources for one in set[Any]().union(*map(needed, group)))
+    return dict(sorted(counts.items(), key=lambda item: (item[0][0], -item[1], item[0][1])))
 
 
 def _sources(task: Task) -> Iterator[ImageSource]:
@@ -151,12 +154,12 @@ def _sets(tasks: Iterable[Task]) -> dict[tuple[str, str], int]:
     """Return how many tasks need a set of the kit, by whether it is there, and what is in it."""
     from pytest_intercode.environments.swe.kit import holds, sets_of
 
-    found = Counter(
-        (_THERE if holds(each) else _MISSING, ", ".join(each) or "its programs alone")
+    counts = Counter(
+        (_THERE if holds(packages) else _MISSING, ", ".join(packages) or "its programs alone")
         for task in tasks
-        for each in sets_of(task)
+        for packages in sets_of(task)
     )
-    return dict(sorted(found.items(), key=lambda item: (item[0][0], -item[1], item[0][1])))
+    return dict(sorted(counts.items(), key=lambda item: (item[0][0], -item[1], item[0][1])))
 
 
 def _reasons(tasks: Iterable[Task]) -> Counter[str]:

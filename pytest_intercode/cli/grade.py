@@ -123,7 +123,7 @@ def _pairs(options: argparse.Namespace) -> list[tuple[Task, Prediction]]:
 
     asked = f"--dataset={options.dataset}"
     folder = data_folder(options.data, "--data")
-    found = named_tasks(
+    selection = named_tasks(
         options.dataset,
         folder,
         asked,
@@ -131,7 +131,7 @@ def _pairs(options: argparse.Namespace) -> list[tuple[Task, Prediction]]:
         env="swe",
         permissions=permissions_of(options),
     )
-    tasks = {task.id: online(task) if options.network else task for task in found}
+    tasks = {task.id: online(task) if options.network else task for task in selection}
     without = next((task for task in tasks.values() if task.repository is None), None)
     if without is not None:
         raise ConfigurationError(

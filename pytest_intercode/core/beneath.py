@@ -117,10 +117,10 @@ class _OpenHow(ctypes.Structure):
 
 def _open_by_kernel(root: int, path: str) -> int:
     """Open the folder at a relative path; ELOOP where a link is on the way."""
-    how = _OpenHow(_FOLDER, 0, _BENEATH | _NO_LINKS | _NO_MAGIC_LINKS)
+    open_how = _OpenHow(_FOLDER, 0, _BENEATH | _NO_LINKS | _NO_MAGIC_LINKS)
     while True:
         descriptor = _syscall()(
-            _OPENAT2, root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)
+            _OPENAT2, root, os.fsencode(path), ctypes.byref(open_how), ctypes.sizeof(open_how)
         )
         if descriptor >= 0:
             return int(descriptor)
@@ -345,8 +345,8 @@ class Root:
             OutsideError: the path leads out of the root.
             OSError: there is no such link.
         """
-        above, _, name = path.rpartition("/")
-        folder = self._open_folder(self._root, self.locate(above) or ".")
+        parent, _, name = path.rpartition("/")
+        folder = self._open_folder(self._root, self.locate(parent) or ".")
         try:
             return os.readlink(check_name(name), dir_fd=folder)
         finally:
@@ -363,18 +363,18 @@ class Root:
         It is called with a path in its one form, and fails with ELOOP where a link is on the way.
         """
         try:
-            below = relative_path(path)
+            relative = relative_path(path)
         except ValueError:
-            below = self.locate(path)
+            relative = self.locate(path)
         for _ in range(_TRIES):
             try:
-                return use(below)
+                return use(relative)
             except OSError as error:
                 if error.errno != errno.ELOOP:
                     raise
             if not self._links:
                 raise OSError(errno.ELOOP, "is a symbolic link, or below one", path)
-            below = self.locate(path)
+            relative = self.locate(path)
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
 
     def _is(self, path: str, fits: Callable[[int], bool]) -> bool:
@@ -392,16 +392,16 @@ class Root:
     # Each use has a descriptor of its own, and with it a place of its own in the list of names.
 
     def _status(self, path: str) -> os.stat_result:
-        above, _, name = path.rpartition("/")
-        folder = self._open_folder(self._root, above or ".")
+        parent, _, name = path.rpartition("/")
+        folder = self._open_folder(self._root, parent or ".")
         try:
             return _plain_status(folder, name or ".", path)
         finally:
             os.close(folder)
 
     def _file(self, path: str) -> int:
-        above, _, name = path.rpartition("/")
-        folder = self._open_folder(self._root, above or ".")
+        parent, _, name = path.rpartition("/")
+        folder = self._open_folder(self._root, parent or ".")
         try:
             # Even to open a device may do something, so that its kind is looked at before.
             _check_file(_plain_status(folder, name or ".", path), path)
@@ -416,11 +416,11 @@ class Root:
         return descriptor
 
     def _items(self, path: str) -> list[Item]:
-        above = f"{path}/" if path else ""
+        prefix = f"{path}/" if path else ""
         folder = self._open_folder(self._root, path or ".")
         try:
             return [
-                Item(above + name, os.stat(name, dir_fd=folder, follow_symlinks=False))
+                Item(prefix + name, os.stat(name, dir_fd=folder, follow_symlinks=False))
                 for name in sorted(os.listdir(folder))  # noqa: PTH208 - of a descriptor
             ]
         finally:

@@ -206,30 +206,30 @@ def replace_and_keep(new: Path, path: Path) -> list[str]:
     Raises:
         OSError: it cannot be moved; what was there is in its place.
     """
-    kept = _keep(path) if path.exists() and path.stat().st_size else None
+    backup = _keep(path) if path.exists() and path.stat().st_size else None
     try:
         new.replace(path)
     except OSError:
-        if kept is not None:
-            kept.unlink() if path.exists() else kept.replace(path)
+        if backup is not None:
+            backup.unlink() if path.exists() else backup.replace(path)
         raise
-    return [f"{path}: was there already; what it held is in {kept} now"] if kept else []
+    return [f"{path}: was there already; what it held is in {backup} now"] if backup else []
 
 
 def _keep(path: Path) -> Path:
     """Give a file a second name, or only a new one where the file system has no links."""
     numbers = itertools.count(1)
     while True:
-        kept = path.with_name(f"{path.name}.{next(numbers)}")
+        backup = path.with_name(f"{path.name}.{next(numbers)}")
         with contextlib.suppress(FileExistsError):
             try:
-                kept.hardlink_to(path)
+                backup.hardlink_to(path)
             except FileExistsError:
                 raise
             except OSError:
-                kept.touch(exist_ok=False)  # nobody else's from now on
-                path.replace(kept)
-            return kept
+                backup.touch(exist_ok=False)  # nobody else's from now on
+                path.replace(backup)
+            return backup
 
 
 @contextlib.contextmanager
@@ -243,8 +243,8 @@ def _replacing(path: Path, keep: bool, notes: list[str] | None) -> Iterator[Bina
             file.flush()
             os.fsync(file.fileno())
         if keep:
-            said = replace_and_keep(begun, path)
-            (notes if notes is not None else []).extend(said)
+            note = replace_and_keep(begun, path)
+            (notes if notes is not None else []).extend(note)
         else:
             begun.replace(path)
     finally:

@@ -196,8 +196,8 @@ def extract(archive: bytes, to: Path) -> None:
 
 
 def _links_below(folder: Path) -> Iterator[Path]:
-    for above, folders, files in os.walk(folder):
-        yield from (path for name in (*folders, *files) if (path := Path(above, name)).is_symlink())
+    for top, folders, files in os.walk(folder):
+        yield from (path for name in (*folders, *files) if (path := Path(top, name)).is_symlink())
 
 
 def _make_folder(to: Path, name: str) -> None:

@@ -556,8 +556,8 @@ def _check_value(
     if isinstance(shape, _Value):
         if shape.only and value not in shape.only:
             refused = _Refused(f"{shape.why}; allowed: {_listed(shape.only)}")
-            what = f"the value {_quoted(str(value))} of the field {_shown(where)}"
-            raise _not_allowed(what, refused, where[-1])
+            description = f"the value {_quoted(str(value))} of the field {_shown(where)}"
+            raise _not_allowed(description, refused, where[-1])
     elif isinstance(shape, _Inline):
         if not limits.hosted and not (isinstance(value, str) and _is_inline(value)):
             raise _not_allowed(f"the field {_shown(where)}", _ADDRESS, where[-1])
@@ -583,7 +583,9 @@ def _check_kind(shape: _Kinds, value: Mapping[str, Any], where: _Path, limits: L
         return
     inner = shape.kinds.get(kind)
     if inner is None:
-        matches = (of for pattern, of in shape.patterns.items() if pattern.fullmatch(kind))
+        matches = (
+            candidate for pattern, candidate in shape.patterns.items() if pattern.fullmatch(kind)
+        )
         inner = next(matches, shape.unknown)
     if isinstance(inner, _Refused):
         if not (inner.hosted and limits.hosted):
@@ -608,8 +610,8 @@ def _shown(where: _Path) -> str:
 
 
 def _quoted(text: str) -> str:
-    shown = one_line(text[:200])
-    return f"'{shown[:80]}...'" if len(shown) > 80 else f"'{shown}'"
+    excerpt = one_line(text[:200])
+    return f"'{excerpt[:80]}...'" if len(excerpt) > 80 else f"'{excerpt}'"
 
 
 def _listed(values: tuple[object, ...]) -> str:
@@ -629,10 +631,10 @@ def table() -> str:
     rows += [f"| {api} | {', '.join(f'`{name}`' for name in names[api])} |" for api in names]
     reasons: dict[str, set[str]] = {}
     for fields in FIELDS.values():
-        for name, why in _refusals(_Object(fields), "", set()):
-            reasons.setdefault(why, set()).add(name)
+        for name, reason in _refusals(_Object(fields), "", set()):
+            reasons.setdefault(reason, set()).add(name)
     rows += ["", "| refused | as |", "| --- | --- |"]
-    rows += [f"| {', '.join(sorted(reasons[why]))} | {why} |" for why in sorted(reasons)]
+    rows += [f"| {', '.join(sorted(reasons[reason]))} | {reason} |" for reason in sorted(reasons)]
     rows.append(f"| any other field | {_UNKNOWN.why} |")
     rows.append(f"| any other type of tools and of contents | {_KINDS_UNKNOWN.why} |")
     return "\n".join(rows)
@@ -660,7 +662,10 @@ def _refusals(shape: Shape, name: str, seen: set[int]) -> Iterator[tuple[str, st
         for key, inner in shape.fields.items():
             yield from _refusals(inner, key, seen)
     elif isinstance(shape, _Kinds):
-        for key, inner in (*shape.kinds.items(), *((name, of) for of in shape.patterns.values())):
+        for key, inner in (
+            *shape.kinds.items(),
+            *((name, pattern_shape) for pattern_shape in shape.patterns.values()),
+        ):
             if isinstance(inner, _Refused):
                 yield f"the type `{key}` of `{name}`", inner.why
             else:

@@ -132,12 +132,12 @@ class Recorder:
         text = text.replace(token, "<token>")
         path_of = self._folder / f"{number:03}.json"
         # A name that nobody knows beforehand, so that it leads nowhere.
-        written = self._folder / f".{token_hex(8)}"
-        with written.open("x", encoding="ascii") as file:
+        temporary = self._folder / f".{token_hex(8)}"
+        with temporary.open("x", encoding="ascii") as file:
             file.write(text)
         while self._earlier:
             self._earlier.pop().unlink(missing_ok=True)
-        written.replace(path_of)
+        temporary.replace(path_of)
 
 
 @dataclass
@@ -164,8 +164,8 @@ class Replayer:
     def __init__(self, root: Path, key: str) -> None:
         self._folder = folder_of(root, key)
         self._key = key
-        found = self._folder.iterdir() if self._folder.is_dir() else ()
-        files = [path for path in found if _FILE.fullmatch(path.name)]
+        paths = self._folder.iterdir() if self._folder.is_dir() else ()
+        files = [path for path in paths if _FILE.fullmatch(path.name)]
         files.sort(key=lambda path: int(path.stem))
         self._entries = [_read(path) for path in files]
 
@@ -215,7 +215,7 @@ def _read(path: Path) -> _Entry:
         whole = isinstance(status, int) and not isinstance(status, bool)
         if row["content_type"] not in _TYPES or not whole or not 200 <= status <= 599:
             raise ValueError("its status or its type is none of an answer")
-        if not isinstance(pieces, list) or not all(isinstance(each, str) for each in pieces):
+        if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
             raise ValueError("its pieces are no texts")
         "".join(pieces).encode("utf-8")  # a lone surrogate cannot be sent
         method, route = str(row["method"]), str(row["path"])

@@ -46,25 +46,25 @@ async def _plain(call: Call, answer: Answer, upstream: Upstream) -> web.StreamRe
             raise Failed("the answer has more than 64 MiB")
     status, server = answer.status, upstream.name(call.vendor)
     raw = upstream.masked(bytes(data))  # before it is parsed: records show what was said
-    parsed = _object(raw)
+    content = _object(raw)
     if 300 <= status < 400:
         raise Failed(f"{server} redirects, which is not followed")
-    if status == 200 and (parsed is None or not is_answer(call.route.api, parsed)):
-        what = "is no JSON" if parsed is None else "is no answer of this API"
+    if status == 200 and (content is None or not is_answer(call.route.api, content)):
+        what = "is no JSON" if content is None else "is no answer of this API"
         start = raw[:80].decode("utf-8", "replace")
         raise Failed(f"{server} sent what {what}: {start!r}")
     headers = {**answer.headers}
     if status != 200:
-        said = error_message(parsed) or raw[:200].decode("utf-8", "replace")
+        said = error_message(content) or raw[:200].decode("utf-8", "replace")
         call.session.note(f"{server} answered {status}: {said}")
-        if parsed is None:
+        if content is None:
             words = f"the server answered {status}: {said}"
             raw = json.dumps(error_body(call.vendor, status, words, "upstream_error")).encode()
         if status in _FINAL:
             headers.setdefault("x-should-retry", "false")
     text = raw.decode("utf-8", "replace")
-    await call.settle(status, parsed or {}, (parsed or {}).get("usage"))
-    await call.record(parsed, Recorded(status, "application/json", (text,)))
+    await call.settle(status, content or {}, (content or {}).get("usage"))
+    await call.record(content, Recorded(status, "application/json", (text,)))
     return web.Response(status=status, body=raw, headers=headers, content_type="application/json")
 
 
@@ -76,14 +76,14 @@ async def _stream(
     parts = assembler(api) if api is not None else None
     client = _Client(request, answer)
     recorded = call.session.recorder is not None
-    splitter, kept = Splitter(upstream.masked), []
+    splitter, pieces = Splitter(upstream.masked), []
     complete = True
     try:
         async for piece in answer.pieces:
             out = b""
             for event in splitter.feed(piece):
                 if recorded:
-                    kept.append(event.raw)
+                    pieces.append(event.raw)
                 if parts is not None:
                     parts.feed(event)
                     if parts.ended and not call.charged:
@@ -97,7 +97,7 @@ async def _stream(
                 await client.write(out)
         rest = splitter.rest()
         if rest:
-            kept.append(rest)
+            pieces.append(rest)
             await client.write(rest)
         complete = parts is None or parts.ended or _finished(parts.answer())
         if not complete:
@@ -119,7 +119,7 @@ async def _stream(
         raise
     if parts is not None:
         await call.settle(200, parts.answer(), parts.usage, complete=complete)
-    texts = tuple(raw.decode("utf-8", "replace") for raw in kept)
+    texts = tuple(raw.decode("utf-8", "replace") for raw in pieces)
     await call.record(parts.answer() if parts else None, Recorded(200, STREAM, texts, complete))
     return await client.end(complete)
 

@@ -147,8 +147,8 @@ def check_body(
     try:
         check_fields(route.api or "messages", body, limits)
     except NotAllowed as error:
-        named = error.name if _NAME.fullmatch(error.name) else ""
-        options = [f"--intercode-gateway-allow={named}"] if named else []
+        name = error.name if _NAME.fullmatch(error.name) else ""
+        options = [f"--intercode-gateway-allow={name}"] if name else []
         options += ["--intercode-gateway-hosted-tools"] if error.hosted else []
         allows = f"; {' or '.join(options)} allows it" if options else ""
         code = "hosted_tool" if error.hosted else "not_allowed"

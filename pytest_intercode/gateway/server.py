@@ -189,10 +189,10 @@ class Server:
             known = self._connections
             now = loop.time()
             # It has no transport yet in its first moments, and none any more at its end.
-            for each in [each for each in known if each.transport is None]:
-                if now - known[each].opened > 1.0:
-                    del known[each]
-            count = sum(each.owner is owner and not each.peer for each in known.values())
+            for entry in [entry for entry in known if entry.transport is None]:
+                if now - known[entry].opened > 1.0:
+                    del known[entry]
+            count = sum(entry.owner is owner and not entry.peer for entry in known.values())
             if count >= _CONNECTIONS:
                 return _Full()
             protocol = self._http()
@@ -207,12 +207,12 @@ class Server:
                 if protocol.transport is None:
                     return
                 peer = connection.peer = _namespace(protocol.transport)
-                theirs = [
-                    each.owner
-                    for other, each in known.items()
-                    if peer and each.peer == peer and other.transport is not None
+                peers = [
+                    entry.owner
+                    for address, entry in known.items()
+                    if peer and entry.peer == peer and address.transport is not None
                 ]
-                if theirs.count(owner) > _CONNECTIONS or len(theirs) > 2 * _CONNECTIONS:
+                if peers.count(owner) > _CONNECTIONS or len(peers) > 2 * _CONNECTIONS:
                     protocol.transport.abort()
 
             loop.call_later(_FIRST, check)

@@ -105,12 +105,12 @@ class GatewaySettings:
     @property
     def configured(self) -> tuple[str, ...]:
         """The vendors whose server the user has set up, by a key or an address; else all."""
-        chosen = (
+        selection = (
             vendor
             for vendor, (_, _, default) in VENDORS.items()
             if self.keys.get(vendor) or self.upstream(vendor) != default
         )
-        return tuple(chosen) or tuple(VENDORS)
+        return tuple(selection) or tuple(VENDORS)
 
     def upstream(self, vendor: str) -> str:
         """Return the address of a vendor's API."""

@@ -180,8 +180,8 @@ class Upstream:
                 )
         except asyncio.TimeoutError as error:
             if isinstance(error, ConnectionTimeoutError):
-                what = f"{server} cannot be reached in {_CONNECT:g} s"
-                raise Failed(what, 504, unreached=True) from None
+                failure = f"{server} cannot be reached in {_CONNECT:g} s"
+                raise Failed(failure, 504, unreached=True) from None
             seconds = self._settings.silence
             raise Failed(f"{server} was silent for {seconds:g} s", 504) from None
         except ClientError as error:
@@ -195,8 +195,8 @@ class Upstream:
         """
         reasons = []
         for vendor in self._settings.configured:
-            ours = {"anthropic-version": _VERSION, "user-agent": "pytest-intercode"}
-            headers, _ = self.headers(ours, vendor, has_body=False)
+            own_headers = {"anthropic-version": _VERSION, "user-agent": "pytest-intercode"}
+            headers, _ = self.headers(own_headers, vendor, has_body=False)
             request = self.open(
                 *("GET", "/v1/models", vendor), headers=headers, body=None, beta=False
             )

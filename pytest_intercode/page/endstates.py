@@ -204,8 +204,8 @@ def _facts(counted: Mapping[str, Any]) -> list[str]:
     """Write facts as often as there are; a file may say anything of that."""
     lines: list[str] = []
     for fact, count in counted.items():
-        few = isinstance(count, int) and count <= _MOST_TIMES
-        lines += [fact] * count if few else [f"{fact} ({count} times)"]
+        is_small = isinstance(count, int) and count <= _MOST_TIMES
+        lines += [fact] * count if is_small else [f"{fact} ({count} times)"]
     return lines
 
 
@@ -213,9 +213,9 @@ def _sql_changes(state: Mapping[str, Any]) -> list[Section]:
     agent, gold = state["agent"], state["gold"]
     sections = []
     for title, key in (("What was added", "added"), ("What was removed", "removed")):
-        mine, theirs = (_facts(side[key]) for side in (agent, gold))
-        if mine or theirs:
-            sections.append(sides(title, mine, theirs))
+        agent_facts, gold_facts = (_facts(side[key]) for side in (agent, gold))
+        if agent_facts or gold_facts:
+            sections.append(sides(title, agent_facts, gold_facts))
     if not sections:
         sections.append(sides("Changes to the database", [], []))
     if state.get("digested"):

@@ -95,9 +95,9 @@ class Run:
         if not records:
             raise ConfigurationError(f"{where}: holds no recorded episode, so there is no page")
         tries = in_order_of_items(counted_tries(records))
-        named = {record.run_name for record in tries}
-        if len(named) == 1:
-            name = named.pop() or name
+        names = {record.run_name for record in tries}
+        if len(names) == 1:
+            name = names.pop() or name
         return cls(name, f"{when:%Y-%m-%d %H:%M}", tries, len(records) - len(tries))
 
     def limited_to(self, other: Run) -> Run:

@@ -221,10 +221,10 @@ def _span(record: EpisodeRecord) -> _Span | None:
     # A phase has the time of all of its parts, so what follows on preparation is as long as they
     # are together.
     later = {name: end - begin for name, (begin, end) in phases.items() if begin >= ran}
-    ended = max(ran + sum(later.values()), *(end for _, end in phases.values()))
-    graded = ended - sum(seconds for name, seconds in later.items() if name in _GRADING)
+    finish = max(ran + sum(later.values()), *(end for _, end in phases.values()))
+    graded = finish - sum(seconds for name, seconds in later.items() if name in _GRADING)
     seconds = {name: phases[name][1] - phases[name][0] for name in _in_order(phases)}
-    return _Span(record, began, ran, max(ran, graded), ended, seconds)
+    return _Span(record, began, ran, max(ran, graded), finish, seconds)
 
 
 def _in_order(names: Iterable[str]) -> list[str]:
@@ -241,8 +241,8 @@ def _phase_rows(spans: Sequence[_Span]) -> list[list[str]]:
         seconds = [span.seconds.get(name, 0.0) for span in spans]
         whole = sum(seconds)
         share = f"{100 * whole / total:.1f}%" if total else "-"
-        mean, most = whole / len(spans), max(seconds)
-        rows.append([name, _duration(whole), share, _duration(mean), _duration(most)])
+        mean, longest = whole / len(spans), max(seconds)
+        rows.append([name, _duration(whole), share, _duration(mean), _duration(longest)])
     return rows
 
 
@@ -291,7 +291,7 @@ def _row(
     lanes: int,
     total: float,
 ) -> list[str]:
-    solved = sum(each.succeeded for each in records)
+    solved = sum(record.succeeded for record in records)
     busy = sum(span.ended - span.began for span in spans)
     return [
         host or _HERE,

@@ -159,10 +159,10 @@ class _Listener:
         """Say that tests were skipped for want of an agent; pytest shows reasons with -rs only."""
         if self._without_agent:
             tests = f"{self._without_agent} test{'s' if self._without_agent > 1 else ''}"
-            more = "" if self._any_ran else "; no other test ran, so the run fails"
+            ending = "" if self._any_ran else "; no other test ran, so the run fails"
             terminalreporter.write_line(
                 f"intercode: no agent to test, {tests} skipped: give --intercode-agent=AGENT, or "
-                f"set intercode_agent in the ini file{more}",
+                f"set intercode_agent in the ini file{ending}",
                 yellow=self._any_ran,
                 red=not self._any_ran,
             )

@@ -67,7 +67,7 @@ def take_arguments(config: pytest.Config, tasks: Selection) -> list[str]:
     named = config.args if given else testpaths if at_root else []
     pasted = [argument for argument in named if _paste(argument, config, tasks)]
     others = [argument for argument in named if argument not in pasted]
-    asked = [name for name in _SELECTING if ini_values(config, f"intercode_{name}")]
+    selections = [name for name in _SELECTING if ini_values(config, f"intercode_{name}")]
     by_option = any(on_command_line(config, name) for name in _SELECTING)
     tasks.whole_suites = by_option or not named
     if pasted and given:
@@ -79,12 +79,12 @@ def take_arguments(config: pytest.Config, tasks: Selection) -> list[str]:
         config.args_source = _Source.ARGS  # else pytest's header says that testpaths are used
         if others:
             return ["testpaths are left out, as no path is given: what the options name is run"]
-    if not asked or by_option:
+    if not selections or by_option:
         return []
-    values = " and ".join(f"intercode_{name} = {_shown(config, name)}" for name in asked)
+    values = " and ".join(f"intercode_{name} = {_shown(config, name)}" for name in selections)
     if tasks.whole_suites:
         return [f"{values} (ini) runs beside the project's own tests"]
-    options = " ".join(f"--intercode-{name}={_shown(config, name, ',')}" for name in asked)
+    options = " ".join(f"--intercode-{name}={_shown(config, name, ',')}" for name in selections)
     why = "paths are given" if given else "testpaths are set"
     return [f"{values} (ini) is left out, as {why}: {options} runs it"]
 

@@ -188,7 +188,7 @@ def _without_kit(run: Run, task: Task) -> str | None:
     # Few suites need it.
     from pytest_intercode.environments.swe.kit import add_command, holds, sets_of
 
-    lacking = next((each for each in sets_of(task) if not holds(each)), None)
+    lacking = next((packages for packages in sets_of(task) if not holds(packages)), None)
     if lacking is None:
         return None
     return (

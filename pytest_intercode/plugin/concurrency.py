@@ -288,7 +288,7 @@ class ConcurrentExecution(ConcurrentObserver):
 
     def _count_running(self) -> int:
         with self._executor.lock:
-            return sum(each.handle.running for each in self._running.values())
+            return sum(rollout.handle.running for rollout in self._running.values())
 
     # -- which rollouts begin, and when
 
@@ -368,12 +368,12 @@ class ConcurrentExecution(ConcurrentObserver):
         with self._executor.lock:
             again = may_be_tried_again(item)
             forgiven = again or item.get_closest_marker("xfail")
-            own = is_own_test(item)  # its verdict is known when it has run
-            if not (own or record.solved or forgiven) and item in self._running:
+            own_test = is_own_test(item)  # its verdict is known when it has run
+            if not (own_test or record.solved or forgiven) and item in self._running:
                 self._failed.add(item)
         if not again:  # else the record may be superseded
             self._run.progress.note(record)
-            if self._reporter is not None and not own:
+            if self._reporter is not None and not own_test:
                 self._reporter.write_early(record)
 
     def failed(self, handle: Handle, error: BaseException) -> None:

@@ -593,10 +593,10 @@ def _read(config: pytest.Config, option: Option) -> Any:
         return tuple(_placed(config, option, _parsed(config, option, part)) for part in parts)
     if len(texts) > 1:
         raise _wrong(config, option, ", ".join(texts), "one value is needed, not several")
-    written = "".join(texts).strip() or option.default
-    if not written:
+    value = "".join(texts).strip() or option.default
+    if not value:
         return None if option.metavar else False
-    return _placed(config, option, _parsed(config, option, written))
+    return _placed(config, option, _parsed(config, option, value))
 
 
 def _placed(config: pytest.Config, option: Option, value: Any) -> Any:

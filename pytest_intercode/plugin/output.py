@@ -237,8 +237,8 @@ class LiveLine:
         self._shown = ""
         self._lock = threading.RLock()
         reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
-        shown = reporter is not None and reporter.isatty and config.get_verbosity() >= -1
-        if not shown or config.getoption("capture", "no") == "no" or sys.__stdout__ is None:
+        visible = reporter is not None and reporter.isatty and config.get_verbosity() >= -1
+        if not visible or config.getoption("capture", "no") == "no" or sys.__stdout__ is None:
             return
         self._writer = reporter._tw  # it knows the column
         with contextlib.suppress(OSError, ValueError):

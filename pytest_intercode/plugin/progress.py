@@ -87,11 +87,11 @@ class Progress:
 
     def __str__(self) -> str:
         """Return how far the run is, in one line."""
-        done = len(self._done)
+        done_count = len(self._done)
         running = self.running() if self.running is not None else 0
         words = [f"{running} running"] if running else []
-        words += [f"{done} of {max(self._total, done)} done", f"{self._solved} solved"]
-        fresh, missing = done - self._reused, self._total - done
+        words += [f"{done_count} of {max(self._total, done_count)} done", f"{self._solved} solved"]
+        fresh, missing = done_count - self._reused, self._total - done_count
         if fresh and missing > 0:
             seconds = (time.monotonic() - self._began) / fresh * missing
             words.append(f"{_duration(seconds)} remaining")

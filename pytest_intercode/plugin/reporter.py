@@ -213,10 +213,10 @@ class Reporter:
 
     def _print_problems(self, terminalreporter: pytest.TerminalReporter) -> None:
         for image, items in self._not_played.items():
-            were = "was" if len(items) == 1 else "were"
+            verb = "was" if len(items) == 1 else "were"
             tasks = counted(len(items), "task")
-            said = f"intercode: image {image} is missing: {tasks} {were} not played"
-            terminalreporter.write_line(one_line(said), red=True)
+            line = f"intercode: image {image} is missing: {tasks} {verb} not played"
+            terminalreporter.write_line(one_line(line), red=True)
         if self._unwritable:
             terminalreporter.write_line(one_line(self._unwritable), red=True)
         if self._predictions is not None:
@@ -224,8 +224,8 @@ class Reporter:
             self._print_notes(terminalreporter, self._predictions.notes)
             if self._predictions.problem:
                 path, problem = self._predictions.path, self._predictions.problem
-                said = f"--intercode-predictions={path}: cannot be written: {problem}"
-                terminalreporter.write_line(one_line(said), red=True)
+                line = f"--intercode-predictions={path}: cannot be written: {problem}"
+                terminalreporter.write_line(one_line(line), red=True)
         if self._file is None:
             return
         if self._file.unwritten:

@@ -146,10 +146,10 @@ class Startup:
             counts.pop(host, None)
         if not counts:
             return []
-        named = [f"{host} ({counted(n, 'task')})" for host, n in counts.most_common(_MOST_HOSTS)]
-        if len(counts) > len(named):
-            named.append(f"{len(counts) - len(named)} more")
-        return [one_line(f"intercode: suites let sandboxes reach {', '.join(named)}")]
+        names = [f"{host} ({counted(n, 'task')})" for host, n in counts.most_common(_MOST_HOSTS)]
+        if len(counts) > len(names):
+            names.append(f"{len(counts) - len(names)} more")
+        return [one_line(f"intercode: suites let sandboxes reach {', '.join(names)}")]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
@@ -239,12 +239,13 @@ def _check_environments(factory: AgentFactory, items: Sequence[pytest.Item]) -> 
         for item in items
         if (task := task_of(item)) is not None and item.get_closest_marker("skip") is None
     ]
-    others = sorted({task.env for task in tasks if playable and task.env not in playable})
-    if others:
-        count = sum(task.env in others for task in tasks)
+    unplayable = sorted({task.env for task in tasks if playable and task.env not in playable})
+    if unplayable:
+        count = sum(task.env in unplayable for task in tasks)
+        names = " and ".join(unplayable)
         raise pytest.UsageError(
-            f"--intercode-agent={factory.name}: it needs a shell, which {' and '.join(others)} has "
-            f"not ({count} of {len(tasks)} tasks); select {', '.join(playable)}, as by "
+            f"--intercode-agent={factory.name}: it needs a shell, which {names} does not have "
+            f"({count} of {len(tasks)} tasks); select {', '.join(playable)}, as by "
             f"--intercode-env={playable[0]}, or serve the sandbox to the agent over MCP: "
             "--intercode-agent=mcp:CMDLINE"
         )

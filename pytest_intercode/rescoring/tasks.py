@@ -70,9 +70,9 @@ class TaskFinder:
             yield self._file(path, env)
         if not is_environment(env):
             return
-        named = self._suite_of(record.node_id.partition("::")[0])
-        if named is not None:
-            yield self._file(named, env)
+        suite = self._suite_of(record.node_id.partition("::")[0])
+        if suite is not None:
+            yield self._file(suite, env)
         if record.task.suite == env:
             yield self._once("bundled", env, lambda: bundled_tasks(env, env))
         dataset = dataset_of(record.task.dataset)
@@ -103,8 +103,8 @@ class TaskFinder:
 
     def _dataset(self, name: str) -> Sequence[Task]:
         try:
-            data, asked = data_folder(self._data, "--data"), f"the data set {name}"
-            return dataset_tasks(name, data, asked, self._permissions)
+            data, subject = data_folder(self._data, "--data"), f"the data set {name}"
+            return dataset_tasks(name, data, subject, self._permissions)
         except ConfigurationError:
             if self._data is not None:
                 raise

@@ -152,8 +152,8 @@ def changes(before: Sequence[EpisodeRecord], after: Sequence[EpisodeRecord]) -> 
 
 
 def _share(tries: Sequence[EpisodeRecord]) -> Share:
-    graded = [each for each in tries if each.graded]
-    return Share(sum(each.succeeded for each in graded), len(graded))
+    graded = [record for record in tries if record.graded]
+    return Share(sum(record.succeeded for record in graded), len(graded))
 
 
 def _kind(in_old: bool, in_new: bool, was: Share, now: Share) -> Kind:

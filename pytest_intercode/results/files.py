@@ -67,8 +67,8 @@ def iterate_records(
         ConfigurationError: it cannot be read, or is no results file; while it is iterated over.
     """
     with _reading(path), _opened(path) as file:
-        ours = path.is_file() and file.read(len(RESULTS_BEGINNING)) == RESULTS_BEGINNING
-    if not ours:  # InterCode's are one value of JSON
+        is_results = path.is_file() and file.read(len(RESULTS_BEGINNING)) == RESULTS_BEGINNING
+    if not is_results:  # InterCode's are one value of JSON
         yield from read_records(path, warn)
         return
     for at, row in enumerate(_parse_lines(path, _lines(path), warn)):
@@ -352,9 +352,9 @@ class ResultsFile:
         file = os.open(path, access | os.O_APPEND | os.O_CLOEXEC | flags, 0o666)
         try:
             # Between the two calls another run may have put its own file in the place of this one.
-            ours = os.fstat(file)
-            if stat.S_ISREG(ours.st_mode) and not (
-                locked(file) and os.path.samestat(path.stat(), ours)
+            status = os.fstat(file)
+            if stat.S_ISREG(status.st_mode) and not (
+                locked(file) and os.path.samestat(path.stat(), status)
             ):
                 raise ConfigurationError(
                     f"{self._option}={path}: another run writes to this file; name another "

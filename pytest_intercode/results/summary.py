@@ -80,14 +80,14 @@ class Summary:
 def summarise(tries: Iterable[EpisodeRecord]) -> Summary:
     """Return the statistics of tries."""
     tries = list(tries)
-    tasks = list(by_task(each for each in tries if each.graded).values())
-    graded = [each for task in tasks for each in task]
-    solved = sum(each.succeeded for each in graded)
-    costs = [each.usage.cost for each in tries if each.usage.cost is not None]
-    outcomes = Counter(each.outcome for each in tries)
-    counts = Counter((len(task), sum(each.succeeded for each in task)) for task in tasks)
+    tasks = list(by_task(record for record in tries if record.graded).values())
+    graded = [record for task in tasks for record in task]
+    solved = sum(record.succeeded for record in graded)
+    costs = [record.usage.cost for record in tries if record.usage.cost is not None]
+    outcomes = Counter(record.outcome for record in tries)
+    counts = Counter((len(task), sum(record.succeeded for record in task)) for task in tasks)
     return Summary(
-        tasks=len({key_of(each) for each in tries}),
+        tasks=len({key_of(record) for record in tries}),
         tries=len(tries),
         graded=len(graded),
         spoiled=outcomes["infrastructure-error"],
@@ -95,17 +95,19 @@ def summarise(tries: Iterable[EpisodeRecord]) -> Summary:
         solved=solved,
         rate=solved / len(graded) if graded else None,
         rate_interval=_rate_interval(tasks),
-        reward=_mean([each.reward for each in graded]),
+        reward=_mean([record.reward for record in graded]),
         reward_interval=(
-            bootstrap_mean([[each.reward for each in task] for task in tasks]) if tasks else None
+            bootstrap_mean([[record.reward for record in task] for task in tasks])
+            if tasks
+            else None
         ),
         pass_at=_by_k(counts, pass_at_k),
         pass_hat=_by_k(counts, pass_hat_k),
-        turns=_mean([len(each.turns) for each in graded]),
-        seconds=_mean([each.seconds for each in graded if is_ours(each)]),
-        tokens=float(sum(each.usage.tokens for each in tries)),
+        turns=_mean([len(record.turns) for record in graded]),
+        seconds=_mean([record.seconds for record in graded if is_ours(record)]),
+        tokens=float(sum(record.usage.tokens for record in tries)),
         cost=sum(costs) if costs else None,
-        cached_tokens=float(sum(each.usage.cached_tokens for each in tries)),
+        cached_tokens=float(sum(record.usage.cached_tokens for record in tries)),
     )
 
 
@@ -133,7 +135,7 @@ def groups(tries: Iterable[EpisodeRecord], by: Grouping) -> dict[str, list[Episo
 def _rate_interval(tasks: Sequence[Sequence[EpisodeRecord]]) -> Interval | None:
     if not tasks:
         return None
-    solved = [[each.succeeded for each in task] for task in tasks]
+    solved = [[record.succeeded for record in task] for task in tasks]
     count = effective_tries(solved)
     return wilson(count * sum(map(sum, solved)) / sum(map(len, solved)), count)
 

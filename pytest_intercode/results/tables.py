@@ -36,9 +36,9 @@ def table(tries: Iterable[EpisodeRecord]) -> list[str]:
     """
     tries = list(tries)
     lines = aligned(_rows(tries), labels=len(_LABELS))
-    outcomes = Counter(each.outcome for each in tries)
+    outcomes = Counter(record.outcome for record in tries)
     lines.append("outcomes: " + ", ".join(f"{n} {name}" for name, n in outcomes.most_common()))
-    verdicts = Counter(each.test_passed for each in tries if each.test_passed is not None)
+    verdicts = Counter(record.test_passed for record in tries if record.test_passed is not None)
     if verdicts:
         lines.append(
             f"solved is what tests of your own say of their episodes: {verdicts[True]} passed, "

@@ -108,5 +108,5 @@ def by_task(tries: Iterable[EpisodeRecord]) -> dict[TaskKey, list[EpisodeRecord]
 
 def solved(tries: Iterable[EpisodeRecord]) -> dict[TaskKey, list[bool]]:
     """Return, for each task with graded tries, whether each of these was solved."""
-    graded = by_task(each for each in tries if each.graded)
-    return {key: [each.succeeded for each in task] for key, task in graded.items()}
+    graded = by_task(record for record in tries if record.graded)
+    return {key: [record.succeeded for record in task] for key, task in graded.items()}

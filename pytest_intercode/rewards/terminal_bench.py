@@ -71,7 +71,7 @@ def _words(log: str) -> dict[str, str]:
     parts = _SUMMARY.split(log, maxsplit=1)
     if len(parts) == 1:
         raise NoResults("pytest never ran to its end: there is no short test summary")
-    found: dict[str, str] = {}
+    statuses: dict[str, str] = {}
     for line in parts[1].splitlines():
         if line.startswith("FAILED") and " - " in line:
             line = line.rpartition(" - ")[0]
@@ -81,8 +81,8 @@ def _words(log: str) -> dict[str, str]:
             continue
         name = words[1].strip().split("::", 1)[-1]
         if name:
-            found[name] = status
-    return found
+            statuses[name] = status
+    return statuses
 
 
 def swebench_results(log: str, excused: Container[str] | None = None) -> dict[str, bool]:

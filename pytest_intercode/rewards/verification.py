@@ -77,13 +77,13 @@ class TestRun:
         missing = len(self.log.rstrip("\n")) - len(tail)
         if missing:
             tail = f"[... {counted(missing, 'character')} before this]\n{tail}"
-        ours = [
+        own_lines = [
             f"{name} has to {verb}"
             for name, verb in ((self.passes, "pass"), (self.fails, "fail"))
             if name and name in tail
         ]
-        if ours:
-            tail = f"{tail}\n[pytest-intercode's sentinels: {', '.join(ours)}]"
+        if own_lines:
+            tail = f"{tail}\n[pytest-intercode's sentinels: {', '.join(own_lines)}]"
         return tail.replace(self.seal, "")
 
 

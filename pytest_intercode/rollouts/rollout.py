@@ -182,7 +182,7 @@ class Rollout:
                 show(record.headline)
             return record
 
-        with services.isolate() as left:
+        with services.isolate() as leftovers:
             record = self._twice(attempt, lambda: len(environment.turns) < environment.max_turns)
         provider = getattr(environment, "provider", None) or services.sandboxes
         backend, image = sandbox_of(environment, spec.task, provider)
@@ -192,7 +192,7 @@ class Rollout:
             agent_arguments=spec.agent_arguments,
             parameters_version=spec.parameters_version,
             attempts=tuple(self._attempts),
-            left_behind=(*record.left_behind, *left),
+            left_behind=(*record.left_behind, *leftovers),
             sandbox=backend,
             image=image,
             image_digest=provider.pinned_image(image) if image else "",
@@ -282,8 +282,8 @@ def expect_sandboxes(sandboxes: SandboxProvider, tasks: Iterable[Task], profile:
             # Nobody waits for the image of a task that is yet to come.
             with contextlib.suppress(ImageNotReady):
                 with without_waiting(task.id):
-                    wanted = environment_class(task.env, profile).sandboxes(task, sandboxes)
-                yield from wanted
+                    orders = environment_class(task.env, profile).sandboxes(task, sandboxes)
+                yield from orders
 
     with contextlib.suppress(InfrastructureError):
         sandboxes.expect(specs())

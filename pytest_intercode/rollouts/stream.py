@@ -177,7 +177,7 @@ def run_rollouts(
             )
     reached = reached_hosts(network, asked)
     permissions = permissions_of(reached, allow_path, pass_env)
-    listed = _listed(tasks, data, asked, reached, permissions)
+    task_list = _listed(tasks, data, asked, reached, permissions)
     with contextlib.ExitStack() as made:
         names = frozenset(parameters or ())
         source = ParameterSource(asked, names)
@@ -229,7 +229,7 @@ def run_rollouts(
         concurrency = concurrency or 1
         if parameters or parameters_version is not None:
             source.set(parameters or {}, parameters_version)
-        specs = _Specs(spec_of, listed, n, concurrency, profile, asked, cluster is not None)
+        specs = _Specs(spec_of, task_list, n, concurrency, profile, asked, cluster is not None)
         on_own_threads = concurrency > 1 or cluster is not None
         buffer = (concurrency if on_own_threads else 0) if buffer is None else buffer
         work.begin(specs, concurrency, buffer)

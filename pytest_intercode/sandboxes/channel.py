@@ -513,10 +513,10 @@ class Channel:
                 return
             machine = " ".join(self._ask("V", "", _STARTING) or ["?"])
             if machine not in lister.MACHINES:
-                known = " and ".join(lister.MACHINES)
+                machines = " and ".join(lister.MACHINES)
                 raise SandboxError(
                     f"a sandbox on {machine} cannot be graded: the program that reads its files "
-                    f"is there for {known} only"
+                    f"is there for {machines} only"
                 )
             text = lister.written(machine)
             if self._ask("B", f"{len(text)}", _STARTING, text) != ["0"]:

@@ -103,12 +103,12 @@ def without_waiting(task: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _in_thread(wait: ImageWait | str) -> Iterator[None]:
-    before = getattr(_THREAD, "wait", None)
+    previous = getattr(_THREAD, "wait", None)
     _THREAD.wait = wait
     try:
         yield
     finally:
-        _THREAD.wait = before
+        _THREAD.wait = previous
 
 
 class ReadyImages:
@@ -149,13 +149,13 @@ class ReadyImages:
         wait: ImageWait | str = getattr(_THREAD, "wait", None) or ImageWait()
         if isinstance(wait, str):
             return self._name_if_ready(source, wait)
-        made = self._begin(source, wait.task)
-        if not made.done():
+        image = self._begin(source, wait.task)
+        if not image.done():
             with timed("build"), wait.woken_by(self.wake):
-                self._wait_for(made, wait)
+                self._wait_for(image, wait)
         self._show()
         try:
-            return made.result()
+            return image.result()
         except ImageError as error:
             raise self._error_for(wait, error, source) from None
 
@@ -166,14 +166,14 @@ class ReadyImages:
             ImageNotReady: it is not there yet, or cannot be had.
         """
         with self._changed:
-            known = source in self._made
-            busy = not all(made.done() for made in self._made.values())
-            if busy and not known:
+            is_known = source in self._made
+            busy = not all(image.done() for image in self._made.values())
+            if busy and not is_known:
                 raise ImageNotReady(task)
-        made = self._begin(source, task)
-        if not made.done() or made.exception() is not None:
+        image = self._begin(source, task)
+        if not image.done() or image.exception() is not None:
             raise ImageNotReady(task)
-        return made.result()
+        return image.result()
 
     def close(self) -> None:
         """Call off whoever waits, and end what is made."""
@@ -181,27 +181,27 @@ class ReadyImages:
             self._closed = True
             self._changed.notify_all()
         self._images.stop_builds()
-        until = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _PATIENCE
         for thread in self._threads:
-            thread.join(max(0.0, until - time.monotonic()))
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     def _begin(self, source: ImageSource, task: str) -> Future[str]:
         """Return what an image comes to, having it made if nobody has."""
         with self._changed:
             if self._closed:
                 raise SandboxError(RUN_IS_OVER)
-            made = self._made.get(source)
-            if made is not None:
-                return made
-            made = self._made[source] = Future()
+            image = self._made.get(source)
+            if image is not None:
+                return image
+            image = self._made[source] = Future()
             # A daemon, as a build that the engine does not end must not keep the process.
             thread = threading.Thread(
-                target=self._make, args=(made, source, task), name="intercode-image", daemon=True
+                target=self._make, args=(image, source, task), name="intercode-image", daemon=True
             )
-            self._threads = [each for each in self._threads if each.is_alive()]
+            self._threads = [worker for worker in self._threads if worker.is_alive()]
             self._threads.append(thread)
             thread.start()
-        return made
+        return image
 
     def _make(self, made: Future[str], source: ImageSource, task: str) -> None:
         try:

@@ -120,18 +120,20 @@ class ListingProbe:
         """List again and compare."""
         reading = reading or Reading()
         reading.spare(len(self._base), self._names)
-        now = dict(self._ask("tree", self._disk, reading))
+        current = dict(self._ask("tree", self._disk, reading))
         # What was written just before the mark is read again, as times need not show a change.
-        touched = [path for path, new in now.items() if self._base.get(path) != new]
-        for path, listed in self._look([p for p in touched if now[p].type == "f"], reading).items():
-            if listed is None:  # it was removed meanwhile
-                del now[path]
+        touched = [path for path, new in current.items() if self._base.get(path) != new]
+        for path, item in self._look(
+            [p for p in touched if current[p].type == "f"], reading
+        ).items():
+            if item is None:  # it was removed meanwhile
+                del current[path]
             else:
-                now[path] = listed
+                current[path] = item
         entries: dict[str, Entry | None] = {}
         before: dict[str, Entry | None] = {}
         for path in touched:
-            new, old = now.get(path), self._base.get(path)
+            new, old = current.get(path), self._base.get(path)
             if new is None or (old is not None and old.known and new.entry == old.entry):
                 continue
             entries[path] = new.entry
@@ -139,7 +141,7 @@ class ListingProbe:
                 before[path] = old and old.entry
         for path, old in self._base.items():
             # What lay in a folder that is gone, or is no folder now, went with it.
-            if path not in now and _is_folder(now, path.rpartition("/")[0]):
+            if path not in current and _is_folder(current, path.rpartition("/")[0]):
                 entries[path] = None
                 if old.known:
                     before[path] = old.entry
@@ -149,40 +151,40 @@ class ListingProbe:
         self, paths: Iterable[str], reading: Reading | None = None
     ) -> dict[str, Entry | None]:
         """List the given paths alone."""
-        looked = self._look(list(paths), reading or Reading())
-        return {path: listed and listed.entry for path, listed in looked.items()}
+        results = self._look(list(paths), reading or Reading())
+        return {path: item and item.entry for path, item in results.items()}
 
     def archive(self, paths: Iterable[str], reading: Reading) -> bytes:
         """Return a tar archive of what stands at ``paths`` now."""
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
-            for path, listed in self._look(list(paths), reading, "content").items():
-                if listed is not None:
-                    _pack(archive, path, listed)
+            for path, item in self._look(list(paths), reading, "content").items():
+                if item is not None:
+                    _pack(archive, path, item)
         return buffer.getvalue()
 
     def below(self, tops: Iterable[str], reading: Reading) -> list[str]:
         """List what stands at ``tops`` now, and all that is in these folders."""
-        checked = [_checked(top) for top in tops]
+        top_paths = [_checked(top) for top in tops]
         inner = [
             volume
             for volume in self._volumes
-            if any(volume.startswith(f"{top.rstrip('/')}/") for top in checked)
+            if any(volume.startswith(f"{top.rstrip('/')}/") for top in top_paths)
         ]
-        return list(dict(self._ask("below", [*checked, *inner], reading)))
+        return list(dict(self._ask("below", [*top_paths, *inner], reading)))
 
     def _look(
         self, paths: list[str], reading: Reading, what: str = "digest"
     ) -> dict[str, _Listed | None]:
         """Return what stands at paths, with the digests or the contents of files."""
         reading.check()
-        asked = list(dict.fromkeys(map(_checked, paths)))
+        unique = list(dict.fromkeys(map(_checked, paths)))
         if what == "digest":  # the paths are those of a listing, or of gold
-            reading.spare(len(asked), sum(len(os.fsencode(path)) for path in asked))
-        looked: dict[str, _Listed | None] = dict.fromkeys(asked)
-        if asked:
-            looked.update(self._ask(what, asked, reading))
-        return {path: looked[_checked(path)] for path in paths}
+            reading.spare(len(unique), sum(len(os.fsencode(path)) for path in unique))
+        results: dict[str, _Listed | None] = dict.fromkeys(unique)
+        if unique:
+            results.update(self._ask(what, unique, reading))
+        return {path: results[_checked(path)] for path in paths}
 
     def _ask(
         self, command: str, paths: Iterable[str], reading: Reading
@@ -192,10 +194,10 @@ class ListingProbe:
         key = secrets.token_hex(_KEY).encode()
         words = [*map(str, reading.left), str(int(1000 * reading.seconds_left)), command]
         request = b" ".join([key, *map(str.encode, words), *map(_quoted, paths)])
-        most = reading.listing_left(_ABOUT_ENTRY) + _ABOUT_FOLDER
-        most += reading.left[2] if command == "content" else 0
+        limit = reading.listing_left(_ABOUT_ENTRY) + _ABOUT_FOLDER
+        limit += reading.left[2] if command == "content" else 0
         try:
-            status, answer = self._lister(request, reading.seconds_left + _GRACE, most)
+            status, answer = self._lister(request, reading.seconds_left + _GRACE, limit)
         except CommandFailed as failed:
             reading.check()
             raise UngradableState(f"the files could not be listed: {failed}") from None
@@ -215,30 +217,30 @@ def _entries(answer: bytes, reading: Reading, whole: bool) -> Iterator[tuple[str
         whole: the contents of files are in it.
     """
     end = len(answer) - _MAC - _END.size
-    why, content_read = _END.unpack_from(answer, end)
-    if why:
-        raise _ENDS[why](reading)
-    at = names = count = 0
+    reason, content_read = _END.unpack_from(answer, end)
+    if reason:
+        raise _ENDS[reason](reading)
+    index = names = count = 0
     folders: list[str] = []
-    while at < end - 1:
-        kind, at = answer[at : at + 1], at + 1
+    while index < end - 1:
+        kind, index = answer[index : index + 1], index + 1
         if kind == b"d":
-            depth, length = _FOLDER.unpack_from(answer, at)
-            at += _FOLDER.size + length
-            name = os.fsdecode(answer[at - length : at])
+            depth, length = _FOLDER.unpack_from(answer, index)
+            index += _FOLDER.size + length
+            name = os.fsdecode(answer[index - length : index])
             del folders[depth:]
             folders.append(f"{folders[-1]}/{name}" if depth else name)
         else:
-            flags, length, target, mode, uid, gid, major, minor = _ENTRY.unpack_from(answer, at)
-            at += _ENTRY.size
-            stamp, at = answer[at : at + _STAMP.size], at + _STAMP.size
-            name, at = os.fsdecode(answer[at : at + length]), at + length
-            content, at = os.fsdecode(answer[at : at + target]), at + target
+            flags, length, target, mode, uid, gid, major, minor = _ENTRY.unpack_from(answer, index)
+            index += _ENTRY.size
+            stamp, index = answer[index : index + _STAMP.size], index + _STAMP.size
+            name, index = os.fsdecode(answer[index : index + length]), index + length
+            content, index = os.fsdecode(answer[index : index + target]), index + target
             path = name if name[0] == "/" else f"{folders[-1]}/{name}"
             if flags & _LEASED:
                 raise UngradableState(f"a process holds a lease on {path}, so it cannot be read")
             if flags & _DIGEST:
-                content, at = answer[at : at + _DIGEST_SIZE].hex(), at + _DIGEST_SIZE
+                content, index = answer[index : index + _DIGEST_SIZE].hex(), index + _DIGEST_SIZE
             form = stat.S_IFMT(mode)
             data = None
             if form in (stat.S_IFBLK, stat.S_IFCHR):
@@ -246,7 +248,7 @@ def _entries(answer: bytes, reading: Reading, whole: bool) -> Iterator[tuple[str
             elif form == stat.S_IFDIR and not whole:
                 stamp = b""
             elif form == stat.S_IFREG and whole:
-                data, at = _joined(answer, at)
+                data, index = _joined(answer, index)
                 data = None if flags & _UNREADABLE else data
             names += len(path) + target
             count += 1

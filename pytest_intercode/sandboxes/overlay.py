@@ -141,13 +141,13 @@ class OverlayProbe:
         """Return what tells this state of the upper folder from any other; no content is read."""
         tick = time.clock_gettime_ns(_TICKS)
         found: Stamps = {}
-        for at, top in self._tops():
+        for mount, top in self._tops():
             with _Way(top) as way:
-                itself = [("", "", os.fstat(way.here()))] if at else []
-                entries = way.entries(self._skipped_below(at), reading)
+                itself = [("", "", os.fstat(way.here()))] if mount else []
+                entries = way.entries(self._skipped_below(mount), reading)
                 for path, _, status in chain(itself, entries):
                     stamp = _stamp(status)
-                    found[at + path] = stamp if status.st_ctime_ns < tick else (*stamp, tick)
+                    found[mount + path] = stamp if status.st_ctime_ns < tick else (*stamp, tick)
         return found
 
     def entries(
@@ -164,14 +164,14 @@ class OverlayProbe:
             for path in paths:
                 reading.entry(len(path))
                 whole, inner = self._whole(path)
-                *above, name = path_parts(inner)
+                *folders, name = path_parts(inner)
                 if path in self._mounted:
                     _pack(archive, None, self._mounted[path], path, reading)
                     continue
                 with _Way(whole) as top:
                     try:
                         with _Way(".", top.here()) as way:
-                            _pack(archive, way.go("/".join(above)), name, path, reading)
+                            _pack(archive, way.go("/".join(folders)), name, path, reading)
                     except OSError as error:
                         if error.errno not in _REPLACED:
                             raise
@@ -185,15 +185,15 @@ class OverlayProbe:
                 continue
             paths.append(top)
             within = top.rstrip("/")
-            inner = [at for at in self._volumes if at.startswith(f"{within}/")]
+            inner = [mount for mount in self._volumes if mount.startswith(f"{within}/")]
             try:
-                for at in (within, *inner):
-                    whole, path_in_it = self._whole(f"{at}/")
-                    hidden = frozenset(volume[len(at) :] for volume in inner)
+                for mount in (within, *inner):
+                    whole, path_in_it = self._whole(f"{mount}/")
+                    hidden = frozenset(volume[len(mount) :] for volume in inner)
                     with _Way(whole) as way:
                         way.go(path_in_it)
-                        paths += [at] * (at in inner)
-                        paths += (f"{at}{path}" for path, *_ in way.entries(hidden, reading))
+                        paths += [mount] * (mount in inner)
+                        paths += (f"{mount}{path}" for path, *_ in way.entries(hidden, reading))
             except OSError as error:
                 if error.errno not in _REPLACED:
                     raise
@@ -204,9 +204,9 @@ class OverlayProbe:
         if not self._volumes:
             return self._merged, path
         path = "/".join(["", *path_parts(path)]) + "/" * path.endswith("/")
-        for at in reversed(self._volumes):
-            if path.startswith(f"{at}/"):
-                return self._volumes[at], path[len(at) :]
+        for volume in reversed(self._volumes):
+            if path.startswith(f"{volume}/"):
+                return self._volumes[volume], path[len(volume) :]
         return self._merged, path
 
     def _tops(self) -> Iterator[tuple[str, str]]:
@@ -237,14 +237,14 @@ class OverlayProbe:
         found: dict[str, _Seen] = {}
         # The path of a file that the engine keeps elsewhere is not looked up in a folder.
         mounted = ((path, place, os.lstat(place)) for path, place in self._mounted.items())
-        for at, top in self._tops():
+        for mount, top in self._tops():
             with _Way(top) as way:
-                if at:
+                if mount:
                     status = os.fstat(way.here())
-                    found[at] = _Seen(_plain(status), _stamp(status))
-                entries = way.entries(self._skipped_below(at), reading)
-                for below, name, status in entries if at else chain(mounted, entries):
-                    path = at + below
+                    found[mount] = _Seen(_plain(status), _stamp(status))
+                entries = way.entries(self._skipped_below(mount), reading)
+                for relative, name, status in entries if mount else chain(mounted, entries):
+                    path = mount + relative
                     stamp, old = _stamp(status), known.get(path)
                     if old is not None and old.stamp == stamp and old.sure:
                         found[path] = old
@@ -517,11 +517,11 @@ def _find(layer: str, path: str, reading: Reading) -> tuple[Entry | None, bool]:
     Returns:
         The entry, or None, and whether the layers below this one need not be asked.
     """
-    *above, name = path_parts(path)
+    *folders, name = path_parts(path)
     final = False
     with _Way(layer) as way:
         try:
-            for part in above:
+            for part in folders:
                 status = os.stat(part, dir_fd=way.here(), follow_symlinks=False)
                 if not stat.S_ISDIR(status.st_mode):
                     return None, True

@@ -73,8 +73,8 @@ def find_reason(errors: str, output: str = "") -> str:
     if conflict:
         causes = causes.partition("To fix this")[0]
         reasons += [row.strip() for row in causes.splitlines() if row.strip()][:_REASONS]
-    shown = (row if len(row) <= _LONGEST else f"{row[:_LONGEST]}..." for row in reasons)
-    return "; ".join(dict.fromkeys(shown)) or "no reason given"
+    lines = (row if len(row) <= _LONGEST else f"{row[:_LONGEST]}..." for row in reasons)
+    return "; ".join(dict.fromkeys(lines)) or "no reason given"
 
 
 def write_program(path: Path, text: str) -> None:

@@ -148,10 +148,10 @@ def path_parts(path: str) -> list[str]:
         UngradableState: one of them leads up, and so perhaps out of the sandbox.
     """
     try:
-        below = relative_path(path.strip("/"))
+        relative = relative_path(path.strip("/"))
     except ValueError as error:
         raise UngradableState(f"no path of a sandbox's files: {error}") from None
-    return below.split("/") if below else []
+    return relative.split("/") if relative else []
 
 
 def digest_of(descriptor: int, size: int, reading: Reading) -> str:

@@ -177,8 +177,8 @@ def named_tasks(
     if is_registry or (dataset_of(name) is None and path.is_dir()):
         from pytest_intercode.suites.harbor import datasets  # slow to import, and only needed here
 
-        read = datasets.registry_tasks if is_registry else datasets.folder_tasks
-        return read(path, permissions)
+        reader = datasets.registry_tasks if is_registry else datasets.folder_tasks
+        return reader(path, permissions)
     if is_row_file(path) or is_suite_file(path):
         return file_tasks(path, env, permissions)
     return dataset_tasks(name, data, asked, permissions)
@@ -260,8 +260,8 @@ def online(task: Task, *, override: bool = False) -> Task:
     task = _limited(task, opened)
 
     def played(verification: Verification) -> Verification:
-        own = verification.limits if verification.place == "fresh" else None
-        networked = (own or task.limits).network
+        fresh_limits = verification.limits if verification.place == "fresh" else None
+        networked = (fresh_limits or task.limits).network
         return replace(verification, fetches=networked and verification.kit is not None)
 
     return _verified(task, played)
@@ -289,8 +289,10 @@ def _limited(task: Task, change: Callable[[Limits], Limits]) -> Task:
     """Return the task with other limits of its sandboxes, those of its verifiers included."""
 
     def limited(verification: Verification) -> Verification:
-        own = verification.limits
-        return verification if own is None else replace(verification, limits=change(own))
+        own_limits = verification.limits
+        return (
+            verification if own_limits is None else replace(verification, limits=change(own_limits))
+        )
 
     return _verified(replace(task, limits=change(task.limits)), limited)
 
@@ -325,12 +327,12 @@ def reaching(task: Task, hosts: Iterable[str]) -> Task:
     def widened(limits: Limits) -> Limits:
         if limits.network or limits.offline:
             return limits
-        both = tuple(dict.fromkeys((*limits.hosts, *hosts)))
-        if len(both) > MOST_HOSTS:
+        all_hosts = tuple(dict.fromkeys((*limits.hosts, *hosts)))
+        if len(all_hosts) > MOST_HOSTS:
             raise ConfigurationError(
                 f"{task.source}: task {task.id!r}: a sandbox may reach {MOST_HOSTS} hosts, and "
-                f"with those of --intercode-allow-host these are {len(both)}"
+                f"with those of --intercode-allow-host these are {len(all_hosts)}"
             )
-        return replace(limits, hosts=both)
+        return replace(limits, hosts=all_hosts)
 
     return _limited(task, widened)

@@ -52,18 +52,18 @@ class Instruction:
 
     def flags(self) -> Iterator[tuple[str, str, int]]:
         """Yield the flags that the instruction begins with: name, value, and the value's index."""
-        at = 0
-        while flag := _FLAG.match(self.rest, at):
+        index = 0
+        while flag := _FLAG.match(self.rest, index):
             yield flag[1], flag[2] or "", max(flag.start(2), 0)
-            at = flag.end()
+            index = flag.end()
 
     @property
     def arguments_index(self) -> int:
         """Where in ``rest`` the flags end."""
-        at = 0
-        while flag := _FLAG.match(self.rest, at):
-            at = flag.end()
-        return at
+        index = 0
+        while flag := _FLAG.match(self.rest, index):
+            index = flag.end()
+        return index
 
     def span(self, start: int, end: int) -> tuple[int, int]:
         """Return the span in the text of a span of ``rest``."""
@@ -90,11 +90,11 @@ def instructions(text: str) -> Iterator[Instruction]:
     lines = _Lines(text)
     escape = lines.escape()
     while lines.more:
-        found = _joined(lines, escape)
-        word = _INSTRUCTION.match(found[0])
+        joined = _joined(lines, escape)
+        word = _INSTRUCTION.match(joined[0])
         if word is None:
             continue
-        whole, places = found
+        whole, places = joined
         instruction = Instruction(
             word[1].upper(), whole[word.end() :], tuple(places[word.end() : len(whole)])
         )
@@ -155,8 +155,8 @@ def _joined(lines: _Lines, escape: str) -> tuple[str, list[int]]:
     whole, places = "", list[int]()
     while lines.more:
         line, place = lines.take()
-        shown = line.strip()
-        if not shown or shown.startswith("#"):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
             if whole:
                 continue  # between continued lines
             return "", []
@@ -197,26 +197,26 @@ def image_names(text: str) -> list[ImageName]:
     names: list[ImageName] = []
     stages: set[str] = {"scratch"}
     arguments: dict[str, str] | None = {}  # those before the first stage
-    known: dict[str, str] = {}
+    values: dict[str, str] = {}
     for outer in instructions(text):
         instruction = _plain(outer)
         if instruction.name == "ARG" and arguments is not None:
             arguments.update(pairs(instruction.rest, arguments))
         elif instruction.name == "FROM":
             if arguments is not None:
-                known, arguments = arguments, None
+                values, arguments = arguments, None
             begin = instruction.arguments_index
             stage = _FROM.fullmatch(instruction.rest, begin)
             if stage is None:
                 continue
-            names += _named(instruction, *stage.span(1), known, stages)
+            names += _named(instruction, *stage.span(1), values, stages)
             stages.add((stage[2] or "scratch").lower())
         elif instruction.name in (*_READING, "RUN"):
             for flag, value, index in instruction.flags():
                 if flag == "from":
                     # A number is that of a stage, whether there is one or not.
-                    made = {*stages, value} if value.isdigit() else stages
-                    names += _named(instruction, index, index + len(value), {}, made)
+                    available = {*stages, value} if value.isdigit() else stages
+                    names += _named(instruction, index, index + len(value), {}, available)
                 elif flag == "mount":
                     origin = _mount_origin(value)
                     if origin is not None and not value[slice(*origin)].isdigit():
@@ -237,10 +237,10 @@ def _named(
         if instruction.rest[end - 1] != instruction.rest[start]:
             break
         start, end = start + 1, end - 1
-    written = instruction.rest[start:end]
-    name = expanded(written, arguments, unknown="$")
+    text = instruction.rest[start:end]
+    name = expanded(text, arguments, unknown="$")
     if name and "$" not in name and name.lower() not in stages:
-        whole = _WHOLE_VARIABLE.fullmatch(written)
+        whole = _WHOLE_VARIABLE.fullmatch(text)
         argument = (whole[1] or whole[2]) if whole else ""
         yield ImageName(name, instruction.span(start, end), argument)
 
@@ -277,15 +277,15 @@ def replaced_bases(
     """
     spans: list[tuple[tuple[int, int], str]] = []
     arguments: dict[str, str] = {}
-    needed: dict[str, str] = {}
+    bases: dict[str, str] = {}
     for image in image_names(text):
         name = replacements.get(image.name, image.name)
-        needed.setdefault(name, image.name)
+        bases.setdefault(name, image.name)
         if image.argument:
             arguments[image.argument] = name
         elif name != image.name:
             spans.append((image.span, name))
-    return replaced_spans(text, spans), arguments, list(needed.items())
+    return replaced_spans(text, spans), arguments, list(bases.items())
 
 
 def replaced_spans(text: str, spans: list[tuple[tuple[int, int], str]]) -> str:
@@ -316,11 +316,11 @@ def _mounts_context(value: str) -> bool:
 
 def pairs(rest: str, variables: Mapping[str, str]) -> dict[str, str]:
     """Return what ``ENV`` or ``ARG`` sets, by name."""
-    found = {name: value.strip("\"'") for name, value in _PAIR.findall(rest)}
-    if not found and " " in rest.strip():  # the old form: ENV NAME a value
+    values = {name: value.strip("\"'") for name, value in _PAIR.findall(rest)}
+    if not values and " " in rest.strip():  # the old form: ENV NAME a value
         name, value = rest.strip().split(None, 1)
-        found = {name: value}
-    return {name: expanded(value, variables) for name, value in found.items()}
+        values = {name: value}
+    return {name: expanded(value, variables) for name, value in values.items()}
 
 
 def expanded(text: str, variables: Mapping[str, str], unknown: str = "") -> str:
@@ -335,12 +335,12 @@ def expanded(text: str, variables: Mapping[str, str], unknown: str = "") -> str:
     def value(match: re.Match[str]) -> str:
         if match[1]:
             return "$"
-        found = variables.get(match[2] or match[3])
-        operator, other = match[4] or "", match[5] or ""
+        content = variables.get(match[2] or match[3])
+        operator, alternative = match[4] or "", match[5] or ""
         if operator.endswith("+"):
-            return other if found or (found is not None and operator == "+") else ""
-        if found or (found is not None and operator != ":-"):
-            return found
-        return other if operator else unknown
+            return alternative if content or (content is not None and operator == "+") else ""
+        if content or (content is not None and operator != ":-"):
+            return content
+        return alternative if operator else unknown
 
     return _VARIABLE.sub(value, text)

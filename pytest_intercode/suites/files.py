@@ -113,19 +113,19 @@ def context_files(dockerfile: Path) -> list[tuple[str, Path]]:
 def _linked_files(folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield the names of the files below a folder, sorted as paths are, and where each one is."""
     with Root(folder) as root:
-        found = []
+        paths = []
         for item in root.walk():
             try:
                 if stat.S_ISREG(item.status.st_mode):
-                    found.append((item.path, folder / item.path))
+                    paths.append((item.path, folder / item.path))
                 elif stat.S_ISLNK(item.status.st_mode) and root.is_file(item.path):
-                    found.append((item.path, folder / root.locate(item.path)))
+                    paths.append((item.path, folder / root.locate(item.path)))
             except OutsideError:
                 raise SuiteError(
                     f"{folder / item.path}: is a link that leads out of {folder}; what an image is "
                     "made of lies there itself: put the file in its place"
                 ) from None
-    yield from sorted(found, key=lambda pair: pair[0].split("/"))
+    yield from sorted(paths, key=lambda pair: pair[0].split("/"))
 
 
 class Budget:

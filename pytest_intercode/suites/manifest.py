@@ -151,15 +151,15 @@ class SwebenchModel(BaseModel):
 
     def columns(self) -> list[str]:
         """Return the columns that a row has to have."""
-        needed = [self.bug or self.gold, self.fail_to_pass, self.pass_to_pass]
+        names = [self.bug or self.gold, self.fail_to_pass, self.pass_to_pass]
         if self.test_patch is not None and self.script is None:
-            needed.append(self.test_patch)
+            names.append(self.test_patch)
         if self.table is not None or REPOSITORY_NAME in fields_of(self.at):
-            needed.append(self.repo)
-        needed += [self.script, self.parser] if self.script else []
-        needed += [self.commands, self.parser] if self.commands else []
-        needed += [self.selected, self.before] if self.beside else []
-        return needed
+            names.append(self.repo)
+        names += [self.script, self.parser] if self.script else []
+        names += [self.commands, self.parser] if self.commands else []
+        names += [self.selected, self.before] if self.beside else []
+        return names
 
     def unread_columns(self, row: Mapping[str, Any]) -> list[str]:
         """Return the columns that say how a row is tested, and that are not read.
@@ -167,13 +167,20 @@ class SwebenchModel(BaseModel):
         One of ``unread`` that names an image has to name the same one.
         """
         patterns = [self.at, self.commit, *self.images, self.dockerfile or "", self.beside or ""]
-        read = {*self.columns(), *(n for p in patterns for n in fields_of(p))}
+        known_columns = {*self.columns(), *(n for p in patterns for n in fields_of(p))}
         images = [row.get(name) for pattern in self.images for name in fields_of(pattern)]
-        read |= {n for n in self.unread if n not in _IMAGES or row.get(n) in images}
-        more = (self.test_patch, self.script, self.install, self.exports, self.build, self.results)
-        read |= set(filter(None, more))
-        read |= {name.partition(".")[0] for name in read}
-        return sorted(telling_columns(row) - read)
+        known_columns |= {n for n in self.unread if n not in _IMAGES or row.get(n) in images}
+        scripts = (
+            self.test_patch,
+            self.script,
+            self.install,
+            self.exports,
+            self.build,
+            self.results,
+        )
+        known_columns |= set(filter(None, scripts))
+        known_columns |= {name.partition(".")[0] for name in known_columns}
+        return sorted(telling_columns(row) - known_columns)
 
     def missing_columns(self, row: Mapping[str, Any]) -> list[str]:
         """Return the columns that a row of this form has, and that this one does not have.

@@ -54,8 +54,8 @@ class Permissions:
             SuiteError: it asks for a host of this machine or of a private network that the user
                 does not name.
         """
-        own = task.limits
-        nothing = not (own.hosts or own.network or task.verification)  # as nearly all ask for
+        limits = task.limits
+        nothing = not (limits.hosts or limits.network or task.verification)  # as nearly all ask for
         if nothing or self.trusted or self.network:
             return task
         refused = [host for host in asked_hosts(task) if self._is_refused(host)]
@@ -65,11 +65,13 @@ class Permissions:
                 "a private network, which a suite cannot open by itself; if it may be reached: "
                 f"{self.remedy('allow-host', refused[0])}"
             )
-        return _without_network(task) if any(each.network for each in _limits(task)) else task
+        return _without_network(task) if any(item.network for item in _limits(task)) else task
 
     def _is_refused(self, written: str) -> bool:
         host = parse_host(written)
-        return is_private(host) and not any(parse_host(own).covers(host) for own in self.hosts)
+        return is_private(host) and not any(
+            parse_host(permission).covers(host) for permission in self.hosts
+        )
 
 
 NOTHING = Permissions()
@@ -100,5 +102,5 @@ def _without_network(task: Task) -> Task:
 
 def _limits(task: Task) -> Iterable[Limits]:
     verifications = [task.verification, *(step.verification for step in task.steps)]
-    own = [each.limits for each in verifications if each is not None]
-    return [task.limits, *(limits for limits in own if limits is not None)]
+    all_limits = [verification.limits for verification in verifications if verification is not None]
+    return [task.limits, *(limits for limits in all_limits if limits is not None)]

@@ -69,9 +69,9 @@ def repository_layer(repository: Repository) -> Path:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with _workplace() as folder:
-            made = _Making(repository, folder).archive()
+            layer = _Making(repository, folder).archive()
             part = path.with_name(f"{path.name}.{os.getpid()}")
-            shutil.move(made, part)
+            shutil.move(layer, part)
             part.replace(path)
     return path
 
@@ -282,10 +282,10 @@ class _Making:
         """Return a setting for how a repository is kept, if its own settings have it."""
         words = ("config", "--no-includes", "-f", str(copy / "config"), "--get")
         try:
-            known = self._run(_git(), *words, f"extensions.{name}")
+            setting = self._run(_git(), *words, f"extensions.{name}")
         except SuiteError:  # it has no such setting
             return ""
-        return f"\t{name} = {value}\n" if known == value else ""
+        return f"\t{name} = {value}\n" if setting == value else ""
 
     def _copy(self, root: Root, path: str, target: Path, *, links: bool) -> None:
         """Copy what is below a folder of a source, but for repositories in it.

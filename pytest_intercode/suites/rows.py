@@ -94,8 +94,8 @@ def _read(path: _Place) -> str:
     except UnicodeDecodeError as error:
         raise SuiteError(f"{path}: not UTF-8 text at byte {error.start}") from None
     except (OSError, EOFError, zlib.error) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise SuiteError(f"{path}: cannot be read: {why}") from None
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise SuiteError(f"{path}: cannot be read: {reason}") from None
 
 
 def _json(path: _Place, text: str) -> Iterator[tuple[str, Row]]:

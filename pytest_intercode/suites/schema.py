@@ -522,8 +522,8 @@ def _apply(
         given["variables"] = tuple(given["variables"].items())
     if fields.repository is not None:
         source = fields.repository.source
-        where = None if source is None else (folder / source).place()
-        given["repository"] = Repository(**{**dict(fields.repository), "source": where})
+        place = None if source is None else (folder / source).place()
+        given["repository"] = Repository(**{**dict(fields.repository), "source": place})
     if fields.verification is not None:
         given["verification"] = fields.verification.made(folder)
     for name in {"files", "audit"} & given.keys():
@@ -554,10 +554,10 @@ def _apply(
         given["image"] = ImageSource(image=fields.image)
     if fields.dockerfile is not None:
         name = given.pop("dockerfile")
-        own = folder / name
-        ours = bundled / f"{name}.Dockerfile"
-        is_ours = "/" not in name and not own.is_file() and ours.is_file()
-        given["image"] = ImageSource(dockerfile=ours if is_ours else own.place())
+        own_path = folder / name
+        bundled_path = bundled / f"{name}.Dockerfile"
+        is_ours = "/" not in name and not own_path.is_file() and bundled_path.is_file()
+        given["image"] = ImageSource(dockerfile=bundled_path if is_ours else own_path.place())
     return replace(task, **given) if given else task
 
 

@@ -76,8 +76,8 @@ class SuiteFolder:
                 return work(root, real)
             except OutsideError:
                 continue
-        above = posixpath.dirname(real) or "DIR"
-        remedy = self.permissions.remedy("allow-path", above)
+        parent = posixpath.dirname(real) or "DIR"
+        remedy = self.permissions.remedy("allow-path", parent)
         raise OutsideSuite(
             one_line(
                 f"{path}: leads out of {self._root.path}, and a suite reads what is in its own "

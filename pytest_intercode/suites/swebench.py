@@ -139,11 +139,11 @@ def dataset_of_rows(
     fitting = [name for name, manifest in manifests.items() if _fits(row, manifest, tables)]
     if len(fitting) == 1:
         return fitting[0]
-    known = next((name for column, name in _NO_FORM.items() if row.get(column)), None)
+    dataset = next((name for column, name in _NO_FORM.items() if row.get(column)), None)
     if fitting:
         problem = f"these rows could be of {' or '.join(fitting)}"
-    elif known:
-        problem = f"these rows look like those of {known}, which cannot be played"
+    elif dataset:
+        problem = f"these rows look like those of {dataset}, which cannot be played"
     else:
         problem = f"these rows are of no known form ({', '.join(manifests)})"
     raise SuiteError(
@@ -399,16 +399,16 @@ class _Reader:
     def _tests(self, fail_to_pass: Sequence[str]) -> Row:
         manifest = self._manifest
         if manifest.script is not None:
-            found = self._read_by_row(self._text(manifest.script))
+            tests = self._read_by_row(self._text(manifest.script))
         elif manifest.beside is not None:
             return self._beside(manifest.beside)
         elif manifest.commands is not None:
-            found = self._by_commands(manifest.commands)
+            tests = self._by_commands(manifest.commands)
         else:
-            found = self._by_table(fail_to_pass)
+            tests = self._by_table(fail_to_pass)
         if self._row.get(manifest.kind) == "fail_only":
-            found["absent"] = "passed"
-        return found
+            tests["absent"] = "passed"
+        return tests
 
     def _by_commands(self, column: str) -> Row:
         """Return how to test by commands in the row."""

@@ -58,8 +58,8 @@ def find_bundle(
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not _programs(made, recipe):
                 packages = ", ".join([*recipe.npm, *recipe.python])
-                again = ", again, as its program is gone" if made.exists() else ", once"
-                progress(f"installing {packages} for the agent {name}{again}; it may take minutes")
+                note = ", again, as its program is gone" if made.exists() else ", once"
+                progress(f"installing {packages} for the agent {name}{note}; it may take minutes")
                 _install(recipe, made)
     except FetchError as error:
         raise AgentLoadError(f"{asked}: {error}") from None

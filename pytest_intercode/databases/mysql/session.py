@@ -231,7 +231,7 @@ class MySqlSession:
         database: str | None = self._database
         for attempt in (1, 2):
             try:
-                made = self._server.connect(self._account, database, self._watch)
+                connection = self._server.connect(self._account, database, self._watch)
                 break
             except (MySQLError, OSError) as error:
                 code, message = _worded(error)
@@ -244,15 +244,15 @@ class MySqlSession:
                         f"{', '.join(self._server.databases())}"
                     ) from None
                 if attempt == 2 or code in _REFUSALS:
-                    why = f"the MySQL server refuses a session: {message}"
+                    reason = f"the MySQL server refuses a session: {message}"
                     # As its password is another one: the account is the session's own, too.
                     if self._id and self._server.mode == "writing" and not self._server.gone():
-                        raise SandboxBroken(why) from None
-                    raise SandboxError(why) from None
+                        raise SandboxBroken(reason) from None
+                    raise SandboxError(reason) from None
             self._revive()  # another session's statement may have been its end
-        self._connection = made
-        self._id = int(made.thread_id())  # type: ignore[no-untyped-call]
-        return made
+        self._connection = connection
+        self._id = int(connection.thread_id())  # type: ignore[no-untyped-call]
+        return connection
 
     def _kill(self, what: Literal["QUERY", "CONNECTION"]) -> None:
         if self._connection is not None:

@@ -283,9 +283,9 @@ class BashEnvironment(ShellEnvironment):
         if gold is None or executed is None or _did_its_work(gold, task):
             return  # what is known did its work
         name = f"gold of {self._key_of(task)} {task.suite} {task.id}"
-        why = self.provider.share(name, lambda: self._gold_problem(task, executed))
-        if why:
-            raise GoldError(f"{task.source}: task {task.id!r}: {why}")
+        reason = self.provider.share(name, lambda: self._gold_problem(task, executed))
+        if reason:
+            raise GoldError(f"{task.source}: task {task.id!r}: {reason}")
 
     def _gold_problem(self, task: Task, executed: Execution) -> str:
         """Return what is wrong with a gold that failed; nothing if it printed what it should."""

@@ -214,27 +214,27 @@ class Judge:
             tests.append((_judges(test), answer if left >= 0 else '"too long"'))
         with self._lock:
             try:
-                said = self._ask(tests, seconds)
+                results = self._ask(tests, seconds)
             except SandboxError:
                 self.close()
                 self._program = self._provider.background(self._start)
                 # The answers are the agent's, and so is the time that two judges need for them.
-                said = self._ask(tests, seconds, otherwise='"timed out"')
-        return [_verdict(said[number]) for number in range(len(tests))]
+                results = self._ask(tests, seconds, otherwise='"timed out"')
+        return [_verdict(results[number]) for number in range(len(tests))]
 
     def _ask(self, tests: list[Any], seconds: float, otherwise: str = "") -> dict[int, str]:
         """Return the verdicts; ``otherwise`` is that of tests for which there was no time."""
         program = self._program.result()
         limit = seconds * len(tests) + _GRACE
         try:
-            execution, said = program.ask({"tests": tests, "seconds": seconds}, limit)
+            execution, answers = program.ask({"tests": tests, "seconds": seconds}, limit)
         except SandboxBroken as broken:  # no agent acts there
             raise SandboxError(str(broken)) from broken
         if execution.ended == "timeout" and otherwise:
-            said = {**dict.fromkeys(range(len(tests)), otherwise), **said}
-        if set(range(len(tests))) - said.keys():
+            answers = {**dict.fromkeys(range(len(tests)), otherwise), **answers}
+        if set(range(len(tests))) - answers.keys():
             raise SandboxError(f"the judge gave no verdict ({execution.ended})")
-        return said
+        return answers
 
     def close(self) -> None:
         """End its sandbox."""

@@ -229,14 +229,14 @@ def _play_changes(
         before = kept.before(task.database, session)
         with golds_fault():
             last = _run(session, task, statements, timeout, writing=True)
-            after = session.state()
+            state_after = session.state()
     finally:
         session.close()
-    changes = changes_between(before, after)
+    changes = changes_between(before, state_after)
     problem = ""
     if changes.unreadable:
         problem = f"leaves a database that cannot be graded: {changes.unreadable}"
-    elif after.uncommitted:
+    elif state_after.uncommitted:
         problem = "leaves a transaction open"
     elif not (changes.added or changes.removed):
         problem = "is to change the database (database.writes), but leaves it as it was"

@@ -227,13 +227,13 @@ class GoldPaths:
     @classmethod
     def of_changes(cls, changes: Changes) -> GoldPaths:
         """Return those of a sandbox in which gold was played."""
-        made = {
+        folders = {
             path
             for path, entry in changes.entries.items()
             if (_is_folder(entry) and _is_new(path, changes))
             or (not _is_folder(entry) and _is_folder(changes.before.get(path)))
         }
-        return cls(frozenset(changes.entries), frozenset(made))
+        return cls(frozenset(changes.entries), frozenset(folders))
 
     @classmethod
     def of_patches(cls, task: Task) -> GoldPaths | None:
@@ -296,7 +296,7 @@ class Carrying:
         # With a folder goes what was in it.
         for path in paths:
             if path in loaded and changes.entries.get(path) is None:
-                gone = (above for above in parents(path) if above in changes.entries)
+                gone = (parent for parent in parents(path) if parent in changes.entries)
                 left_out.update(a for a in gone if not _is_folder(changes.entries[a]))
         return left_out
 
@@ -311,12 +311,12 @@ class Carrying:
         """Whether programs of the verifier would load what is at a path, by its place or name."""
         if self._is_declared(path):
             return False
-        entry, before = changes.entries.get(path), changes.before.get(path)
+        entry, previous = changes.entries.get(path), changes.before.get(path)
         # A folder is loaded only where everything in it is: one called ``build`` is no BUILD file.
         # Where it stands for a file, that file is gone.
         if _is_folder(entry) and _SETTINGS.fullmatch(f"{path}/."):
             return True
-        was_file = not _is_folder(entry) or _is_file(before)
+        was_file = not _is_folder(entry) or _is_file(previous)
         if was_file and (_SETTINGS.fullmatch(path) or path in self._above_programs):
             return True
         if self.is_test(path):
@@ -347,9 +347,9 @@ class Carrying:
     def _above_programs(self) -> set[str]:
         """Return the folders above programs and homes; a link there would replace these too."""
         programs = self.programs
-        above = {folder for place in programs.folders for folder in parents(place)}
-        above.update(folder for home in programs.homes for folder in (home, *parents(home)))
-        return above
+        folders = {folder for place in programs.folders for folder in parents(place)}
+        folders.update(folder for home in programs.homes for folder in (home, *parents(home)))
+        return folders
 
     @cached_property
     def _places(self) -> list[tuple[str, str, bool]]:
@@ -378,8 +378,8 @@ class Carrying:
         words = _WORD.findall(verification.command)  # such as a project's own script
         work = self._work()
         places = {work[0], *work, _joined(work[1], verification.workdir)}
-        named = {_joined(place, word) for place in places for word in words}
-        return named | {_joined(work[0], test) for test in tests}
+        paths = {_joined(place, word) for place in places for word in words}
+        return paths | {_joined(work[0], test) for test in tests}
 
     @cached_property
     def _brought(self) -> set[str]:
@@ -399,12 +399,12 @@ class Carrying:
     def _occupied(self, changes: Changes) -> set[str]:
         """Return what stands where the verification brings something, or in the way to there."""
         brought = self._brought
-        above = {folder for path in brought for folder in parents(path)}
+        folders = {folder for path in brought for folder in parents(path)}
         return {
             path
             for path, entry in changes.entries.items()
             if path in brought
-            or (path in above and not _is_folder(entry))
+            or (path in folders and not _is_folder(entry))
             or not brought.isdisjoint(parents(path))
         }
 
@@ -447,9 +447,9 @@ class Carrying:
     def _roots(self) -> set[str]:
         work = {folder.rstrip("/") or "/" for folder in self._work()}
         tests = self._brought | self._named
-        above = self.programs.searched | self._named
-        above |= {folder for path in tests for folder in parents(path)}
-        return work | {folder for folder in above if any(_is_within(folder, w) for w in work)}
+        folders = self.programs.searched | self._named
+        folders |= {folder for path in tests for folder in parents(path)}
+        return work | {folder for folder in folders if any(_is_within(folder, w) for w in work)}
 
 
 # -- paths

@@ -82,7 +82,7 @@ def sets_of(task: Task) -> list[tuple[str, ...]]:
     """Return the sets that the tests of a task have of the kit."""
     verified = [task.verification, *(step.verification for step in task.steps)]
     sets = [one.kit for one in verified if one is not None and not one.fetches]
-    return [each for each in dict.fromkeys(sets) if each is not None]
+    return [packages for packages in dict.fromkeys(sets) if packages is not None]
 
 
 def kit_with(requirements: Sequence[str], place: str) -> Path:

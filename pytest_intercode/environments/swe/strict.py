@@ -148,12 +148,12 @@ class SweEnvironment(ShellEnvironment):
         self.prepare(sandbox, task)
         # A repository that is laid over an image brings history and sources, and no programs.
         laid_over = task.repository is not None and task.repository.source is not None
-        own = replace(task, query="", gold=(), verification=None, steps=(), alternatives=())
+        first_state = replace(task, query="", gold=(), verification=None, steps=(), alternatives=())
         if laid_over:
             assert task.repository is not None
-            own = replace(own, repository=Repository(at=task.repository.at))
+            first_state = replace(first_state, repository=Repository(at=task.repository.at))
         place = task.image if laid_over else sandbox.spec.image
-        name = f"programs {place} {digest(own)} {sandbox.spec.readonly}"
+        name = f"programs {place} {digest(first_state)} {sandbox.spec.readonly}"
         programs = self.provider.share(name, lambda: read_programs(sandbox, task))
         return _Prepared(sandbox, index=read_index(sandbox, task), programs=programs)
 
@@ -165,9 +165,9 @@ class SweEnvironment(ShellEnvironment):
         if self._step + 1 >= len(steps):
             return super()._submit(action, answer)
         reward = self._graded_step()
-        why = missing(reward, steps[self._step].least)
-        if why:
-            self._latest = self._overall(replace(reward, reason=why))
+        reason = missing(reward, steps[self._step].least)
+        if reason:
+            self._latest = self._overall(replace(reward, reason=reason))
             return super()._submit(action, None)
         self._rewards.append(reward)
         self._step += 1
@@ -178,8 +178,8 @@ class SweEnvironment(ShellEnvironment):
             self._blame(
                 f"step {step.name!r} does not begin after gold", self._gold_entry_problem, error
             )
-            why = f"what was left keeps step {step.name!r} from beginning: {error}"
-            self._latest = self._overall(Reward(0.0, {}, why))
+            reason = f"what was left keeps step {step.name!r} from beginning: {error}"
+            self._latest = self._overall(Reward(0.0, {}, reason))
             return super()._submit(action, None)
         return self._turn(action, lambda _: Observation(step.query))
 
@@ -243,15 +243,15 @@ class SweEnvironment(ShellEnvironment):
             if fresh:
                 verifier.close()  # the agent's code may still run there, and slow gold down
             self._blame("gold cannot be verified", lambda: self._gold_problem(task), error)
-            why = str(error)
+            reason = str(error)
             if isinstance(error, SandboxBroken):
-                why = f"it broke the sandbox that tests it: {error}"
+                reason = f"it broke the sandbox that tests it: {error}"
             self._state = {
                 "patch": verifier.patch,
                 "left_out": verifier.left_out,
-                "tests": why,
+                "tests": reason,
             }
-            reward = self._explained(Reward(0.0, {}, why))
+            reward = self._explained(Reward(0.0, {}, reason))
         finally:
             if fresh:
                 verifier.close()
@@ -289,9 +289,9 @@ class SweEnvironment(ShellEnvironment):
         task = self.current_task
         name = f"{fault} {self._step} {digest(task)}"
         with self.phases.timed("gold"):
-            why = self.provider.share(name, problem)
-        if why:
-            failure = TaskError(f"{task.source}: task {task.id!r}: {fault}: {why}")
+            reason = self.provider.share(name, problem)
+        if reason:
+            failure = TaskError(f"{task.source}: task {task.id!r}: {fault}: {reason}")
             failure.test_output = error.test_output
             raise failure from error
 
@@ -312,11 +312,11 @@ class SweEnvironment(ShellEnvironment):
     def _rewarded(self, task: Task, run: TestRun) -> Reward:
         assert task.verification is not None
         state = self._state
-        reward, found = reward_of_run(task.verification, run)
+        reward, facts = reward_of_run(task.verification, run)
         if reward.value and (excused := excused_in(task.verification, run)):
             excused &= self._excused_after_gold(task)
-            reward, found = reward_of_run(task.verification, run, excused)
-        self._state = {**state, **found}
+            reward, facts = reward_of_run(task.verification, run, excused)
+        self._state = {**state, **facts}
         return self._explained(reward)
 
     def _excused_after_gold(self, task: Task) -> frozenset[str]:
@@ -335,19 +335,19 @@ class SweEnvironment(ShellEnvironment):
 
         name = f"excused by gold {self._step} {digest(self.current_task)}"
         with self.phases.timed("gold"):
-            found = self.provider.share(name, play)
-        if isinstance(found, str):
-            where = f"{task.source}: task {task.id!r}"
-            raise TaskError(f"{where}: gold cannot be verified: {found}")
-        return found
+            excused = self.provider.share(name, play)
+        if isinstance(excused, str):
+            prefix = f"{task.source}: task {task.id!r}"
+            raise TaskError(f"{prefix}: gold cannot be verified: {excused}")
+        return excused
 
     def _explained(self, reward: Reward) -> Reward:
         """Name what was not tested, where the reward is not full."""
         left_out = self._state["left_out"]
         if not left_out or reward.value >= 1.0:
             return reward
-        named = ", ".join(left_out[:3]) + (", ..." if len(left_out) > 3 else "")
-        return replace(reward, reason=f"{reward.reason} (not tested: {named})")
+        names = ", ".join(left_out[:3]) + (", ..." if len(left_out) > 3 else "")
+        return replace(reward, reason=f"{reward.reason} (not tested: {names})")
 
     # -- what gold does
 
@@ -392,15 +392,15 @@ class SweEnvironment(ShellEnvironment):
             if not _is_fresh(task):
                 verifier = Verifier(sandbox, task, Carrying(task))
                 return self._run_tests(verifier, sandbox, task, last=True)
-            own = self.provider.acquire(self._verifiers(task, self.provider))
+            own_sandbox = self.provider.acquire(self._verifiers(task, self.provider))
             try:
-                prepared = self._prepare_verifier(own, task)
+                prepared = self._prepare_verifier(own_sandbox, task)
                 paths = GoldPaths.of_changes(changes)
                 carrying = Carrying(task, prepared.programs, lambda: paths)
-                verifier = Verifier(own, task, carrying, prepared.index)
+                verifier = Verifier(own_sandbox, task, carrying, prepared.index)
                 return self._run_tests(verifier, sandbox, task, last=True)
             finally:
-                own.close()
+                own_sandbox.close()
 
     def _gold_entry_problem(self) -> str:
         """Return why the present step cannot begin after gold's steps; empty if it can."""

@@ -112,8 +112,8 @@ def read_programs(sandbox: Sandbox, task: Task) -> Programs:
 
 def host_lines(sandbox: Sandbox) -> list[bytes]:
     """Return the lines of a sandbox's list of hosts but for its own, which is like no other's."""
-    own = (sandbox.spec.hostname or sandbox.name).encode()
-    return [line for line in _lines(sandbox) if line.split()[-1:] != [own]]
+    hostname = (sandbox.spec.hostname or sandbox.name).encode()
+    return [line for line in _lines(sandbox) if line.split()[-1:] != [hostname]]
 
 
 def _lines(sandbox: Sandbox) -> list[bytes]:
@@ -215,7 +215,7 @@ class Verifier:
         }
         left_out |= self._carrying.left_out(changes, looked_at | removed)
         # Git brings back what it tracks; what else was there at first stays as it is.
-        stays = {above for path in left_out & removed for above in parents(path)}
+        stays = {folder for path in left_out & removed for folder in parents(path)}
         for path, full in list(inside.items()):
             if full in stays or (
                 full in left_out
@@ -228,8 +228,8 @@ class Verifier:
         names = self._make_patch(
             {path: changes.entries[full] for path, full in inside.items()}, index
         )
-        more = {f"{root}/{name}" for name in names} - looked_at
-        left_out |= self._carrying.left_out(changes, more)
+        remaining = {f"{root}/{name}" for name in names} - looked_at
+        left_out |= self._carrying.left_out(changes, remaining)
         self.left_out = sorted(path[len(root) + 1 :] for path in left_out - removed)
         self._bring_back(root, [path for path in self.left_out if path in inside])
         if any(path not in index.tracked for path in names):
@@ -250,10 +250,10 @@ class Verifier:
             return []
         rules = [full for full in inside.values() if posixpath.basename(full) == ".gitignore"]
         ask = "check-ignore -z --stdin"
-        before = set(self._asked(ask, new, (0, 1))) if rules else set()
+        ignored_before = set(self._asked(ask, new, (0, 1))) if rules else set()
         self._lay(agents, changes, rules)
         ignored = set(self._asked(ask, new, (0, 1)))
-        left_out = before - ignored
+        left_out = ignored_before - ignored
         if left_out:
             gold = self._carrying.gold()
             left_out = {path for path in left_out if inside[path] not in gold}
@@ -324,8 +324,8 @@ class Verifier:
                 path = f"/{member.name}"
                 kind = "d" if member.isdir() else "l" if member.issym() else "f"
                 entry = entries.get(path) if entries is not None else None
-                above = kinds.get(posixpath.dirname(path), "d")
-                if above != "d" or (entry is not None and entry.type != kind):
+                parent_kind = kinds.get(posixpath.dirname(path), "d")
+                if parent_kind != "d" or (entry is not None and entry.type != kind):
                     raise UngradableState(f"{path} was replaced while it was read")
                 kinds[path] = kind
                 self._newest = max(self._newest, float(member.mtime))
@@ -337,8 +337,10 @@ class Verifier:
 
     def _lay(self, agents: Sandbox, changes: Changes, paths: list[str]) -> None:
         """Make the given paths what they are in the agent's sandbox; ``changes`` are its own."""
-        written = [path for path in paths if path in _KEPT_BY_ENGINES and changes.entries[path]]
-        paths = [path for path in paths if path not in written]
+        engine_files = [
+            path for path in paths if path in _KEPT_BY_ENGINES and changes.entries[path]
+        ]
+        paths = [path for path in paths if path not in engine_files]
         there = [path for path in paths if changes.entries[path] is not None]
         archive = agents.archive(there) if there else b""
         gone = []
@@ -352,15 +354,15 @@ class Verifier:
             self._command("xargs -0r rm -rf --", gone)
         if there:
             self._unpack(archive, changes.entries)
-        for path in written:
+        for path in engine_files:
             self._write(path, agents)
 
     def _write(self, path: str, agents: Sandbox) -> None:
         """Give a file that the engine keeps the content that it has in the agent's sandbox."""
         content = unpacked_files(agents.archive([path])).get(path, b"")
         if path == _HOSTS:
-            own = set(_lines(self._sandbox)).difference(host_lines(self._sandbox))
-            content = b"".join(line + b"\n" for line in [*own, *host_lines(agents)])
+            own_lines = set(_lines(self._sandbox)).difference(host_lines(self._sandbox))
+            content = b"".join(line + b"\n" for line in [*own_lines, *host_lines(agents)])
         self._note({"": content.decode("utf-8", "surrogateescape")})
         self._command(f"cat {_NOTE} >{path}")
 
@@ -506,7 +508,7 @@ class Verifier:
         """Return the command that makes room for what the tests bring and write, if any."""
         reports = self._reports()
         old = [*more, *map(self._at, self._files()), *reports]
-        old += [each.at for each in self._verification.archives if each.at.strip("/")]
+        old += [archive.at for archive in self._verification.archives if archive.at.strip("/")]
         folders = sorted({posixpath.dirname(path) for path in reports})
         if not old:
             return ""

@@ -30,15 +30,15 @@ def _worst(rule: Rule, *, strip: bool = True) -> Parser:
 
     @wraps(rule)
     def parse(log: str) -> Statuses:
-        found = Results()
+        results = Results()
         for line in log.splitlines():
             result = rule(line.strip() if strip else line.rstrip())
             if result is None or not result[0]:
                 continue
             name, status = result
-            if status is not Status.PASSED or name not in found:
-                found[name] = status
-        return found
+            if status is not Status.PASSED or name not in results:
+                results[name] = status
+        return results
 
     return parse
 
@@ -124,16 +124,16 @@ def _without_module(name: str) -> str | None:
 
 def parse_npx(log: str) -> Statuses:
     """Read ``✔ name`` and ``1) name (module)``; the last line of a test counts."""
-    found = Results()
+    results = Results()
     for line in map(str.strip, log.splitlines()):
         if line.startswith("✔") and line[1:2].isspace() and (name := line[1:].strip()):
-            found[_TOOK.sub("", name).strip()] = Status.PASSED
+            results[_TOOK.sub("", name).strip()] = Status.PASSED
         elif number := _NUMBER.match(line):
             name = line[number.end() :].strip()
             name = _without_module(name) or name
             if name:
-                found[name] = Status.FAILED
-    return found
+                results[name] = Status.FAILED
+    return results
 
 
 # -- ExUnit, XCTest, xUnit.net
@@ -163,11 +163,11 @@ _CASE = re.compile(r"Test Case '([^']+)'\s+(passed|failed)\s+\([0-9.]+\s+seconds
 
 def parse_swift(log: str) -> Statuses:
     """Read ``Test Case 'Class.test' passed (0.1 seconds)``; the last line of a test counts."""
-    found = Results()
+    results = Results()
     for line in log.splitlines():
         if case := _CASE.fullmatch(line.strip()):
-            found[case[1]] = Status(case[2].upper())
-    return found
+            results[case[1]] = Status(case[2].upper())
+    return results
 
 
 _FAILED_LATER = re.compile(r"\[xUnit\.net\s+[\d:.]+\]\s")
@@ -202,21 +202,21 @@ _SHARE = re.compile(r"\s(PASSED|FAILED|SKIPPED|ERROR)\s+\[[^\]]*\]\s+in\s+\d+(?:
 
 def parse_pytest_nebo(log: str) -> Statuses:
     """Read ``[gw0] [ 5%] STATUS name``, ``name STATUS [ 5%] in 0.1s`` and ``STATUS name``."""
-    found = Results()
+    results = Results()
     for line in log.splitlines():
         line = _COLOUR.sub("", line).translate(_NO_CONTROL).strip()
         worker, share = _WORKER.match(line), _SHARE.search(line, max(0, len(line) - _TAIL))
         if worker and worker[1] in _BY_WORD:
             word, name = worker[1], line[worker.end() :]
         elif share and share.start():
-            found[line[: share.start()].strip()] = _BY_WORD[share[1]]
+            results[line[: share.start()].strip()] = _BY_WORD[share[1]]
             continue
         else:
             word, _, name = line.partition(" ")
         name = name.partition(" in ")[0].strip()
         if word in _BY_WORD and name:
-            found[name] = _BY_WORD[word]
-    return found
+            results[name] = _BY_WORD[word]
+    return results
 
 
 # -- JUnit's XML, within other output
@@ -230,7 +230,7 @@ _OUTCOMES = (("<failure", Status.FAILED), ("<error", Status.ERROR), ("<skipped",
 
 def parse_junit_text(log: str) -> Statuses:
     """Read each ``<testcase classname="C" name="n">`` as ``C n``, as it is written."""
-    found = Results()
+    results = Results()
     place, last = 0, log.rfind(_CLOSING)
     end_of_tags = log.rfind(">") + 1  # beyond it no tag is closed
     while case := _TESTCASE.search(log, place, end_of_tags):
@@ -242,12 +242,12 @@ def parse_junit_text(log: str) -> Statuses:
             if place <= last:
                 end = log.index(_CLOSING, place)
             else:
-                after = log.find("<testcase", place, place + _LONGEST)
-                end = after if after >= 0 else place + _LONGEST
+                next_case = log.find("<testcase", place, place + _LONGEST)
+                end = next_case if next_case >= 0 else place + _LONGEST
             inside = log[place:end]
             place = end + len(_CLOSING) if end <= last else place
         name, owner = attributes["name"], attributes.get("classname")
         name = f"{owner} {name}".strip() if owner else name
         status = (status for word, status in _OUTCOMES if word in inside)
-        found[name] = next(status, Status.PASSED)
-    return found
+        results[name] = next(status, Status.PASSED)
+    return results

@@ -768,11 +768,11 @@ def _phases_of(message: Message) -> dict[PhaseName, Phase]:
     Raises:
         BadMessage: they are no times.
     """
-    said, found = message.get("phases") or {}, {}
+    times, phases = message.get("phases") or {}, {}
     for name in _PHASES:
-        if name in said:
-            began, seconds = map(float, said[name])
+        if name in times:
+            began, seconds = map(float, times[name])
             if not (math.isfinite(began) and math.isfinite(seconds)):
                 raise BadMessage(f"{name} took {seconds} s from {began}")
-            found[name] = Phase(began, seconds)
-    return found
+            phases[name] = Phase(began, seconds)
+    return phases

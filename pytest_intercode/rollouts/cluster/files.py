@@ -171,8 +171,8 @@ class Shelf:
                 return self._context(path)
             if path.is_dir():
                 with Root(path, links=False) as folder:
-                    found = [(item.path, path / item.path) for item in folder.walk()]
-                archive = _archived(found, _LARGEST_FOLDER)
+                    paths = [(item.path, path / item.path) for item in folder.walk()]
+                archive = _archived(paths, _LARGEST_FOLDER)
                 if archive is None:
                     raise ConfigurationError(
                         f"{path}: a folder that is sent to nodes may hold "

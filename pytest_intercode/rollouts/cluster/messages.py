@@ -123,7 +123,7 @@ def error_from(said: object, node: str) -> Exception:
         return RuntimeError(f"on node {node}: {text}")
     if cls is RolloutCancelled:
         return RolloutCancelled(text)
-    made = cls(text)
-    if isinstance(made, IntercodeError):
-        made.test_output = str(fields.get("test_output", ""))[:_LONGEST_ERROR]
-    return made
+    error = cls(text)
+    if isinstance(error, IntercodeError):
+        error.test_output = str(fields.get("test_output", ""))[:_LONGEST_ERROR]
+    return error

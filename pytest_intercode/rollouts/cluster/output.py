@@ -113,7 +113,7 @@ def pieces_of(said: object) -> list[list[Any]]:
 
 
 def _is_piece(piece: object) -> bool:
-    if not isinstance(piece, list) or not all(isinstance(each, str) for each in piece[:3]):
+    if not isinstance(piece, list) or not all(isinstance(word, str) for word in piece[:3]):
         return False
     if len(piece) == 3:
         return piece[1] in ("stdout", "stderr")
@@ -125,7 +125,7 @@ def _is_piece(piece: object) -> bool:
         and isinstance(path, str)
         and isinstance(created, (int, float))
         and 0 <= created < _LARGEST
-        and all(isinstance(each, int) and abs(each) < _LARGEST for each in (level, line))
+        and all(isinstance(number, int) and abs(number) < _LARGEST for number in (level, line))
     )
 
 
@@ -135,8 +135,8 @@ def log_record(piece: Sequence[Any]) -> logging.LogRecord | None:
     if stream != "log":
         return None
     level, name, created, path, line = about
-    said, logger, place = map(harmless, (text, name, path))
-    record = logging.LogRecord(logger, level, place, line, said, None, None)
+    message, logger, place = map(harmless, (text, name, path))
+    record = logging.LogRecord(logger, level, place, line, message, None, None)
     record.created = created
     return record
 

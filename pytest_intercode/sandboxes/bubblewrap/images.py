@@ -180,9 +180,9 @@ class Images:
         try:
             with one_builder(name, lambda: self._stopped):
                 if not path.exists():
-                    wanted = f"for {purpose}" if purpose else f"from {dockerfile.name}"
+                    origin = f"for {purpose}" if purpose else f"from {dockerfile.name}"
                     if self._verbosity >= 0:
-                        self._progress(f"building {name} {wanted} (first use)")
+                        self._progress(f"building {name} {origin} (first use)")
                     self._build(engine, dockerfile, context, path)
             with path.open("rb") as file:
                 engine.add_layer(name, file, HOST)
@@ -191,9 +191,9 @@ class Images:
         return name
 
     def _build(self, engine: Bubblewrap, dockerfile: Path, context: bytes, path: Path) -> None:
-        with tempfile.TemporaryDirectory(prefix="pytest-intercode-") as out:
-            Path(out).chmod(0o777)
-            mounts = ((out, _OUT),)
+        with tempfile.TemporaryDirectory(prefix="pytest-intercode-") as output_folder:
+            Path(output_folder).chmod(0o777)
+            mounts = ((output_folder, _OUT),)
             box = engine.launch(SandboxSpec(HOST, limits=_LIMITS, mounts=mounts))
             with self._lock:
                 self._building.add(box)
@@ -206,14 +206,14 @@ class Images:
                         box.unpack(_copied(context, *step.rest.split()))
                     elif step.name == "RUN":
                         _run(box, dockerfile, step.rest)
-                without = " ".join(f"--exclude=./{each}" for each in _WITHOUT)
+                without = " ".join(f"--exclude=./{pattern}" for pattern in _WITHOUT)
                 _run(box, dockerfile, _KEEP.format(out=_OUT, without=without))
             finally:
                 with self._lock:
                     self._building.discard(box)
                 box.close()
             part = path.with_name(f"{path.name}.{os.getpid()}")
-            shutil.move(Path(out, "layer.tar"), part)
+            shutil.move(Path(output_folder, "layer.tar"), part)
             part.replace(path)
 
     def _check(self, folder: Path) -> None:

@@ -178,11 +178,11 @@ class Container(AttachedSandbox):
         self._runtime = runtime or str((told.get("HostConfig") or {}).get("Runtime") or "")
         self._mounted = {path: told[key] for path, key in _MOUNTED.items() if told.get(key)}
         # An image that declares volumes has one made for each; what we mount is not the agent's.
-        ours = {inside for _, inside in (*spec.mounts, *spec.readonly)}
+        own_mounts = {inside for _, inside in (*spec.mounts, *spec.readonly)}
         self.volumes = {
             str(mount["Destination"]): str(mount.get("Source") or "")
             for mount in told.get("Mounts") or ()
-            if mount.get("Type") == "volume" and mount.get("Destination") not in ours
+            if mount.get("Type") == "volume" and mount.get("Destination") not in own_mounts
         }
         if spec.limits.network:
             self.outside = OUTSIDE | {_ADDRESSES}

@@ -231,8 +231,8 @@ class Images:
             ImageError: it cannot be built.
             _ContextRead: it has to be built with its whole context, and ``alone`` is given.
         """
-        given = " ".join(recipe.arguments.values())
-        content = hashlib.sha256(f"{given}\n".encode() + context).hexdigest()
+        values = " ".join(recipe.arguments.values())
+        content = hashlib.sha256(f"{values}\n".encode() + context).hexdigest()
         label = re.sub(r"[^a-z0-9_.-]", "-", recipe.dockerfile.name.lower())
         label = label.removesuffix(".dockerfile").strip("-.") or "image"
 
@@ -288,8 +288,8 @@ class Images:
             ImageError: it cannot be had.
         """
         if name in self._failed:
-            known = self._failed[name]
-            raise ImageError(str(known), known.image)
+            failure = self._failed[name]
+            raise ImageError(str(failure), failure.image)
         try:
             yield
         except ImageError as error:
@@ -306,12 +306,12 @@ class Images:
             ImageError: the run is over.
         """
         thread = threading.get_ident()
-        mine: list[Response] = []
+        responses: list[Response] = []
 
         def note(response: Response, *_: object, **__: object) -> None:
             if threading.get_ident() == thread:
                 with self._lock:
-                    mine.append(response)
+                    responses.append(response)
                     self._transfers.add(response)
 
         with self._slots:
@@ -326,7 +326,7 @@ class Images:
                 with self._lock:
                     hooks = [hook for hook in self._api.hooks["response"] if hook is not note]
                     self._api.hooks["response"] = hooks
-                    self._transfers.difference_update(mine)
+                    self._transfers.difference_update(responses)
 
     def _shared(
         self,
@@ -364,10 +364,10 @@ class Images:
         standing = standing_for(
             text, self._replacements, lambda name: bool(_facts(self._api, name))
         )
-        rebased, arguments, needed = replaced_bases(text, {**self._replacements, **standing})
+        rebased, arguments, bases = replaced_bases(text, {**self._replacements, **standing})
         rebased, modes = copied_modes(rebased)
         changed = bool(source.text) or rebased != text
-        return _Recipe(dockerfile, rebased, changed, modes, arguments, needed, purpose)
+        return _Recipe(dockerfile, rebased, changed, modes, arguments, bases, purpose)
 
     def _ensure(self, name: str, kind: str, what: str, written: str) -> None:
         """Make sure that an image is there, pulling it if it is not; once for all that need it.
@@ -398,8 +398,8 @@ class Images:
 
     def _build(self, recipe: _Recipe, context: bytes, content: str, tag: str) -> None:
         with self._transferring():
-            wanted = f"for {recipe.purpose}" if recipe.purpose else f"from {recipe.dockerfile.name}"
-            self._report(f"building {tag} {wanted} (first use)")
+            origin = f"for {recipe.purpose}" if recipe.purpose else f"from {recipe.dockerfile.name}"
+            self._report(f"building {tag} {origin} (first use)")
             failure, last = self._built(recipe, context, content, tag)
         if failure or not _facts(self._api, tag):
             lines = "".join(f"\n    {line}" for line in last)

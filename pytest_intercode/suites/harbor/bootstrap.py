@@ -73,10 +73,10 @@ class _Reader:
                     self.read(inner, depth + 1)
             if command.before not in ("||", "|", "|&", ")"):
                 served = False
-            asked = list(self._asked(_plain(command.words), script))
+            requirements = list(self._asked(_plain(command.words), script))
             if not (served and command.before in ("||", ")")):
-                self.requirements += asked
-            served = served or bool(asked)
+                self.requirements += requirements
+            served = served or bool(requirements)
 
     def _asked(self, words: Sequence[str], script: str) -> Iterator[str]:
         """Yield what one command asks for."""
@@ -86,9 +86,9 @@ class _Reader:
         if name in ("uv", "uvx"):
             yield from self._of_uv(name, words[1:], script)
             return
-        for at, word in enumerate(words):
+        for index, word in enumerate(words):
             if _PIP.fullmatch(word.rpartition("/")[2]):
-                action, rest = _first(words[at + 1 :])
+                action, rest = _first(words[index + 1 :])
                 if action == "install":
                     yield from self._installed(rest)
                 return
@@ -121,8 +121,8 @@ def _inner_scripts(command: Command) -> Iterator[str]:
     words = _plain(command.words)
     shell = words[0].rpartition("/")[2] if words else ""
     if shell in _SHELLS:
-        options = [at for at, word in enumerate(words) if re.fullmatch(r"-[a-z]*c", word)]
-        yield from (words[at + 1] for at in options[:1] if at + 1 < len(words))
+        options = [index for index, word in enumerate(words) if re.fullmatch(r"-[a-z]*c", word)]
+        yield from (words[index + 1] for index in options[:1] if index + 1 < len(words))
     if shell in _SHELLS or any(target.endswith(".sh") for target in command.targets):
         yield from command.texts
 

@@ -94,7 +94,7 @@ def read_compose(
     services = _resolved(services, variables)
     names = list(services)
     if merged:
-        names = [name, *(other for other in names if other != name)]
+        names = [name, *(candidate for candidate in names if candidate != name)]
     elif name not in names:
         name = next((n for n in names if services[n].get("container_name") == name), name)
     if len(names) > 1:
@@ -119,8 +119,8 @@ def _service(
     service: Mapping[str, Any],
     volumes: frozenset[str],
 ) -> Service:
-    others = {str(key) for key in raw if not str(key).startswith("x-")} - _TOP
-    unknown = sorted((service.keys() - _NO_MATTER) | others)
+    other_keys = {str(key) for key in raw if not str(key).startswith("x-")} - _TOP
+    unknown = sorted((service.keys() - _NO_MATTER) | other_keys)
     if unknown:
         raise Unsupported(f"{path.name}: {name} uses {', '.join(unknown)}")
     if (raw.get("networks") or {}).get("default"):  # what a service is in that names none

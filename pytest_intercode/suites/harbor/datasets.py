@@ -108,16 +108,16 @@ def _listed(path: SuitePath, row: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the tasks of a dataset; Terminal-Bench 1 lists a folder, and the ids in it."""
     tasks = row.get("tasks")
     if tasks is None and isinstance(row.get("dataset_path"), str):
-        given = row["dataset_path"]
-        folder = path.parent / given
+        dataset_path = row["dataset_path"]
+        folder = path.parent / dataset_path
         if not folder.is_dir():
             raise MissingFile(
                 f"{path}: {row['name']}: there is no folder {folder}. Get it from "
                 f"{row.get('github_url') or 'where it is published'}"
             )
         wanted = row.get("task_id_subset")
-        found = [each.name for each in folder.iterdir() if _may_be_task(each)]
-        return [{"path": posixpath.join(given, str(name))} for name in (wanted or found)]
+        names = [item.name for item in folder.iterdir() if _may_be_task(item)]
+        return [{"path": posixpath.join(dataset_path, str(name))} for name in (wanted or names)]
     if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
         raise SuiteError(f"{path}: {row['name']}: tasks: a list of tasks is needed")
     return tasks
@@ -185,20 +185,24 @@ def _task_or_reason(path: SuitePath, suite: str) -> Task:
 
 def _unique(tasks: list[Task]) -> list[Task]:
     """Give tasks whose ids are equal those of their folders, and a number where these are equal."""
-    seen = Counter(task.id for task in tasks)
-    wanted = [
-        harbor.task_id(PurePosixPath(task.source).parent.name) if seen[task.id] > 1 else task.id
+    counts = Counter(task.id for task in tasks)
+    names = [
+        harbor.task_id(PurePosixPath(task.source).parent.name) if counts[task.id] > 1 else task.id
         for task in tasks
     ]
-    taken = Counter(wanted)
-    used: set[str] = set()
-    made = []
-    for task, name in zip(tasks, wanted, strict=True):
+    name_counts = Counter(names)
+    used_names: set[str] = set()
+    result = []
+    for task, name in zip(tasks, names, strict=True):
         numbered = (f"{name}.{number}" for number in count(2))
-        name = name if name not in used else next(n for n in numbered if n not in {*used, *taken})
-        used.add(name)
-        made.append(replace(task, id=name))
-    return made
+        name = (
+            name
+            if name not in used_names
+            else next(n for n in numbered if n not in {*used_names, *name_counts})
+        )
+        used_names.add(name)
+        result.append(replace(task, id=name))
+    return result
 
 
 def _name_of(path: SuitePath) -> str:

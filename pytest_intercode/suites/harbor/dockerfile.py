@@ -50,30 +50,30 @@ def machine(text: str) -> Machine:
     """
     stages: dict[str, Machine] = {}
     name = ""
-    now = Machine()
+    state = Machine()
     for step in instructions(text):
         instruction, rest = step.name, step.rest
         if instruction == "FROM":
             found = _FROM.fullmatch(rest)
             if found is None:
                 continue
-            base = expanded(found[1], now.variables)
+            base = expanded(found[1], state.variables)
             fresh = Machine(_KNOWN_WORKDIR if _plain_base(base) else "/")
-            now = replace(stages.get(base.lower(), fresh), variables=dict(now.variables))
+            state = replace(stages.get(base.lower(), fresh), variables=dict(state.variables))
             name = (found[2] or "").lower()
         elif instruction in ("ENV", "ARG"):
-            now = replace(now, variables={**now.variables, **pairs(rest, now.variables)})
+            state = replace(state, variables={**state.variables, **pairs(rest, state.variables)})
         elif instruction == "WORKDIR":
-            path = expanded(rest.strip().strip("\"'"), now.variables)
-            now = replace(now, workdir=posixpath.normpath(posixpath.join(now.workdir, path)))
+            path = expanded(rest.strip().strip("\"'"), state.variables)
+            state = replace(state, workdir=posixpath.normpath(posixpath.join(state.workdir, path)))
         elif instruction == "USER":
-            now = replace(now, user=expanded(rest.strip(), now.variables))
+            state = replace(state, user=expanded(rest.strip(), state.variables))
         elif instruction == "ENTRYPOINT":
-            now = replace(now, entrypoint=_words(rest))
+            state = replace(state, entrypoint=_words(rest))
         if name:
-            stages[name] = now
-    user = now.user.split(":")[0]
-    return replace(now, user="" if user in ("root", "0") else user)
+            stages[name] = state
+    user = state.user.split(":")[0]
+    return replace(state, user="" if user in ("root", "0") else user)
 
 
 def rebased(text: str) -> str:
@@ -110,7 +110,7 @@ def standing_for(
 
 
 def _plain_base(name: str) -> str:
-    return next((base for known, base in _KNOWN.items() if re.search(known, name)), "")
+    return next((base for pattern, base in _KNOWN.items() if re.search(pattern, name)), "")
 
 
 def _words(rest: str) -> tuple[str, ...]:

@@ -193,10 +193,10 @@ def _agents_limits(limits: Limits, config: TaskConfig) -> Limits:
     """Return the limits of the agent's sandbox, which it has for all steps."""
     environment = config.environment
     phases = [step.agent for step in config.steps or ()] or [config.agent]
-    made = {_connected(limits, environment, phase, config.agent) for phase in phases}
-    if len(made) > 1 and any(each.hosts for each in made):
+    all_limits = {_connected(limits, environment, phase, config.agent) for phase in phases}
+    if len(all_limits) > 1 and any(each.hosts for each in all_limits):
         raise Unsupported("its agent may reach other hosts in each step, and has one sandbox")
-    return max(made, key=lambda each: each.offline)  # none in one step is none in all
+    return max(all_limits, key=lambda each: each.offline)  # none in one step is none in all
 
 
 def _refuse(environment: EnvironmentConfig) -> None:
@@ -290,14 +290,14 @@ def _verification(
     )
     if mode == "separate":
         return _separate(common, folders, config, step)
-    there = [each for each in folders if each.is_dir()]
-    script = next((each / _SCRIPT for each in reversed(there) if (each / _SCRIPT).is_file()), None)
+    there = [path for path in folders if path.is_dir()]
+    script = next((path / _SCRIPT for path in reversed(there) if (path / _SCRIPT).is_file()), None)
     if script is None:
         raise MissingFile(f"{folders[-1]}: the tests are missing: there is no {_SCRIPT}")
     text = read_text(script, "the tests' script")
     return replace(
         common,
-        archives=tuple(Archive(each.place(), "/tests") for each in there),
+        archives=tuple(Archive(path.place(), "/tests") for path in there),
         files={**common.files, f"/tests/{_SCRIPT}": FileSpec("file", text.encode(), mode=0o755)},
         carried=tuple(
             posixpath.normpath(posixpath.join(task.workdir, artifact.source))

@@ -124,15 +124,15 @@ def resolved(
     for name, value in variables.items():
         found = _HOST_VARIABLE.fullmatch(value)
         if found is not None:
-            known = os.environ if found[1] in permissions.variables else {}
-            default = known.get(found[1], found[2])
+            environment = os.environ if found[1] in permissions.variables else {}
+            default = environment.get(found[1], found[2])
             if default is None:
-                why = "is not set"
+                reason = "is not set"
                 if found[1] not in permissions.variables:
                     remedy = permissions.remedy("pass-env", found[1])
-                    why = f"of this machine is not passed on: {remedy} does"
+                    reason = f"of this machine is not passed on: {remedy} does"
                 raise MissingFile(
-                    f"{place}: {name} = {value!r}: the environment variable {found[1]} {why}"
+                    f"{place}: {name} = {value!r}: the environment variable {found[1]} {reason}"
                 )
             value = default
         made.append((name, value))

@@ -121,12 +121,12 @@ def _blocks(text: str) -> list[str]:
 
 
 def _dependencies(table: str) -> list[str]:
-    found = _DEPENDENCIES.search(table)
+    match = _DEPENDENCIES.search(table)
     try:  # a list of strings is written in TOML as in Python, comments included
-        listed = ast.literal_eval(found[1]) if found else []
+        values = ast.literal_eval(match[1]) if match else []
     except (ValueError, SyntaxError):
         return []
-    return [str(name).strip() for name in listed]
+    return [str(name).strip() for name in values]
 
 
 def listed_requirements(text: str, other: Read) -> list[str]:
@@ -136,15 +136,15 @@ def listed_requirements(text: str, other: Read) -> list[str]:
         text: its text.
         other: returns the text of a further file that it names (``-r``), or nothing.
     """
-    found: list[str] = []
+    requirements: list[str] = []
     for line in re.sub(r"\\\r?\n", "", text).splitlines():
         line = re.sub(r"(^|\s)#.*", "", line).strip()
-        named = re.fullmatch(r"(?:-r|--requirement)[\s=]*(\S+)", line)
-        if named:
-            found += listed_requirements(other(named[1]), lambda name: "")
+        match = re.fullmatch(r"(?:-r|--requirement)[\s=]*(\S+)", line)
+        if match:
+            requirements += listed_requirements(other(match[1]), lambda name: "")
         elif line and not line.startswith("-"):
-            found.append(re.sub(r"\s+--hash\S*", "", line))
-    return list(dict.fromkeys(found))
+            requirements.append(re.sub(r"\s+--hash\S*", "", line))
+    return list(dict.fromkeys(requirements))
 
 
 def split_options(
@@ -163,9 +163,9 @@ def split_options(
             break
         name, sign, value = word.partition("=")
         if not word.startswith("--"):
-            valued = [at for at, letter in enumerate(word) if at and letter in _LETTERS]
-            at = valued[0] if valued else len(word)
-            name, value = (f"-{word[at]}", word[at + 1 :]) if valued else (word, "")
+            valued = [index for index, letter in enumerate(word) if index and letter in _LETTERS]
+            index = valued[0] if valued else len(word)
+            name, value = (f"-{word[index]}", word[index + 1 :]) if valued else (word, "")
             sign = value
         if not sign and name in _VALUED and name not in flags:
             value, words = (words[0], words[1:]) if words else ("", words)
@@ -180,14 +180,14 @@ def to_install(words: Sequence[str], read: Read) -> list[str]:
         words: the words.
         read: returns the text of a file, or nothing.
     """
-    named: list[str] = []
+    requirements: list[str] = []
     while words:
         options, words = split_options(words)
-        named += _asked(options, read)
+        requirements += _asked(options, read)
         if words:
-            named.append(words[0])
+            requirements.append(words[0])
             words = words[1:]
-    return named
+    return requirements
 
 
 def to_run(words: Sequence[str], read: Read, source: Read, tool: bool) -> Run:
@@ -200,20 +200,20 @@ def to_run(words: Sequence[str], read: Read, source: Read, tool: bool) -> Run:
         tool: it is ``uvx``, or ``uv tool run``.
     """
     options, rest = split_options(words, ("-m", "--module"))
-    given, command = {name for name, _ in options}, [*rest]
+    option_names, command = {name for name, _ in options}, [*rest]
     requirements = _asked(options, read)
     if not command:
         return Run(requirements, [], tool)
     if tool:
         name, _, version = command[0].partition("@")
         package = f"{name}=={version}" if version and version != "latest" else name
-        if "--from" not in given and _normal(package) not in map(_normal, requirements):
+        if "--from" not in option_names and _normal(package) not in map(_normal, requirements):
             requirements.append(package)
         name = re.split(r"[\[=<>!~]", name)[0]
         return Run(requirements, [name, *command[1:]], True)
-    if given & {"-m", "--module"}:
+    if option_names & {"-m", "--module"}:
         return Run(requirements, ["python", "-m", *command], False)
-    if given & {"-s", "--script"} or command[0] == "-" or command[0].endswith(".py"):
+    if option_names & {"-s", "--script"} or command[0] == "-" or command[0].endswith(".py"):
         text = source(command[0])
         requirements += inline_requirements(text)
         return Run(requirements, ["python", *command], has_block(text))

@@ -80,8 +80,8 @@ class _Reader:
                 continue
             yield from self._ended(command)
             # A line may end behind an operator.
-            kept = operator == "\n" and not command.words and not command.targets
-            command = Command(before=command.before if kept else operator)
+            continues = operator == "\n" and not command.words and not command.targets
+            command = Command(before=command.before if continues else operator)
         yield from self._ended(command)
 
     def _ended(self, command: Command) -> Iterator[Command]:
@@ -93,31 +93,31 @@ class _Reader:
 
     def _step(self, command: Command) -> str:
         """Read a word, a redirection or an operator, which is returned."""
-        text, at = self._text, self._at
-        if text[at] in " \t\r":
+        text, start = self._text, self._at
+        if text[start] in " \t\r":
             self._at += 1
-        elif text.startswith("\\\n", at):
+        elif text.startswith("\\\n", start):
             self._at += 2
-        elif text[at] == "#":
-            end = text.find("\n", at)
+        elif text[start] == "#":
+            end = text.find("\n", start)
             self._at = len(text) if end < 0 else end
-        elif found := _REDIRECTION.match(text, at):
-            self._redirect(command, found[0])
-        elif found := _OPERATOR.match(text, at):
-            self._at = found.end()
-            if found[0] == "\n":
+        elif match := _REDIRECTION.match(text, start):
+            self._redirect(command, match[0])
+        elif match := _OPERATOR.match(text, start):
+            self._at = match.end()
+            if match[0] == "\n":
                 self._read_documents()
-            return found[0]
+            return match[0]
         else:
             words = self._word()
             number = words[0].isdecimal() if len(words) == 1 else False
-            if not (number and text[at : self._at].isdecimal() and self._at_redirection()):
+            if not (number and text[start : self._at].isdecimal() and self._at_redirection()):
                 command.words += words
         return ""
 
     def _at_redirection(self) -> bool:
-        found = _REDIRECTION.match(self._text, self._at)
-        return found is not None and not found[0].startswith("&")
+        match = _REDIRECTION.match(self._text, self._at)
+        return match is not None and not match[0].startswith("&")
 
     def _redirect(self, command: Command, operator: str) -> None:
         self._at += len(operator)
@@ -156,8 +156,8 @@ class _Reader:
             if char in "<>" and not self._text.startswith("(", self._at + 1):
                 break
             parts += self._part(char)
-        written = self._text[start : self._at]
-        if _REFERENCE.fullmatch(written):
+        source = self._text[start : self._at]
+        if _REFERENCE.fullmatch(source):
             return parts.split() or []
         return [parts]
 
@@ -221,11 +221,11 @@ class _Reader:
                 self._run(inner)
             return UNKNOWN
         if following == "{":
-            found = _BRACED.fullmatch(self._bracketed("{", "}"))
-            return self._variables.get(found[1], found[2] or UNKNOWN) if found else UNKNOWN
-        if found := _NAME.match(text, self._at):
-            self._at = found.end()
-            return self._variables.get(found[0], UNKNOWN)
+            match = _BRACED.fullmatch(self._bracketed("{", "}"))
+            return self._variables.get(match[1], match[2] or UNKNOWN) if match else UNKNOWN
+        if match := _NAME.match(text, self._at):
+            self._at = match.end()
+            return self._variables.get(match[0], UNKNOWN)
         if following and following in "0123456789@*#?$!-":
             self._at += 1
             return UNKNOWN
@@ -264,15 +264,15 @@ class _Reader:
         while words and words[0] in _RESERVED:
             words.pop(0)
         settings = {}
-        while words and (found := _ASSIGNMENT.fullmatch(words[0])):
-            settings[found[1]] = found[2]
+        while words and (match := _ASSIGNMENT.fullmatch(words[0])):
+            settings[match[1]] = match[2]
             words.pop(0)
         if words and words[0] in _SETTING:
             pairs = (_ASSIGNMENT.fullmatch(word) for word in words)
             settings = {pair[1]: pair[2] for pair in pairs if pair}
         elif words:  # for this command alone
             return
-        known = {name: value for name, value in settings.items() if UNKNOWN not in value}
-        for name in settings.keys() - known.keys():
+        plain_settings = {name: value for name, value in settings.items() if UNKNOWN not in value}
+        for name in settings.keys() - plain_settings.keys():
             self._variables.pop(name, None)
-        self._variables.update(known)
+        self._variables.update(plain_settings)

@@ -86,7 +86,7 @@ def test_a_run_of_pytest_says_that_it_installs(recipe: Path, pytester: pytest.Py
     run.stdout.fnmatch_lines(["intercode: installing file:* for the agent mine, once; *"])
     [error] = [line for line in run.stderr.lines if line]
     assert error.startswith(
-        "ERROR: --intercode-agent=installed:mine.yaml: it needs a shell, which sql has not ("
+        "ERROR: --intercode-agent=installed:mine.yaml: it needs a shell, which sql does not have ("
     )
     selected = pytester.runpytest_subprocess(
         *("--intercode-agent=installed:mine.yaml", "--intercode-env=sql", "-q", "-k", "no-such")
