@@ -97,6 +97,24 @@ slaughter() { # only builtins: a fork bomb leaves no room for another process
     done
   done
   kill -CONT -1
+  await_end $killed
+}
+# A process that was killed goes on with the system call that it is in, such as a rename, which may
+# hide a file from whoever reads them all; its other threads do when the first one has ended.
+await_end() {
+  local p state limit=$((SECONDS + 5))
+  for p; do
+    while [ "$SECONDS" -lt "$limit" ]; do
+      state=
+      read -r state <"/proc/$p/stat"
+      state=${state##*) }
+      set -- "/proc/$p/task/"*
+      case $state in
+      '') break ;;
+      [ZX]*) [ $# -gt 1 ] || break ;;
+      esac
+    done
+  done
 }
 interrupt() { # without stopping the shell: bash would take it for ended, and lose its status
   local round new=' ' spared=" 1 $shell $before "
