@@ -11,6 +11,7 @@ what the layers below hold under it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
@@ -160,7 +161,11 @@ class OverlayProbe:
     def archive(self, paths: Iterable[str], reading: Reading) -> bytes:
         """Return a tar archive of what stands at ``paths`` now."""
         buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        with (
+            tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive,
+            contextlib.ExitStack() as stack,
+        ):
+            roots: dict[str, _Way] = {}  # that of a sandbox that is gone must not pass for no file
             for path in paths:
                 reading.entry(len(path))
                 whole, inner = self._whole(path)
@@ -168,13 +173,14 @@ class OverlayProbe:
                 if path in self._mounted:
                     _pack(archive, None, self._mounted[path], path, reading)
                     continue
-                with _Way(whole) as top:
-                    try:
-                        with _Way(".", top.here()) as way:
-                            _pack(archive, way.go("/".join(folders)), name, path, reading)
-                    except OSError as error:
-                        if error.errno not in _REPLACED:
-                            raise
+                if whole not in roots:
+                    roots[whole] = stack.enter_context(_Way(whole))
+                try:
+                    with _Way(".", roots[whole].here()) as way:
+                        _pack(archive, way.go("/".join(folders)), name, path, reading)
+                except OSError as error:
+                    if error.errno not in _REPLACED:
+                        raise
         return buffer.getvalue()
 
     def below(self, tops: Iterable[str], reading: Reading) -> list[str]:
