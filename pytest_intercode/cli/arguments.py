@@ -12,9 +12,21 @@ if TYPE_CHECKING:
     from pytest_intercode.suites.permissions import Permissions
 
 __all__ = [
-    *("add_docker_arguments", "add_permission_arguments", "check_docker", "count", "pair"),
-    "permissions_of",
+    *("add_base_image_argument", "add_docker_arguments", "add_permission_arguments"),
+    *("check_docker", "count", "permissions_of"),
 ]
+
+
+def add_base_image_argument(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add what puts other images in the place of base images; ``text`` says which."""
+    parser.add_argument(
+        "--base-image",
+        metavar="NAME=REPLACEMENT",
+        type=_pair,
+        action="append",
+        default=[],
+        help=text,
+    )
 
 
 def add_docker_arguments(parser: argparse.ArgumentParser) -> None:
@@ -128,7 +140,7 @@ def count(text: str) -> int:
     return number
 
 
-def pair(text: str) -> tuple[str, str]:
+def _pair(text: str) -> tuple[str, str]:
     """Return the halves of ``NAME=REPLACEMENT``."""
     name, sign, replacement = text.partition("=")
     if not (name and sign and replacement):

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_intercode.cli.arguments import pair
+from pytest_intercode.cli.arguments import add_base_image_argument
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.core.text import aligned, counted
 from pytest_intercode.errors import ConfigurationError
@@ -37,13 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help="a task folder, a folder of them, their registry (registry.json:NAME), or a dataset",
     )
-    parser.add_argument(
-        "--base-image",
-        metavar="NAME=REPLACEMENT",
-        type=pair,
-        action="append",
-        default=[],
-        help="another base image, as for --intercode-base-image (repeatable)",
+    add_base_image_argument(
+        parser, "another base image, as for --intercode-base-image (repeatable)"
     )
     parser.add_argument(
         "--network",

@@ -12,7 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_intercode.cli.arguments import add_docker_arguments, check_docker, pair
+from pytest_intercode.cli.arguments import (
+    add_base_image_argument,
+    add_docker_arguments,
+    check_docker,
+)
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.core.text import counted
 from pytest_intercode.errors import EngineUnavailable, FetchError, suggestion
@@ -57,13 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="address of a mirror of the datasets' repositories (default: $INTERCODE_URL, else the "
         "repositories)",
     )
-    parser.add_argument(
-        "--base-image",
-        metavar="NAME=REPLACEMENT",
-        type=pair,
-        action="append",
-        default=[],
-        help="another base image for the sandbox that makes the file systems of nl2bash and alfa",
+    add_base_image_argument(
+        parser, "another base image for the sandbox that makes the file systems of nl2bash and alfa"
     )
     add_docker_arguments(parser)
 

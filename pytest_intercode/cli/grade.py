@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_intercode.cli.arguments import (
+    add_base_image_argument,
     add_docker_arguments,
     add_permission_arguments,
     check_docker,
     count,
-    pair,
     permissions_of,
 )
 from pytest_intercode.cli.printing import note, say
@@ -67,14 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="the backend (default: auto)",
     )
-    parser.add_argument(
-        "--base-image",
-        metavar="NAME=REPLACEMENT",
-        type=pair,
-        action="append",
-        default=[],
-        help="another base image, for mirrors (repeatable)",
-    )
+    add_base_image_argument(parser, "another base image, for mirrors (repeatable)")
     add_docker_arguments(parser)
     add_permission_arguments(parser)
     parser.add_argument("--network", action="store_true", help="let sandboxes reach the network")
