@@ -20,7 +20,7 @@ from pytest_intercode.gateway.upstream import STREAM, Answer, Failed, Upstream, 
 
 __all__ = ["relay"]
 
-_LARGEST = 64 * 1024 * 1024  # bytes of an answer in one piece
+_MAX_ANSWER_SIZE = 64 * 1024 * 1024  # bytes of an answer in one piece
 _FINAL = frozenset({400, 401, 402, 403, 404, 405, 410, 413, 422})  # nothing changes by trying again
 
 
@@ -30,7 +30,7 @@ async def relay(
     """Pass an answer on, meter it, and record it.
 
     Raises:
-        Failed: it is no answer of its API, and nothing of it was sent on.
+        Failed: it is not an answer of its API, and nothing of it was sent on.
     """
     if answer.status == 200 and answer.content_type == STREAM:
         return await _stream(request, call, answer, upstream)
@@ -42,7 +42,7 @@ async def _plain(call: Call, answer: Answer, upstream: Upstream) -> web.StreamRe
     data = bytearray()
     async for piece in answer.pieces:
         data += piece
-        if len(data) > _LARGEST:
+        if len(data) > _MAX_ANSWER_SIZE:
             raise Failed("the answer has more than 64 MiB")
     status, server = answer.status, upstream.name(call.vendor)
     raw = upstream.masked(bytes(data))  # before it is parsed: records show what was said
@@ -50,15 +50,15 @@ async def _plain(call: Call, answer: Answer, upstream: Upstream) -> web.StreamRe
     if 300 <= status < 400:
         raise Failed(f"{server} redirects, which is not followed")
     if status == 200 and (content is None or not is_answer(call.route.api, content)):
-        what = "is no JSON" if content is None else "is no answer of this API"
+        problem = "is not JSON" if content is None else "is not an answer of this API"
         start = raw[:80].decode("utf-8", "replace")
-        raise Failed(f"{server} sent what {what}: {start!r}")
+        raise Failed(f"{server} sent what {problem}: {start!r}")
     headers = {**answer.headers}
     if status != 200:
-        said = error_message(content) or raw[:200].decode("utf-8", "replace")
-        call.session.note(f"{server} answered {status}: {said}")
+        message = error_message(content) or raw[:200].decode("utf-8", "replace")
+        call.session.note(f"{server} answered {status}: {message}")
         if content is None:
-            words = f"the server answered {status}: {said}"
+            words = f"the server answered {status}: {message}"
             raw = json.dumps(error_body(call.vendor, status, words, "upstream_error")).encode()
         if status in _FINAL:
             headers.setdefault("x-should-retry", "false")
@@ -80,7 +80,7 @@ async def _stream(
     complete = True
     try:
         async for piece in answer.pieces:
-            out = b""
+            output = b""
             for event in splitter.feed(piece):
                 if recorded:
                     pieces.append(event.raw)
@@ -92,9 +92,9 @@ async def _stream(
                         good = not whole.get("error")
                         await call.settle(200, whole, parts.usage, complete=good)
                 if not (call.hide_usage and _is_usage_alone(event)):
-                    out += event.raw
-            if out:
-                await client.write(out)
+                    output += event.raw
+            if output:
+                await client.write(output)
         rest = splitter.rest()
         if rest:
             pieces.append(rest)
@@ -108,10 +108,10 @@ async def _stream(
         complete = False
         if not client.begun:
             if isinstance(error, (ClientError, asyncio.TimeoutError)):
-                raise  # in the words of whoever opened it
+                raise  # in the words of the one who opened it
             raise error if isinstance(error, Failed) else Failed(str(error)) from None
-        said = error.message if isinstance(error, Failed) else cause(error)
-        call.session.note(f"the stream of the server broke off: {said}")
+        message = error.message if isinstance(error, Failed) else cause(error)
+        call.session.note(f"the stream of the server broke off: {message}")
     except asyncio.CancelledError:
         if parts is not None:
             await call.settle(200, parts.answer(), parts.usage, complete=False)
@@ -175,10 +175,10 @@ class _Client:
 
 def _object(data: bytes) -> dict[str, Any] | None:
     try:
-        parsed = json.loads(data)
+        content = json.loads(data)
     except (ValueError, RecursionError):
         return None
-    return parsed if isinstance(parsed, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 def _finished(answer: Mapping[str, Any]) -> bool:

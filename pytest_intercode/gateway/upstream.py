@@ -26,7 +26,7 @@ from aiohttp import (
 from yarl import URL
 
 from pytest_intercode.core.connections import failure
-from pytest_intercode.gateway.fields import Limits, is_beta
+from pytest_intercode.gateway.checking import Limits, is_beta
 from pytest_intercode.gateway.recording import Recorded
 from pytest_intercode.gateway.settings import GatewaySettings
 
@@ -38,8 +38,10 @@ STREAM = "text/event-stream"
 KEY_REFUSED = frozenset({401, 403})
 """Statuses of a server that does not let the key in, whatever is asked."""
 
-_CONNECT = 20.0  # seconds for a connection
-_KEPT = 4.0  # seconds that a connection is kept between requests; some servers close it after five
+_CONNECT_TIMEOUT = 20.0  # seconds for a connection
+_KEEPALIVE_TIMEOUT = (
+    4.0  # seconds that a connection is kept between requests; some servers close it after five
+)
 _FORWARDED = ("accept", "anthropic-version", "user-agent")
 _BETAS = ("anthropic-beta", "openai-beta")  # lists of names, of which those that are known go on
 _VERSION = "2023-06-01"  # of Anthropic's API
@@ -86,10 +88,10 @@ class Upstream:
     def start(self) -> None:
         """Make the client; it connects when it is first asked."""
         self._client = ClientSession(
-            connector=TCPConnector(limit=0, keepalive_timeout=_KEPT),
+            connector=TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_TIMEOUT),
             cookie_jar=DummyCookieJar(),
             timeout=ClientTimeout(
-                total=None, sock_connect=_CONNECT, sock_read=self._settings.silence
+                total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=self._settings.silence
             ),
         )
 
@@ -103,24 +105,26 @@ class Upstream:
         return self._settings.upstream(vendor)
 
     def headers(
-        self, given: Mapping[str, str], vendor: str, *, has_body: bool
+        self, client_headers: Mapping[str, str], vendor: str, *, has_body: bool
     ) -> tuple[dict[str, str], list[str]]:
         """Return the headers of a request to a server, and the names of betas that are left out.
 
         Args:
-            given: those of the client, of which few are passed on.
+            client_headers: those of the client, of which few are passed on.
             vendor: whose server it is.
             has_body: whether the request has a body, which is JSON.
         """
         headers = {
             name: value
             for name in _FORWARDED
-            if (value := given.get(name)) and _TEXT.fullmatch(value)
+            if (value := client_headers.get(name)) and _TEXT.fullmatch(value)
         }
         limits = Limits(self._settings.allowed)
         omitted = []
         for header in _BETAS:
-            names = [name.strip() for name in given.get(header, "").split(",") if name.strip()]
+            names = [
+                name.strip() for name in client_headers.get(header, "").split(",") if name.strip()
+            ]
             passed = [name for name in names if _TEXT.fullmatch(name) and is_beta(name, limits)]
             omitted += [name for name in names if name not in passed]
             if passed:
@@ -180,8 +184,8 @@ class Upstream:
                 )
         except asyncio.TimeoutError as error:
             if isinstance(error, ConnectionTimeoutError):
-                failure = f"{server} cannot be reached in {_CONNECT:g} s"
-                raise Failed(failure, 504, unreached=True) from None
+                message = f"{server} cannot be reached in {_CONNECT_TIMEOUT:g} s"
+                raise Failed(message, 504, unreached=True) from None
             seconds = self._settings.silence
             raise Failed(f"{server} was silent for {seconds:g} s", 504) from None
         except ClientError as error:
@@ -223,10 +227,10 @@ class Upstream:
 
 def replayed(recorded: Recorded) -> Answer:
     """Return an answer of a recording."""
-    return Answer(recorded.status, recorded.content_type, {}, _again(recorded))
+    return Answer(recorded.status, recorded.content_type, {}, _recorded_pieces(recorded))
 
 
-async def _again(recorded: Recorded) -> AsyncIterator[bytes]:
+async def _recorded_pieces(recorded: Recorded) -> AsyncIterator[bytes]:
     for piece in recorded.pieces:
         yield piece.encode("utf-8")
     if not recorded.complete:
