@@ -59,9 +59,9 @@ class TaskFinder:
             SuiteError: a named suite is wrong, or not there.
         """
         for tasks in self._candidates(record):
-            found = task_among(tasks, record)
-            if found is not None:
-                return found
+            task = task_among(tasks, record)
+            if task is not None:
+                return task
         return None
 
     def _candidates(self, record: EpisodeRecord) -> Iterator[Sequence[Task]]:
