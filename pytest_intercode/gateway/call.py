@@ -11,7 +11,7 @@ from typing import Any
 from pytest_intercode.gateway.apis import Route
 from pytest_intercode.gateway.exchange import NOTHING, Exchange, TokenUsage
 from pytest_intercode.gateway.prices import Price, price_of
-from pytest_intercode.gateway.recording import Recorded
+from pytest_intercode.gateway.recording import RecordedAnswer
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.usage import estimate, read_usage
 
@@ -92,7 +92,7 @@ class Call:
 
         await self._run_in_thread(keep)
 
-    async def record(self, answer: Mapping[str, Any] | None, recorded: Recorded) -> None:
+    async def record(self, answer: Mapping[str, Any] | None, recorded: RecordedAnswer) -> None:
         """Write the exchange to the recording, where there is one.
 
         Args:

@@ -78,7 +78,7 @@ def canonical(body: Mapping[str, Any], secrets: tuple[str, ...] = ()) -> Any:
 
 def _canonical(value: Any, secrets: tuple[str, ...], as_it_is: bool) -> Any:
     if isinstance(value, str):
-        return value if as_it_is else _masked(value, secrets)
+        return value if as_it_is else _mask(value, secrets)
     if isinstance(value, list):
         return [_canonical(element, secrets, as_it_is) for element in value]
     if not isinstance(value, dict):
@@ -97,7 +97,7 @@ def _is_argument(block: Mapping[str, Any], key: str) -> bool:
     return key == "input" and block.get("type") == "tool_use"
 
 
-def _masked(text: str, secrets: tuple[str, ...]) -> str:
+def _mask(text: str, secrets: tuple[str, ...]) -> str:
     for secret in secrets:
         text = text.replace(secret, "<token>")
     for pattern, mask in _MASKS:

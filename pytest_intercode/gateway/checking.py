@@ -88,16 +88,16 @@ def check_fields(api: Api, body: Mapping[str, Any], limits: Limits) -> None:
     """
     model = body.get("model")
     if isinstance(model, str) and _SEARCHING.search(model) and not limits.hosted:
-        raise NotAllowed(f"the model {_quoted(model)} searches by itself", hosted=True)
+        raise NotAllowed(f"the model {_quote(model)} searches by itself", hosted=True)
     _check_object(FIELDS[api], body, (), limits)
 
 
 def _check(shape: Shape, value: Any, path: _Path, limits: Limits) -> None:
     if len(path) > _MAX_DEPTH:
-        raise NotAllowed(f"{_shown(path[:6])} is nested too deep")
+        raise NotAllowed(f"{_quote_path(path[:6])} is nested too deep")
     if isinstance(shape, Refusal):
         if not (shape.hosted and limits.hosted):
-            raise _not_allowed(f"the field {_shown(path)}", shape, path[-1])
+            raise _make_error(f"the field {_quote_path(path)}", shape, path[-1])
         return
     if value is None or isinstance(shape, Anything):
         return
@@ -116,7 +116,7 @@ def _check(shape: Shape, value: Any, path: _Path, limits: Limits) -> None:
     elif isinstance(shape, (Plain, Inline, EpisodeId)) and not isinstance(value, (dict, list)):
         _check_value(shape, value, path, limits)
     else:
-        raise NotAllowed(f"the field {_shown(path)} has a form that is not known", path[-1])
+        raise NotAllowed(f"the field {_quote_path(path)} has a form that is not known", path[-1])
 
 
 def _check_value(
@@ -124,14 +124,14 @@ def _check_value(
 ) -> None:
     if isinstance(shape, Plain):
         if shape.choices and value not in shape.choices:
-            refusal = Refusal(f"{shape.reason}; allowed: {_listed(shape.choices)}")
-            description = f"the value {_quoted(str(value))} of the field {_shown(path)}"
-            raise _not_allowed(description, refusal, path[-1])
+            refusal = Refusal(f"{shape.reason}; allowed: {_join_values(shape.choices)}")
+            description = f"the value {_quote(str(value))} of the field {_quote_path(path)}"
+            raise _make_error(description, refusal, path[-1])
     elif isinstance(shape, Inline):
         if not limits.hosted and not (isinstance(value, str) and _is_inline(value)):
-            raise _not_allowed(f"the field {_shown(path)}", ADDRESS, path[-1])
+            raise _make_error(f"the field {_quote_path(path)}", ADDRESS, path[-1])
     elif value not in limits.answers:
-        raise _not_allowed(f"the field {_shown(path)}", STORED_STATE, path[-1])
+        raise _make_error(f"the field {_quote_path(path)}", STORED_STATE, path[-1])
 
 
 def _check_object(
@@ -147,7 +147,7 @@ def _check_kind(shape: Kinds, value: Mapping[str, Any], path: _Path, limits: Lim
     if kind is None:
         kind = shape.bare if shape.bare and "role" not in value else shape.missing
     if not isinstance(kind, str):
-        raise NotAllowed(f"the type in {_shown(path)} is not a text")
+        raise NotAllowed(f"the type in {_quote_path(path)} is not a text")
     if kind in limits.names:
         return
     inner = shape.kinds.get(kind)
@@ -158,7 +158,7 @@ def _check_kind(shape: Kinds, value: Mapping[str, Any], path: _Path, limits: Lim
         inner = next(matches, shape.unknown)
     if isinstance(inner, Refusal):
         if not (inner.hosted and limits.hosted):
-            raise _not_allowed(f"the type {_quoted(kind)} in {_shown(path)}", inner, kind)
+            raise _make_error(f"the type {_quote(kind)} in {_quote_path(path)}", inner, kind)
         return
     _check(inner, value, path, limits)
 
@@ -170,22 +170,22 @@ def _is_inline(text: str) -> bool:
 _BASE64 = re.compile(r"[A-Za-z0-9+/=_\s-]*")  # which no address is, for want of a colon and a dot
 
 
-def _not_allowed(description: str, refusal: Refusal, name: str) -> NotAllowed:
+def _make_error(description: str, refusal: Refusal, name: str) -> NotAllowed:
     return NotAllowed(
         f"{description} is not passed on: {refusal.reason}", name, hosted=refusal.hosted
     )
 
 
-def _shown(path: _Path) -> str:
-    return _quoted(".".join(path))
+def _quote_path(path: _Path) -> str:
+    return _quote(".".join(path))
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     excerpt = one_line(text[:200])
     return f"'{excerpt[:80]}...'" if len(excerpt) > 80 else f"'{excerpt}'"
 
 
-def _listed(values: tuple[object, ...]) -> str:
+def _join_values(values: tuple[object, ...]) -> str:
     return " and ".join(value if isinstance(value, str) else json.dumps(value) for value in values)
 
 
@@ -217,27 +217,27 @@ def table() -> str:
     return "\n".join(rows)
 
 
-def _refusals(shape: Shape, name: str, seen: set[int]) -> Iterator[tuple[str, str]]:
+def _refusals(shape: Shape, name: str, visited: set[int]) -> Iterator[tuple[str, str]]:
     """Yield what is refused, with the reasons, wherever it is."""
     if isinstance(shape, Refusal):
         yield f"`{name}`", shape.reason
     elif isinstance(shape, Plain) and shape.choices:
-        yield f"`{name}` but for {_listed(shape.choices)}", shape.reason
+        yield f"`{name}` but for {_join_values(shape.choices)}", shape.reason
     elif isinstance(shape, Inline):
         yield f"`{name}` with an address", ADDRESS.reason
     elif isinstance(shape, EpisodeId):
         yield f"`{name}` of another episode", STORED_STATE.reason
-    if id(shape) in seen:
+    if id(shape) in visited:
         return
-    seen.add(id(shape))
+    visited.add(id(shape))
     if isinstance(shape, (ListOf, MapOf)):
-        yield from _refusals(shape.element, name, seen)
+        yield from _refusals(shape.element, name, visited)
     elif isinstance(shape, Either):
         for inner in (shape.plain, shape.nested):
-            yield from _refusals(inner, name, seen)
+            yield from _refusals(inner, name, visited)
     elif isinstance(shape, Object):
         for key, inner in shape.fields.items():
-            yield from _refusals(inner, key, seen)
+            yield from _refusals(inner, key, visited)
     elif isinstance(shape, Kinds):
         for key, inner in (
             *shape.kinds.items(),
@@ -246,4 +246,4 @@ def _refusals(shape: Shape, name: str, seen: set[int]) -> Iterator[tuple[str, st
             if isinstance(inner, Refusal):
                 yield f"the type `{key}` of `{name}`", inner.reason
             else:
-                yield from _refusals(inner, key, seen)
+                yield from _refusals(inner, key, visited)

@@ -21,7 +21,7 @@ from pytest_intercode.core.files import read_bounded
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.canonical import canonical, digest, first_difference
 
-__all__ = ["NotRecorded", "Recorded", "Recorder", "Replayer"]
+__all__ = ["NotRecorded", "RecordedAnswer", "Recorder", "Replayer"]
 
 _VERSION = 1
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
@@ -32,7 +32,7 @@ _TYPES = ("application/json", "text/event-stream")
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedAnswer:
     """An answer as it was.
 
     Attributes:
@@ -96,7 +96,7 @@ class Recorder:
         request: Mapping[str, Any],
         token: str,
         answer: Mapping[str, Any] | None,
-        recorded: Recorded,
+        recorded: RecordedAnswer,
     ) -> None:
         """Write one exchange.
 
@@ -146,7 +146,7 @@ class _Entry:
     path: str
     digest: str
     content: Any
-    recorded: Recorded
+    recorded: RecordedAnswer
     replayed: bool = False
 
 
@@ -167,9 +167,11 @@ class Replayer:
         paths = self._folder.iterdir() if self._folder.is_dir() else ()
         files = [path for path in paths if _FILE.fullmatch(path.name)]
         files.sort(key=lambda path: int(path.stem))
-        self._entries = [_read(path) for path in files]
+        self._entries = [_read_entry(path) for path in files]
 
-    def answer(self, method: str, path: str, request: Mapping[str, Any], token: str) -> Recorded:
+    def answer(
+        self, method: str, path: str, request: Mapping[str, Any], token: str
+    ) -> RecordedAnswer:
         """Return the answer to a request: the first that is not used up of those to its like.
 
         Raises:
@@ -203,7 +205,7 @@ class Replayer:
         return f"not recorded; {first_difference(unused[0].content, content)}"
 
 
-def _read(path: Path) -> _Entry:
+def _read_entry(path: Path) -> _Entry:
     try:
         if not stat.S_ISREG(path.lstat().st_mode):  # a recording may come from anybody
             raise ValueError("it is not a regular file")
@@ -222,7 +224,7 @@ def _read(path: Path) -> _Entry:
         "".join(pieces).encode("utf-8")  # a lone surrogate cannot be sent
         method, route = str(row["method"]), str(row["path"])
         content = canonical(row["request"])
-        recorded = Recorded(
+        recorded = RecordedAnswer(
             status,
             str(row["content_type"]),
             tuple(pieces),

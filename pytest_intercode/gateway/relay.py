@@ -14,9 +14,9 @@ from aiohttp import ClientError, web
 
 from pytest_intercode.gateway.apis import error_body, error_message, is_answer
 from pytest_intercode.gateway.call import Call
-from pytest_intercode.gateway.recording import Recorded
+from pytest_intercode.gateway.recording import RecordedAnswer
 from pytest_intercode.gateway.streams import Event, Splitter, StreamTooLong, assembler
-from pytest_intercode.gateway.upstream import STREAM, Answer, Failed, Upstream, cause
+from pytest_intercode.gateway.upstream import STREAM, Answer, Upstream, UpstreamError, cause
 
 __all__ = ["relay"]
 
@@ -30,29 +30,29 @@ async def relay(
     """Pass an answer on, meter it, and record it.
 
     Raises:
-        Failed: it is not an answer of its API, and nothing of it was sent on.
+        UpstreamError: it is not an answer of its API, and nothing of it was sent on.
     """
     if answer.status == 200 and answer.content_type == STREAM:
-        return await _stream(request, call, answer, upstream)
-    return await _plain(call, answer, upstream)
+        return await _relay_stream(request, call, answer, upstream)
+    return await _relay_body(call, answer, upstream)
 
 
-async def _plain(call: Call, answer: Answer, upstream: Upstream) -> web.StreamResponse:
+async def _relay_body(call: Call, answer: Answer, upstream: Upstream) -> web.StreamResponse:
     """Pass an answer on that is in one piece."""
     data = bytearray()
     async for piece in answer.pieces:
         data += piece
         if len(data) > _MAX_ANSWER_SIZE:
-            raise Failed("the answer has more than 64 MiB")
+            raise UpstreamError("the answer has more than 64 MiB")
     status, server = answer.status, upstream.name(call.vendor)
-    raw = upstream.masked(bytes(data))  # before it is parsed: records show what was said
-    content = _object(raw)
+    raw = upstream.mask(bytes(data))  # before it is parsed: records show what was said
+    content = _parse_object(raw)
     if 300 <= status < 400:
-        raise Failed(f"{server} redirects, which is not followed")
+        raise UpstreamError(f"{server} redirects, which is not followed")
     if status == 200 and (content is None or not is_answer(call.route.api, content)):
         problem = "is not JSON" if content is None else "is not an answer of this API"
         start = raw[:80].decode("utf-8", "replace")
-        raise Failed(f"{server} sent what {problem}: {start!r}")
+        raise UpstreamError(f"{server} sent what {problem}: {start!r}")
     headers = {**answer.headers}
     if status != 200:
         message = error_message(content) or raw[:200].decode("utf-8", "replace")
@@ -64,11 +64,11 @@ async def _plain(call: Call, answer: Answer, upstream: Upstream) -> web.StreamRe
             headers.setdefault("x-should-retry", "false")
     text = raw.decode("utf-8", "replace")
     await call.settle(status, content or {}, (content or {}).get("usage"))
-    await call.record(content, Recorded(status, "application/json", (text,)))
+    await call.record(content, RecordedAnswer(status, "application/json", (text,)))
     return web.Response(status=status, body=raw, headers=headers, content_type="application/json")
 
 
-async def _stream(
+async def _relay_stream(
     request: web.BaseRequest, call: Call, answer: Answer, upstream: Upstream
 ) -> web.StreamResponse:
     """Pass a stream on, event by event as they come."""
@@ -76,7 +76,7 @@ async def _stream(
     parts = assembler(api) if api is not None else None
     client = _Client(request, answer)
     recorded = call.session.recorder is not None
-    splitter, pieces = Splitter(upstream.masked), []
+    splitter, pieces = Splitter(upstream.mask), []
     complete = True
     try:
         async for piece in answer.pieces:
@@ -86,7 +86,7 @@ async def _stream(
                     pieces.append(event.raw)
                 if parts is not None:
                     parts.feed(event)
-                    if parts.ended and not call.charged:
+                    if parts.complete and not call.charged:
                         # Before the client knows that it is over, and asks the next.
                         whole = parts.answer()
                         good = not whole.get("error")
@@ -99,28 +99,30 @@ async def _stream(
         if rest:
             pieces.append(rest)
             await client.write(rest)
-        complete = parts is None or parts.ended or _finished(parts.answer())
+        complete = parts is None or parts.complete or _is_finished(parts.answer())
         if not complete:
             call.session.note("the stream of the server ended before the answer was complete")
     except _ClientGone:
-        complete = parts is not None and parts.ended
-    except (Failed, StreamTooLong, ClientError, asyncio.TimeoutError) as error:
+        complete = parts is not None and parts.complete
+    except (UpstreamError, StreamTooLong, ClientError, asyncio.TimeoutError) as error:
         complete = False
-        if not client.begun:
+        if not client.started:
             if isinstance(error, (ClientError, asyncio.TimeoutError)):
                 raise  # in the words of the one who opened it
-            raise error if isinstance(error, Failed) else Failed(str(error)) from None
-        message = error.message if isinstance(error, Failed) else cause(error)
+            raise error if isinstance(error, UpstreamError) else UpstreamError(str(error)) from None
+        message = error.message if isinstance(error, UpstreamError) else cause(error)
         call.session.note(f"the stream of the server broke off: {message}")
     except asyncio.CancelledError:
         if parts is not None:
             await call.settle(200, parts.answer(), parts.usage, complete=False)
-        client.cut()
+        client.abort()
         raise
     if parts is not None:
         await call.settle(200, parts.answer(), parts.usage, complete=complete)
     texts = tuple(raw.decode("utf-8", "replace") for raw in pieces)
-    await call.record(parts.answer() if parts else None, Recorded(200, STREAM, texts, complete))
+    await call.record(
+        parts.answer() if parts else None, RecordedAnswer(200, STREAM, texts, complete)
+    )
     return await client.end(complete)
 
 
@@ -140,13 +142,13 @@ class _Client:
                 "cache-control": "no-cache",
             }
         )
-        self.begun = False
+        self.started = False
 
     async def write(self, data: bytes) -> None:
         """Send bytes at once."""
         try:
-            if not self.begun:
-                self.begun = True
+            if not self.started:
+                self.started = True
                 await self._response.prepare(self._request)
             await self._response.write(data)
         except (ConnectionError, RuntimeError):
@@ -155,25 +157,25 @@ class _Client:
     async def end(self, complete: bool) -> web.StreamResponse:
         """End the stream; one that broke off breaks off for the client, too."""
         try:
-            if not self.begun:
-                self.begun = True
+            if not self.started:
+                self.started = True
                 await self._response.prepare(self._request)
             if complete:
                 await self._response.write_eof()
             else:
-                self.cut()
+                self.abort()
         except (ConnectionError, RuntimeError):
             pass  # the client is gone
         return self._response
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Close the connection."""
         transport = self._request.transport
         if transport is not None:
             transport.close()
 
 
-def _object(data: bytes) -> dict[str, Any] | None:
+def _parse_object(data: bytes) -> dict[str, Any] | None:
     try:
         content = json.loads(data)
     except (ValueError, RecursionError):
@@ -181,7 +183,7 @@ def _object(data: bytes) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def _finished(answer: Mapping[str, Any]) -> bool:
+def _is_finished(answer: Mapping[str, Any]) -> bool:
     """Whether an answer is whole, though the event that should end it is missing."""
     choices = answer.get("choices")
     if isinstance(choices, list):

@@ -19,7 +19,7 @@ from pytest_intercode.gateway.checking import Limits, NotAllowed, check_fields
 from pytest_intercode.gateway.settings import GatewaySettings
 
 __all__ = [
-    *("MAX_BODY_SIZE", "Refused", "check_body", "digest_of", "error_answer"),
+    *("MAX_BODY_SIZE", "RefusedRequest", "check_body", "digest_of", "error_answer"),
     *("parse_body", "read_body", "tokens_of", "vendor_of", "write_body"),
 ]
 
@@ -31,7 +31,7 @@ _BODY_TIMEOUT = 60.0  # seconds that a body may pause
 _NAME = re.compile(r"[\w.:-]{1,60}", re.ASCII)  # what is written as the value of an option
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """A request is not served.
 
     Args:
@@ -71,7 +71,7 @@ def vendor_of(request: web.BaseRequest, route: Route | None) -> str:
 
 async def read_body(request: web.BaseRequest) -> bytes:
     """Return the body of a request."""
-    too_large = Refused(413, "a request may have 50 MiB", "request_too_large")
+    too_large = RefusedRequest(413, "a request may have 50 MiB", "request_too_large")
     if (request.content_length or 0) > MAX_BODY_SIZE:
         raise too_large
     data = bytearray()
@@ -81,11 +81,11 @@ async def read_body(request: web.BaseRequest) -> bytes:
             if len(data) > MAX_BODY_SIZE:
                 raise too_large
     except asyncio.TimeoutError:
-        raise Refused(408, "the request's body did not come", "timeout") from None
-    except Refused:
+        raise RefusedRequest(408, "the request's body did not come", "timeout") from None
+    except RefusedRequest:
         raise
     except Exception as error:  # a body that is not encoded as it says
-        raise Refused(
+        raise RefusedRequest(
             400, f"the request's body cannot be read: {type(error).__name__}", "invalid_request"
         ) from None
     return bytes(data)
@@ -94,7 +94,7 @@ async def read_body(request: web.BaseRequest) -> bytes:
 def parse_body(data: bytes) -> dict[str, Any]:
     """Return the body of a request as what will be sent on."""
     if sum(map(data.count, (b",", b"[", b"{"))) > _MAX_PARTS:
-        raise Refused(413, "the request's body has too many parts", "request_too_large")
+        raise RefusedRequest(413, "the request's body has too many parts", "request_too_large")
 
     def refuse(name: str) -> None:
         raise ValueError(f"{name} is not JSON")
@@ -102,11 +102,11 @@ def parse_body(data: bytes) -> dict[str, Any]:
     try:
         body = json.loads(data.decode("utf-8"), parse_constant=refuse)
     except (ValueError, RecursionError) as error:
-        raise Refused(
+        raise RefusedRequest(
             400, f"the request's body is not JSON: {error!s:.100}", "invalid_request"
         ) from None
     if not isinstance(body, dict):
-        raise Refused(400, "the request's body is not a JSON object", "invalid_request")
+        raise RefusedRequest(400, "the request's body is not a JSON object", "invalid_request")
     return body
 
 
@@ -115,7 +115,9 @@ def write_body(body: Mapping[str, Any]) -> bytes:
     try:
         text = json.dumps(body, separators=(",", ":"), allow_nan=False)
     except (ValueError, RecursionError):  # a number beyond all others
-        raise Refused(400, "the request's body cannot be sent as JSON", "invalid_request") from None
+        raise RefusedRequest(
+            400, "the request's body cannot be sent as JSON", "invalid_request"
+        ) from None
     return text.encode("ascii")
 
 
@@ -134,11 +136,11 @@ def check_body(
         return
     model = body.get("model")
     if not isinstance(model, str) or not model:
-        raise Refused(400, "the request names no model", "invalid_request")
+        raise RefusedRequest(400, "the request names no model", "invalid_request")
     if settings.models and model not in settings.models:
         names = ", ".join(settings.models)
         status = 400 if route.api == "responses" else 404
-        raise Refused(
+        raise RefusedRequest(
             status,
             f"the gateway serves no model {model!r:.80}; allowed: {names:.300}",
             "model_not_found",
@@ -152,7 +154,7 @@ def check_body(
         options += ["--intercode-gateway-hosted-tools"] if error.hosted else []
         allows = f"; {' or '.join(options)} allows it" if options else ""
         code = "hosted_tool" if error.hosted else "not_allowed"
-        raise Refused(400, f"{error.message}{allows}", code) from None
+        raise RefusedRequest(400, f"{error.message}{allows}", code) from None
 
 
 def error_answer(

@@ -31,7 +31,7 @@ from pytest_intercode.gateway.exchange import Exchange
 from pytest_intercode.gateway.recording import NotRecorded
 from pytest_intercode.gateway.relay import relay
 from pytest_intercode.gateway.request import (
-    Refused,
+    RefusedRequest,
     check_body,
     digest_of,
     error_answer,
@@ -43,7 +43,7 @@ from pytest_intercode.gateway.request import (
 )
 from pytest_intercode.gateway.session import Session
 from pytest_intercode.gateway.settings import GatewaySettings
-from pytest_intercode.gateway.upstream import KEY_REFUSED, Answer, Failed, Upstream, replayed
+from pytest_intercode.gateway.upstream import KEY_REFUSED, Answer, Upstream, UpstreamError, replayed
 
 __all__ = ["Server"]
 
@@ -99,7 +99,7 @@ class Server:
         self._settings = settings
         self._note = note
         self._states: dict[bytes, _State] = {}
-        self._ended: set[bytes] = set()  # tokens of sessions that are over
+        self._ended_tokens: set[bytes] = set()  # tokens of sessions that are over
         self._connections: dict[Any, _Connection] = {}
         self._listener: asyncio.AbstractServer | None = None
         self._http: web.Server | None = None
@@ -154,7 +154,7 @@ class Server:
         state = self._states.pop(token, None)
         if state is None:
             return
-        self._ended.add(token)
+        self._ended_tokens.add(token)
         current_task = asyncio.current_task()
         tasks = [task for task in state.tasks if task is not current_task]
         for task in tasks:
@@ -238,7 +238,7 @@ class Server:
         state = next(
             (candidate for candidate in states if candidate and owner in (None, candidate)), None
         )
-        if state is None and not self._ended.isdisjoint(tokens):
+        if state is None and not self._ended_tokens.isdisjoint(tokens):
             status = stop_status(route.api if route else None)
             return error_answer(request, route, status, "the episode is over", "budget_exhausted")
         if state is None:
@@ -255,11 +255,11 @@ class Server:
         state.tasks.add(task)
         try:
             return await self._serve(request, route, query, state)
-        except Refused as refused:
+        except RefusedRequest as refused:
             if refused.note:
                 state.session.note(f"{request.method} {request.raw_path:.120}: {refused.message}")
             return error_answer(request, route, refused.status, refused.message, refused.code)
-        except Failed as failed:
+        except UpstreamError as failed:
             state.session.note(failed.message)
             if failed.unreached:
                 state.session.record_obstacle(failed.message)
@@ -285,13 +285,15 @@ class Server:
             path = request.raw_path.partition("?")[0]
             if "upgrade" in request.headers and ("POST", path) in ROUTES:
                 # A client that would rather have a WebSocket falls back at once.
-                raise Refused(426, "there is no WebSocket here; use POST", "upgrade", note=False)
-            raise Refused(404, "the gateway does not serve this", "not_found")
+                raise RefusedRequest(
+                    426, "there is no WebSocket here; use POST", "upgrade", note=False
+                )
+            raise RefusedRequest(404, "the gateway does not serve this", "not_found")
         if reason := session.refusal_reason():
             await _keep_last(request, route, session)
-            raise Refused(stop_status(route.api), reason, "budget_exhausted")
+            raise RefusedRequest(stop_status(route.api), reason, "budget_exhausted")
         if state.waiting >= _MAX_WAITING:
-            raise Refused(429, "too many requests at a time", "rate_limit_exceeded")
+            raise RefusedRequest(429, "too many requests at a time", "rate_limit_exceeded")
         state.waiting += 1
         try:
             await state.slots.acquire()
@@ -300,7 +302,7 @@ class Server:
         try:
             if reason := session.refusal_reason():  # used up while it waited
                 await _keep_last(request, route, session)
-                raise Refused(stop_status(route.api), reason, "budget_exhausted")
+                raise RefusedRequest(stop_status(route.api), reason, "budget_exhausted")
             if route.method == "POST" and (request.content_length or _LARGE_BODY) >= _LARGE_BODY:
                 async with state.large:
                     return await self._read_and_answer(request, route, query, state)
@@ -364,7 +366,7 @@ class Server:
             except NotRecorded as missing:
                 session.fail(f"the recording lacks a request: {missing}")
                 status = stop_status(route.api)
-                raise Refused(status, str(missing), "not_recorded", note=False) from None
+                raise RefusedRequest(status, str(missing), "not_recorded", note=False) from None
             yield replayed(recorded)
             return
         posts = route.method == "POST"
@@ -412,7 +414,7 @@ async def _keep_last(request: web.BaseRequest, route: Route, session: Session) -
     """Keep the first request that is refused: it has the results of the last calls of tools."""
     if route.method != "POST" or not route.api or not session.claim_last():
         return
-    with contextlib.suppress(Refused):
+    with contextlib.suppress(RefusedRequest):
         body = parse_body(await read_body(request))
         model = str(body.get("model", ""))
         status = stop_status(route.api)

@@ -72,15 +72,15 @@ class Session:
         self._served = False
         self._masked = masked
         self._lock = threading.Lock()
-        self._begun = 0
+        self._request_count = 0
         self._exchanges: dict[int, Exchange] = {}
         self._counter = TurnCounter()
         self._answers: set[str] = set()
         self._refusals: list[str] = []
         self._more_refusals = 0
-        self._over = ""
+        self._end_reason = ""
         self._kept_last = False
-        self._known: dict[bytes, Any] = {}
+        self._kept_parts: dict[bytes, Any] = {}
         self._size = 0
 
     def __repr__(self) -> str:
@@ -175,8 +175,8 @@ class Session:
     def begin(self) -> int:
         """Count a request, and return its number."""
         with self._lock:
-            self._begun += 1
-            return self._begun
+            self._request_count += 1
+            return self._request_count
 
     def record_obstacle(self, line: str) -> None:
         """Note that a request did not reach a model, by no fault of what it asked.
@@ -199,16 +199,16 @@ class Session:
 
     def refusal_reason(self) -> str:
         """Return why no more requests are served; empty while they are."""
-        if not self._over:
+        if not self._end_reason:
             try:
                 return self._refused()
             except Exception as error:  # of the caller's function; none is served then
                 return f"the episode cannot go on: {type(error).__name__}"
-        return self._over
+        return self._end_reason
 
     def end(self, reason: str) -> None:
         """Serve no more requests; the first reason stays."""
-        self._over = self._over or reason
+        self._end_reason = self._end_reason or reason
 
     def fail(self, line: str) -> None:
         """Serve no more requests, as the episode says nothing of the agent any more."""
@@ -250,7 +250,7 @@ class Session:
                 reasoning_tokens=usage.reasoning,
             )
         except BudgetExhausted as error:
-            if not self._over:
+            if not self._end_reason:
                 self.exhausted = str(error)
             self.end(str(error))
         except AgentError as error:
@@ -294,10 +294,10 @@ class Session:
         data = json.dumps(part).encode("ascii")
         key = hashlib.blake2b(data, digest_size=16).digest()
         with self._lock:
-            if key in self._known:
-                return self._known[key]
+            if key in self._kept_parts:
+                return self._kept_parts[key]
             size = len(data) + _PART_SIZE * sum(map(data.count, (b",", b"[", b"{")))
             if self._size + size > _MAX_KEPT_SIZE:
                 return None
             self._size += size
-            return self._known.setdefault(key, part)
+            return self._kept_parts.setdefault(key, part)

@@ -33,19 +33,19 @@ class Event:
     Attributes:
         raw: its bytes, with the empty line at its end.
         data: its parsed data; None if it has none, or none that is a JSON object.
-        done: it is OpenAI's ``[DONE]``.
+        is_last: it is OpenAI's ``[DONE]``.
     """
 
-    __slots__ = ("data", "done", "raw")
+    __slots__ = ("data", "is_last", "raw")
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
         text = b"\n".join(
             line[5:].removeprefix(b" ") for line in _LINES.split(raw) if line.startswith(b"data:")
         )
-        self.done = text.strip() == b"[DONE]"
+        self.is_last = text.strip() == b"[DONE]"
         self.data: dict[str, Any] | None = None
-        if text and not self.done:
+        if text and not self.is_last:
             try:
                 data = json.loads(text)
             except (ValueError, RecursionError):
@@ -92,12 +92,12 @@ class Assembler(ABC):
 
     Attributes:
         usage: the last usage that was in it, as the API has it.
-        ended: the event that ends the answer was there.
+        complete: the event that ends the answer was there.
     """
 
     def __init__(self) -> None:
         self.usage: Mapping[str, Any] | None = None
-        self.ended = False
+        self.complete = False
         self._room = _MAX_ANSWER_LENGTH
 
     @abstractmethod
@@ -133,13 +133,13 @@ class _Chat(Assembler):
         self._choices: dict[int, dict[str, Any]] = {}
 
     def feed(self, event: Event) -> None:
-        self.ended = self.ended or event.done
+        self.complete = self.complete or event.is_last
         data = event.data
         if data is None:
             return
         if isinstance(data.get("error"), dict):
             self._head.setdefault("error", data["error"])
-            self.ended = True
+            self.complete = True
         for key in ("id", "created", "model", "system_fingerprint", "service_tier"):
             if data.get(key) is not None:
                 self._head.setdefault(key, data[key])
@@ -210,7 +210,7 @@ class _Responses(Assembler):
             self._response = response
             if isinstance(response.get("usage"), dict):
                 self.usage = response["usage"]
-        self.ended = self.ended or kind in (*self._LAST, "error")
+        self.complete = self.complete or kind in (*self._LAST, "error")
         if kind == "error":
             self._response = {**self._response, "status": "failed", "error": data}
         index = _number(data.get("output_index"))
@@ -274,7 +274,7 @@ class _Messages(Assembler):
                 )
             self._use(data.get("usage"))
         elif kind in ("message_stop", "error"):
-            self.ended = True
+            self.complete = True
             if kind == "error":
                 self._message["error"] = data.get("error")
 

@@ -166,7 +166,9 @@ def _chat_calls(message: Mapping[str, Any]) -> Iterator[_Call]:
         function = call.get("function") or call.get("custom")
         if isinstance(function, dict):
             arguments = function.get("arguments", function.get("input"))
-            yield _Call(str(call.get("id", "")), str(function.get("name", "")), _parsed(arguments))
+            yield _Call(
+                str(call.get("id", "")), str(function.get("name", "")), _parse_json(arguments)
+            )
 
 
 def _is_call(item: Mapping[str, Any]) -> bool:
@@ -177,7 +179,7 @@ def _is_call(item: Mapping[str, Any]) -> bool:
 def _responses_call(item: Mapping[str, Any]) -> _Call:
     kind = str(item.get("type"))
     if kind == "function_call":
-        arguments = _parsed(item.get("arguments"))
+        arguments = _parse_json(item.get("arguments"))
     elif kind == "custom_tool_call":
         arguments = item.get("input")
     else:  # local_shell_call, shell_call, apply_patch_call
@@ -186,7 +188,7 @@ def _responses_call(item: Mapping[str, Any]) -> _Call:
     return _Call(str(item.get("call_id")), str(name), arguments)
 
 
-def _parsed(arguments: Any) -> Any:
+def _parse_json(arguments: Any) -> Any:
     if not isinstance(arguments, str):
         return arguments
     try:
@@ -207,11 +209,11 @@ def _action(call: _Call) -> str:
             if isinstance(value, str):
                 return value
             if isinstance(value, list) and value and all(isinstance(w, str) for w in value):
-                return _joined(value, key)
+                return _join_command(value, key)
     return f"{call.name}({json.dumps(arguments, ensure_ascii=False)})"
 
 
-def _joined(words: list[str], key: str) -> str:
+def _join_command(words: list[str], key: str) -> str:
     """Return the command of a list: what a shell is given, or its words."""
     if key == "commands":
         return "\n".join(words)
@@ -231,10 +233,10 @@ def _thought(exchange: Exchange) -> str:
         thoughts = (message.get(key) for key in ("reasoning_content", "reasoning"))
         return next((thought for thought in thoughts if isinstance(thought, str)), "")
     if exchange.api == "messages":
-        return _joined_texts(answer.get("content"), "thinking", "thinking")
+        return _join_texts(answer.get("content"), "thinking", "thinking")
     reasoning = (i for i in objects(answer.get("output")) if i.get("type") == "reasoning")
     return "\n".join(
-        filter(None, (_joined_texts(item.get("summary"), "summary_text") for item in reasoning))
+        filter(None, (_join_texts(item.get("summary"), "summary_text") for item in reasoning))
     )
 
 
@@ -244,14 +246,14 @@ def _text(exchange: Exchange) -> str:
     if exchange.api == "chat":
         return _content(_message(answer).get("content"))
     if exchange.api == "messages":
-        return _joined_texts(answer.get("content"), "text")
+        return _join_texts(answer.get("content"), "text")
     messages = (i for i in objects(answer.get("output")) if i.get("type") == "message")
     return "\n".join(
-        filter(None, (_joined_texts(item.get("content"), "output_text") for item in messages))
+        filter(None, (_join_texts(item.get("content"), "output_text") for item in messages))
     )
 
 
-def _joined_texts(parts: Any, kind: str, key: str = "text") -> str:
+def _join_texts(parts: Any, kind: str, key: str = "text") -> str:
     texts = (part.get(key) for part in objects(parts) if part.get("type") == kind)
     return "\n".join(text for text in texts if isinstance(text, str) and text)
 
@@ -297,7 +299,7 @@ def _output(output: Any) -> str:
     nothing of the command.
     """
     if isinstance(output, str) and output.startswith("{"):
-        document = _parsed(output)
+        document = _parse_json(output)
         if isinstance(document, dict) and isinstance(document.get("output"), str):
             return str(document["output"])
     text = _content(output)

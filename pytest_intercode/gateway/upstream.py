@@ -27,10 +27,10 @@ from yarl import URL
 
 from pytest_intercode.core.connections import failure
 from pytest_intercode.gateway.checking import Limits, is_beta
-from pytest_intercode.gateway.recording import Recorded
+from pytest_intercode.gateway.recording import RecordedAnswer
 from pytest_intercode.gateway.settings import GatewaySettings
 
-__all__ = ["KEY_REFUSED", "STREAM", "Answer", "Failed", "Upstream", "cause", "replayed"]
+__all__ = ["KEY_REFUSED", "STREAM", "Answer", "Upstream", "UpstreamError", "cause", "replayed"]
 
 STREAM = "text/event-stream"
 """The media type of a streamed answer."""
@@ -49,7 +49,7 @@ _TEXT = re.compile(r"[\x20-\x7e]{1,200}")
 _RETURNED = ("retry-after", "retry-after-ms", "x-should-retry", "request-id", "x-request-id")
 
 
-class Failed(Exception):
+class UpstreamError(Exception):
     """The real server did not answer as it should.
 
     Args:
@@ -161,7 +161,7 @@ class Upstream:
             beta: whether the client asked with ``?beta=true``, which Anthropic's does.
 
         Raises:
-            Failed: the server cannot be reached, or falls silent.
+            UpstreamError: the server cannot be reached, or falls silent.
         """
         assert self._client is not None
         address = self._settings.address(vendor, path) + ("?beta=true" if beta else "")
@@ -185,12 +185,14 @@ class Upstream:
         except asyncio.TimeoutError as error:
             if isinstance(error, ConnectionTimeoutError):
                 message = f"{server} cannot be reached in {_CONNECT_TIMEOUT:g} s"
-                raise Failed(message, 504, unreached=True) from None
+                raise UpstreamError(message, 504, unreached=True) from None
             seconds = self._settings.silence
-            raise Failed(f"{server} was silent for {seconds:g} s", 504) from None
+            raise UpstreamError(f"{server} was silent for {seconds:g} s", 504) from None
         except ClientError as error:
             unreached = isinstance(error, ClientConnectorError)  # names and TLS included
-            raise Failed(f"{server} cannot be used: {cause(error)}", unreached=unreached) from None
+            raise UpstreamError(
+                f"{server} cannot be used: {cause(error)}", unreached=unreached
+            ) from None
 
     async def outage(self) -> str:
         """Return why no server that is set up lets the gateway in; empty if one does.
@@ -207,7 +209,7 @@ class Upstream:
             try:
                 async with request as answer:
                     status = answer.status
-            except Failed as failed:
+            except UpstreamError as failed:
                 if not failed.unreached:
                     return ""
                 reasons.append(failed.message)
@@ -217,7 +219,7 @@ class Upstream:
             reasons.append(f"the server {self.name(vendor)} refuses the key: status {status}")
         return "; ".join(reasons)
 
-    def masked(self, data: bytes) -> bytes:
+    def mask(self, data: bytes) -> bytes:
         """Return what a server sent, without the key, which some repeat in their errors."""
         for secret in self._secrets:
             if secret in data:
@@ -225,16 +227,16 @@ class Upstream:
         return data
 
 
-def replayed(recorded: Recorded) -> Answer:
+def replayed(recorded: RecordedAnswer) -> Answer:
     """Return an answer of a recording."""
     return Answer(recorded.status, recorded.content_type, {}, _recorded_pieces(recorded))
 
 
-async def _recorded_pieces(recorded: Recorded) -> AsyncIterator[bytes]:
+async def _recorded_pieces(recorded: RecordedAnswer) -> AsyncIterator[bytes]:
     for piece in recorded.pieces:
         yield piece.encode("utf-8")
     if not recorded.complete:
-        raise Failed("it broke off when it was recorded")
+        raise UpstreamError("it broke off when it was recorded")
 
 
 def _payload(data: bytes) -> bytes | io.BytesIO:

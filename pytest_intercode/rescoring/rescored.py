@@ -115,7 +115,7 @@ def rescore(
         except NotRecorded as missing:
             rescored.problems[str(missing)].append(record.task.id)
             continue
-        new = _rescored(record, graded, target, reward, task_of, file)
+        new = _rescored_record(record, graded, target, reward, task_of, file)
         rescored.records.append(new)
         former = record.outcome if is_ours(record) else ""
         rescored.changes.append(
@@ -162,7 +162,7 @@ def _check_best(record: EpisodeRecord, changed: bool) -> None:
 # -- the new record
 
 
-def _rescored(
+def _rescored_record(
     record: EpisodeRecord,
     reward: Reward,
     target: str,

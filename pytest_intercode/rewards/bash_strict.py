@@ -79,9 +79,9 @@ def bash_strict_reward(
 ) -> Reward:
     """Return the strict reward with its parts ``output`` and ``files``, those that count."""
     effects = _effects(agent, gold, options, workdir)
-    equal = _equal(effects, agent, gold)
+    equal = _equal_paths(effects, agent, gold)
     count = _Count(len(effects), len(equal), any(effects.values()))
-    graded = _graded(agent, gold, options, count)
+    graded = _grade(agent, gold, options, count)
     if graded.value == 1.0:
         return graded
     return replace(graded, reason=_reason(agent, list(effects), equal, graded.parts))
@@ -110,7 +110,7 @@ class _Count:
     by_gold: bool
 
 
-def _graded(agent: BashState, gold: BashState, options: RewardOptions, count: _Count) -> Reward:
+def _grade(agent: BashState, gold: BashState, options: RewardOptions, count: _Count) -> Reward:
     gold_prints = gold.output != "" or gold.digest != ""
     if gold_prints and count.by_gold and "messages" in options.lenient:
         from pytest_intercode.rewards.formats import only_messages  # for few tasks, and costly
@@ -133,7 +133,7 @@ def _graded(agent: BashState, gold: BashState, options: RewardOptions, count: _C
     return Reward(min(sum(earned) / len(earned), _MAX_PARTIAL_REWARD), parts)
 
 
-def _equal(effects: Mapping[str, bool], agent: BashState, gold: BashState) -> set[str]:
+def _equal_paths(effects: Mapping[str, bool], agent: BashState, gold: BashState) -> set[str]:
     return {path for path in effects if agent.entries.get(path) == gold.entries.get(path)}
 
 
@@ -190,7 +190,7 @@ def _output_part(agent: BashState, gold: BashState, options: RewardOptions) -> f
     if agent.digest or gold.digest:
         return 1.0 if (agent.digest, agent.output) == (gold.digest, gold.output) else 0.0
     try:
-        agent_output, gold_output = _normalised(agent, gold, options)
+        agent_output, gold_output = _normalise_both(agent, gold, options)
     except PatternTooSlow:
         return 0.0  # unless the outputs are equal, it is the agent's that it takes too long for
     if agent_output == gold_output or _equal_as(agent_output, gold_output, options):
@@ -213,7 +213,7 @@ def _equal_as(agent_output: str, gold_output: str, options: RewardOptions) -> st
     return equal_as(agent_output, gold_output, options.lenient) or ""
 
 
-def _normalised(agent: BashState, gold: BashState, options: RewardOptions) -> tuple[str, str]:
+def _normalise_both(agent: BashState, gold: BashState, options: RewardOptions) -> tuple[str, str]:
     """Return both outputs as the declared normalisers write them.
 
     Raises:
@@ -307,7 +307,7 @@ def bash_strict_state(
         state["format"] = format_name
     if not keeps_paths:
         effects = _effects(agent, gold, options, workdir)
-        equal = _equal(effects, agent, gold)
+        equal = _equal_paths(effects, agent, gold)
         state["counted"] = asdict(_Count(len(effects), len(equal), any(effects.values())))
     return state
 
@@ -317,7 +317,7 @@ def _lenient_rule(agent: BashState, gold: BashState, options: RewardOptions) -> 
     if not options.lenient or not agent.output or agent.digest or gold.digest:
         return ""
     with contextlib.suppress(PatternTooSlow):
-        agent_output, gold_output = _normalised(agent, gold, options)
+        agent_output, gold_output = _normalise_both(agent, gold, options)
         if agent_output != gold_output:
             return _equal_as(agent_output, gold_output, options)
     return ""
@@ -373,7 +373,7 @@ def bash_strict_reward_again(
     agent, gold = (_from_builtins(state[side]) for side in ("agent", "gold"))
     if options is None and "counted" in state:
         recorded_options = options_again(state["options"])
-        graded = _graded(agent, gold, recorded_options, _Count(**state["counted"]))
+        graded = _grade(agent, gold, recorded_options, _Count(**state["counted"]))
         return graded if graded.value == 1.0 else replace(graded, reason=_REASON_OF_MANY)
     if "counted" in state:
         raise KeyError("entries")

@@ -166,10 +166,10 @@ def _without_messages(lines: list[str]) -> list[str]:
     answer = [line for line in lines if not _MESSAGE.fullmatch(line)]
     if any(line.strip() for line in answer):
         return answer
-    return [_reduced(line) for line in lines]
+    return [_reduce(line) for line in lines]
 
 
-def _reduced(message: str) -> str:
+def _reduce(message: str) -> str:
     names, reason = _QUOTED.findall(message), _REASON.fullmatch(message)
     return f"{' '.join(names)}: {reason[1]}" if names and reason else message
 

@@ -45,23 +45,25 @@ def reward_of_files(files: Mapping[str, bytes]) -> Reward:
             to 1, or said twice with different values.
     """
     if _TEXT in files and _JSON not in files:
-        return _reward(_checked(_TEXT, "", _number(_TEXT, _decoded(_TEXT, files[_TEXT]))), {})
+        return _make_reward(
+            _check(_TEXT, "", _parse_number(_TEXT, _decode(_TEXT, files[_TEXT]))), {}
+        )
     if _JSON not in files:
         raise UnreadableReward(NO_REWARD)
-    parts = _object(_JSON, _decoded(_JSON, files[_JSON]))
+    parts = _parse_object(_JSON, _decode(_JSON, files[_JSON]))
     value = parts[_KEY] if _KEY in parts else sum(parts.values()) / len(parts)
     if _TEXT in files and _KEY in parts:
-        text_value = _number(_TEXT, _decoded(_TEXT, files[_TEXT]))
+        text_value = _parse_number(_TEXT, _decode(_TEXT, files[_TEXT]))
         if text_value != value:
             raise UnreadableReward(f"{_JSON} says {value:g}, and {_TEXT} says {text_value:g}")
-    return _reward(value, {} if set(parts) == {_KEY} else parts)
+    return _make_reward(value, {} if set(parts) == {_KEY} else parts)
 
 
-def _reward(value: float, parts: Mapping[str, float]) -> Reward:
+def _make_reward(value: float, parts: Mapping[str, float]) -> Reward:
     return Reward(value, parts, "" if value >= 1 else f"the task's tests gave the reward {value:g}")
 
 
-def _decoded(name: str, data: bytes) -> str:
+def _decode(name: str, data: bytes) -> str:
     if len(data) > _MAX_SIZE:
         raise UnreadableReward(f"{name} is too large for a reward file ({len(data)} bytes)")
     try:
@@ -73,43 +75,43 @@ def _decoded(name: str, data: bytes) -> str:
     return text
 
 
-def _number(name: str, text: str) -> float:
+def _parse_number(name: str, text: str) -> float:
     try:
         return float(text)  # as Harbor does, so that 1e-1 and _ in digits are read alike
     except ValueError:
-        raise UnreadableReward(f"{name} does not hold a number, but {_shown(text)}") from None
+        raise UnreadableReward(f"{name} does not hold a number, but {_excerpt(text)}") from None
 
 
-def _object(name: str, text: str) -> dict[str, float]:
+def _parse_object(name: str, text: str) -> dict[str, float]:
     def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         members: dict[str, Any] = {}
         for key, value in pairs:
             if key in members and members[key] != value:
-                raise UnreadableReward(f"{name} says {_shown(key)} twice, and not the same")
+                raise UnreadableReward(f"{name} says {_excerpt(key)} twice, and not the same")
             members[key] = value
         return members
 
     try:
         document = json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError):
-        raise UnreadableReward(f"{name} is not JSON: {_shown(text)}") from None
+        raise UnreadableReward(f"{name} is not JSON: {_excerpt(text)}") from None
     if not isinstance(document, dict) or not document:
         raise UnreadableReward(
             f"{name} does not hold an object of names and numbers, "
-            f"but {_shown(json.dumps(document))}"
+            f"but {_excerpt(json.dumps(document))}"
         )
     parts = {}
     for key, value in document.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise UnreadableReward(
-                f"{name}: {_shown(key)} is not a number, but {_shown(repr(value))}"
+                f"{name}: {_excerpt(key)} is not a number, but {_excerpt(repr(value))}"
             )
-        parts[key] = _checked(name, key, value)
+        parts[key] = _check(name, key, value)
     return parts
 
 
-def _checked(name: str, key: str, value: float) -> float:
-    label = f"{name}: {_shown(key)}" if key else name
+def _check(name: str, key: str, value: float) -> float:
+    label = f"{name}: {_excerpt(key)}" if key else name
     if isinstance(value, float) and not math.isfinite(value):
         raise UnreadableReward(f"{label} is {value}, which is not a reward")
     if not 0 <= value <= 1:
@@ -118,7 +120,7 @@ def _checked(name: str, key: str, value: float) -> float:
     return float(value)
 
 
-def _shown(text: str) -> str:
+def _excerpt(text: str) -> str:
     text = " ".join(text.split())
     return repr(text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}...")
 
@@ -137,7 +139,7 @@ def missing(reward: Reward, minimums: Iterable[tuple[str, float]]) -> str:
     values = {_KEY: reward.value, **reward.parts}
     for name, value in minimums:
         if name not in values:
-            return f"the step's reward has no {_shown(name)}, of which {value:g} is needed"
+            return f"the step's reward has no {_excerpt(name)}, of which {value:g} is needed"
         if values[name] < value:
             return f"the step's {name} is {values[name]:g}, and {value:g} is needed to go on"
     return ""

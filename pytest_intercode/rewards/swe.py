@@ -218,12 +218,12 @@ def swe_reward(report: SweReport, tolerance: int = 0) -> Reward:
     if report.unfixed:
         reasons.append(
             f"{len(report.fixed)} of {counted(len(report.fixed) + len(report.unfixed), 'test')} "
-            f"of fail_to_pass pass, not {_shown(report.unfixed[0])}"
+            f"of fail_to_pass pass, not {_clip_name(report.unfixed[0])}"
         )
     if report.broken:
         reasons.append(
             f"{counted(len(report.broken), 'test')} that passed before "
-            f"{'does' if len(report.broken) == 1 else 'do'} not: {_shown(report.broken[0])}"
+            f"{'does' if len(report.broken) == 1 else 'do'} not: {_clip_name(report.broken[0])}"
         )
     parts = {"fail_to_pass": fixed_share, "pass_to_pass": kept_share}
     return Reward(fixed_share * kept_share, parts, "; ".join(reasons))
@@ -233,7 +233,7 @@ def _share(good: int, bad: int) -> float:
     return good / (good + bad) if good + bad else 1.0
 
 
-def _shown(name: str) -> str:
+def _clip_name(name: str) -> str:
     return one_line(clipped(name, _MAX_NAME_LENGTH))
 
 

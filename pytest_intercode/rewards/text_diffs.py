@@ -43,7 +43,7 @@ def text_diff(agent: bytes | None, gold: bytes | None) -> list[str]:
     old, new = old[begin : len(old) - behind], new[begin : len(new) - behind]
     if max(len(old), len(new)) > _MAX_LINES:
         return []
-    diff = _unified(old, new, begin)
+    diff = _format_diff(old, new, begin)
     if len(diff) > _MAX_DIFF_LINES:
         diff = [*diff[:_MAX_DIFF_LINES], f"@@ {len(diff) - _MAX_DIFF_LINES} more lines @@"]
     return diff
@@ -63,21 +63,21 @@ def _lines(content: bytes | None) -> list[str] | None:
     return lines[:-1] if not lines[-1] else [*lines, _NO_END]
 
 
-def _unified(old: Sequence[str], new: Sequence[str], begin: int) -> list[str]:
+def _format_diff(old: Sequence[str], new: Sequence[str], begin: int) -> list[str]:
     diff = []
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     for group in matcher.get_grouped_opcodes(_CONTEXT):
         diff.append(f"@@ -{begin + group[0][1] + 1} +{begin + group[0][3] + 1} @@")
         for kind, a, b, c, d in group:
             if kind == "equal":
-                diff += [_marked(" ", line) for line in old[a:b]]
+                diff += [_mark(" ", line) for line in old[a:b]]
                 continue
-            diff += [_marked("-", line) for line in old[a:b]]
-            diff += [_marked("+", line) for line in new[c:d]]
+            diff += [_mark("-", line) for line in old[a:b]]
+            diff += [_mark("+", line) for line in new[c:d]]
     return diff
 
 
-def _marked(mark: str, line: str) -> str:
+def _mark(mark: str, line: str) -> str:
     if line == _NO_END:
         return _NO_END_NOTE
     return mark + (line if len(line) <= _MAX_LINE_LENGTH else f"{line[:_MAX_LINE_LENGTH]}...")

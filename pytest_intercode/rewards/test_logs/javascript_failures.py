@@ -76,11 +76,11 @@ def parse_openlayers(log: str) -> Statuses:
             for pattern, tail in zip(_OPENLAYERS, (7, 6), strict=True):
                 start = pattern.search(line)
                 if start and len(line) - tail >= start.end() and line[-tail:].lstrip() == "FAILED":
-                    statuses[_joined(line[start.end() : -tail])] = Status.FAILED
+                    statuses[_collapse_blanks(line[start.end() : -tail])] = Status.FAILED
         if line.startswith("case") and line[4:5].isspace():
             ends = [end.start() for end in _OPENLAYERS_CASE.finditer(line, 5)]
             if ends:
-                statuses[_joined(line[5 : ends[-1]])] = Status.FAILED
+                statuses[_collapse_blanks(line[5 : ends[-1]])] = Status.FAILED
     position = 0
     for begin in _OPENLAYERS_START.finditer(log):
         if begin.start() < position:
@@ -88,12 +88,12 @@ def parse_openlayers(log: str) -> Statuses:
         end = log.find("Error:", begin.end())
         if end < 0:
             break
-        statuses[_joined(log[begin.end() : end])] = Status.FAILED
+        statuses[_collapse_blanks(log[begin.end() : end])] = Status.FAILED
         position = end + len("Error:")
     return statuses
 
 
-def _joined(text: str) -> str:
+def _collapse_blanks(text: str) -> str:
     return _BLANKS.sub(" ", text).strip()
 
 
@@ -109,7 +109,7 @@ def parse_eslint(log: str) -> Statuses:
         if bounds is None:
             break
         name_end, match_end = bounds
-        statuses[_joined(log[start.end() : name_end])] = Status.FAILED
+        statuses[_collapse_blanks(log[start.end() : name_end])] = Status.FAILED
         start = _ESLINT.search(log, match_end)
     return statuses
 

@@ -40,21 +40,21 @@ _SKIP_COUNT = re.compile(r"\[\d+\]")
 
 def parse_pytest(log: str) -> Statuses:
     """Read ``STATUS name``; of a name with blanks the first word."""
-    return _summary(log, lambda name: name)
+    return _read_summary(log, lambda name: name)
 
 
 def parse_pytest_options(log: str) -> Statuses:
     """Read ``STATUS name``, where a path as parameter is cut to its last part."""
-    return _summary(log, _short_option)
+    return _read_summary(log, _shorten_option)
 
 
 def parse_matplotlib(log: str) -> Statuses:
     """Read ``STATUS name``, where a button of the mouse is its number."""
     log = log.replace("MouseButton.LEFT", "1").replace("MouseButton.RIGHT", "3")
-    return _summary(log, lambda name: name)
+    return _read_summary(log, lambda name: name)
 
 
-def _summary(log: str, rename: Callable[[str], str]) -> Statuses:
+def _read_summary(log: str, rename: Callable[[str], str]) -> Statuses:
     statuses = Results()
     for line in log.split("\n"):
         if not line.startswith(_WORDS):
@@ -72,7 +72,7 @@ def _is_count(status: str, name: str) -> bool:
     return status == "SKIPPED" and _SKIP_COUNT.fullmatch(name) is not None
 
 
-def _short_option(name: str) -> str:
+def _shorten_option(name: str) -> str:
     start, end = name.find("["), name.rfind("]")
     if start < 0 or end < start:
         return name
@@ -242,15 +242,15 @@ def parse_sympy(log: str) -> Statuses:
 
 def parse_paramiko(log: str) -> Statuses:
     """Read ``STATUS name``, the whole of the first word."""
-    return _after(log, re.compile(rf"({'|'.join(_WORDS)})\s(\S+)"))
+    return _read_prefixed(log, re.compile(rf"({'|'.join(_WORDS)})\s(\S+)"))
 
 
 def parse_autograd(log: str) -> Statuses:
     """Read ``[gw0] STATUS name``, as pytest-xdist prints while it runs."""
-    return _after(log, re.compile(rf"\[gw\d\]\s({'|'.join(_WORDS)})\s(\S+)"))
+    return _read_prefixed(log, re.compile(rf"\[gw\d\]\s({'|'.join(_WORDS)})\s(\S+)"))
 
 
-def _after(log: str, pattern: re.Pattern[str]) -> Statuses:
+def _read_prefixed(log: str, pattern: re.Pattern[str]) -> Statuses:
     statuses = Results()
     for line in log.split("\n"):
         if result := pattern.match(line):

@@ -25,11 +25,11 @@ from pytest_intercode.suites.parser_names import (
 __all__ = ["built_in", "parse"]
 
 
-def _junit(log: str) -> Statuses:
+def _parse_junit(log: str) -> Statuses:
     return read_junit(log.encode("utf-8", "replace"))
 
 
-def _json_tests(log: str) -> Statuses:
+def _parse_json_tests(log: str) -> Statuses:
     """Read ``{"tests": [{"name": ..., "status": ...}]}``, from the first brace to the last."""
     statuses = Results()
     try:
@@ -115,8 +115,8 @@ def built_in() -> dict[str, Parser]:
         "pytest_nebo": rebench.parse_pytest_nebo,
         "swift": rebench.parse_swift,
         # what a runner writes for programs
-        "json_tests": _json_tests,
-        "junit": _junit,
+        "json_tests": _parse_json_tests,
+        "junit": _parse_junit,
     }
 
 
@@ -134,7 +134,7 @@ def parse(name: str, log: str) -> Statuses:
             an added parser gave something else than statuses by name.
     """
     plain = plain_parser(name.removesuffix(UNTIMED))
-    parser = built_in().get(plain) or _added(plain)
+    parser = built_in().get(plain) or _load_parser(plain)
     if len(log) > MAX_LOG_LENGTH:
         raise UngradableState(f"a log of more than {MAX_LOG_LENGTH // 1024**2} Mi characters")
     statuses = parser(log.replace("\r\n", "\n").replace("\r", "\n"))
@@ -144,7 +144,7 @@ def parse(name: str, log: str) -> Statuses:
 
 
 @cache
-def _added(name: str) -> Parser:
+def _load_parser(name: str) -> Parser:
     point = added_parsers()[name]
     try:
         function = point.load()

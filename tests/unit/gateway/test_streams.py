@@ -27,7 +27,7 @@ def _feed(api: Api, data: bytes, size: int) -> tuple[dict[str, Any], Any, bool, 
         for event in splitter.feed(data[at : at + size]):
             raw += event.raw
             parts.feed(event)
-    return parts.answer(), parts.usage, parts.ended, raw + splitter.rest()
+    return parts.answer(), parts.usage, parts.complete, raw + splitter.rest()
 
 
 @pytest.mark.parametrize("name", APIS)
