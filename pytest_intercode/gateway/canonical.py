@@ -139,11 +139,7 @@ def _excerpts(recorded: Any, current: Any) -> str:
     """Show two values from a little before where they differ."""
     if isinstance(recorded, str) and isinstance(current, str):
         index = next(
-            (
-                n
-                for n, pair in enumerate(zip(recorded, current, strict=False))
-                if pair[0] != pair[1]
-            ),
+            (n for n, (a, b) in enumerate(zip(recorded, current, strict=False)) if a != b),
             min(len(recorded), len(current)),
         )
         start = max(0, index - 20)

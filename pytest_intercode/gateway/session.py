@@ -183,14 +183,10 @@ class Session:
 
         Clients try again for minutes. So once it has been so for ten seconds, no more is served.
         """
-        timestamp = time.monotonic()
-        self._first_obstacle = self._first_obstacle or timestamp
+        self._first_obstacle = self._first_obstacle or time.monotonic()
         self._obstacles += 1
-        if (
-            not self._served
-            and self._obstacles > 2
-            and timestamp - self._first_obstacle > _RECOVERY_TIMEOUT
-        ):
+        elapsed = time.monotonic() - self._first_obstacle
+        if not self._served and self._obstacles > 2 and elapsed > _RECOVERY_TIMEOUT:
             self.end(line)
 
     def record_answer(self) -> None:

@@ -8,32 +8,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 __all__ = [
-    "ADDRESS",
-    "ANY",
-    "EPISODE_ID",
-    "FLAT",
-    "HOSTED",
-    "INLINE",
-    "PLAIN",
-    "PLAINS",
-    "ROUTING",
-    "STORED_FILE",
-    "STORED_STATE",
-    "UNKNOWN_FIELD",
-    "UNKNOWN_KIND",
-    "Anything",
-    "Either",
-    "EpisodeId",
-    "Inline",
-    "Kinds",
-    "ListOf",
-    "MapOf",
-    "Object",
-    "Plain",
-    "Refusal",
-    "Shape",
-    "object_of",
-    "part_of",
+    *("ADDRESS", "ANY", "EPISODE_ID", "FLAT", "HOSTED", "INLINE", "PLAIN", "PLAINS", "ROUTING"),
+    *("STORED_FILE", "STORED_STATE", "UNKNOWN_FIELD", "UNKNOWN_KIND"),
+    *("Anything", "Either", "EpisodeId", "Inline", "Kinds", "ListOf", "MapOf", "Object", "Plain"),
+    *("Refusal", "Shape", "object_of", "part_of"),
 ]
 
 

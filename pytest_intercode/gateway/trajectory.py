@@ -199,11 +199,8 @@ def _parse_json(arguments: Any) -> Any:
 
 def _action(call: _Call) -> str:
     arguments = call.arguments
-    if (
-        isinstance(arguments, dict)
-        and _SHELL.search(call.name)
-        and not set(_FILES) & set(arguments)
-    ):
+    is_shell = _SHELL.search(call.name) is not None
+    if is_shell and isinstance(arguments, dict) and not arguments.keys() & set(_FILES):
         for key in _COMMANDS:
             value = arguments.get(key)
             if isinstance(value, str):

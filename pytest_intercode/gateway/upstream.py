@@ -39,9 +39,7 @@ KEY_REFUSED = frozenset({401, 403})
 """Statuses of a server that does not let the key in, whatever is asked."""
 
 _CONNECT_TIMEOUT = 20.0  # seconds for a connection
-_KEEPALIVE_TIMEOUT = (
-    4.0  # seconds that a connection is kept between requests; some servers close it after five
-)
+_KEEPALIVE_TIMEOUT = 4.0  # seconds between requests; some servers close a connection after five
 _FORWARDED = ("accept", "anthropic-version", "user-agent")
 _BETAS = ("anthropic-beta", "openai-beta")  # lists of names, of which those that are known go on
 _VERSION = "2023-06-01"  # of Anthropic's API
@@ -122,9 +120,7 @@ class Upstream:
         limits = Limits(self._settings.allowed)
         omitted = []
         for header in _BETAS:
-            names = [
-                name.strip() for name in client_headers.get(header, "").split(",") if name.strip()
-            ]
+            names = list(filter(None, map(str.strip, client_headers.get(header, "").split(","))))
             passed = [name for name in names if _TEXT.fullmatch(name) and is_beta(name, limits)]
             omitted += [name for name in names if name not in passed]
             if passed:

@@ -10,7 +10,7 @@ from pytest_intercode.gateway.exchange import Api, TokenUsage
 
 __all__ = ["estimate", "read_usage"]
 
-_CHARACTERS_PER_TOKEN = 4  # about, in English and in code
+_TOKEN_LENGTH = 4  # characters, about, in English and in code
 _MAX_COUNT = 2**53  # a number above this is not a count
 
 
@@ -28,31 +28,25 @@ def read_usage(api: Api, usage: Any) -> TokenUsage | None:
         if api == "chat"
         else ("input_tokens", "output_tokens")
     )
-    input_tokens, output_tokens = _count(usage, first), _count(usage, last)
-    if input_tokens is None or output_tokens is None:
+    tokens_in, tokens_out = _count(usage, first), _count(usage, last)
+    if tokens_in is None or tokens_out is None:
         return None
     if api == "messages":  # whose input does not include what caches hold
         cached = _count(usage, "cache_read_input_tokens") or 0
         cache_write = _count(usage, "cache_creation_input_tokens") or 0
         thought = _count(usage.get("output_tokens_details"), "thinking_tokens") or 0
-        return TokenUsage(
-            input_tokens + cached + cache_write,
-            output_tokens,
-            cached,
-            cache_write,
-            min(thought, output_tokens),
-        )
+        tokens_in += cached + cache_write
+        return TokenUsage(tokens_in, tokens_out, cached, cache_write, min(thought, tokens_out))
     input_details, output_details = (
         ("prompt_tokens_details", "completion_tokens_details")
         if api == "chat"
         else ("input_tokens_details", "output_tokens_details")
     )
-    cached = min(_count(usage.get(input_details), "cached_tokens") or 0, input_tokens)
-    cache_write = min(
-        _count(usage.get(input_details), "cache_write_tokens") or 0, input_tokens - cached
-    )
-    reasoning = min(_count(usage.get(output_details), "reasoning_tokens") or 0, output_tokens)
-    return TokenUsage(input_tokens, output_tokens, cached, cache_write, reasoning)
+    cached = min(_count(usage.get(input_details), "cached_tokens") or 0, tokens_in)
+    cache_write = _count(usage.get(input_details), "cache_write_tokens") or 0
+    cache_write = min(cache_write, tokens_in - cached)
+    reasoning = min(_count(usage.get(output_details), "reasoning_tokens") or 0, tokens_out)
+    return TokenUsage(tokens_in, tokens_out, cached, cache_write, reasoning)
 
 
 def estimate(sent_bytes: int, answer: Mapping[str, Any]) -> TokenUsage:
@@ -64,9 +58,7 @@ def estimate(sent_bytes: int, answer: Mapping[str, Any]) -> TokenUsage:
     """
     characters = sum(map(len, _texts(answer)))
     return TokenUsage(
-        -(-sent_bytes // _CHARACTERS_PER_TOKEN),
-        -(-characters // _CHARACTERS_PER_TOKEN),
-        estimated=True,
+        -(-sent_bytes // _TOKEN_LENGTH), -(-characters // _TOKEN_LENGTH), estimated=True
     )
 
 
