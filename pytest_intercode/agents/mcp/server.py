@@ -46,8 +46,8 @@ __all__ = ["Endpoint", "McpServer"]
 
 _HOST = "127.0.0.1"
 _PATH = "/mcp"
-_PATIENCE = 10.0  # seconds for the HTTP server to end
-_LONGEST_LINE = 16 * 1024 * 1024  # bytes of a message over stdio
+_SHUTDOWN_TIMEOUT = 10.0  # seconds for the HTTP server to end
+_MAX_LINE_BYTES = 16 * 1024 * 1024  # of a message over stdio
 _META = "pytest-intercode/result"
 
 
@@ -84,7 +84,7 @@ class Endpoint:
         """Serve clients; at the end of the context all their connections are closed."""
         async with self._http.run():
             listener = await asyncio.start_unix_server(
-                self._connect, path=self.socket, limit=_LONGEST_LINE
+                self._connect, path=self.socket, limit=_MAX_LINE_BYTES
             )
             try:
                 yield
@@ -205,15 +205,15 @@ class McpServer:
         for endpoint, _ in list(self._endpoints.values()):
             self.shut(endpoint)
         self._uvicorn.should_exit = True
-        self._serving.result(_PATIENCE)
+        self._serving.result(_SHUTDOWN_TIMEOUT)
         self._open.close()
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return the access that a bearer token gives; called by the SDK."""
-        given = token.strip().encode()
-        for known in list(self._endpoints):
-            if hmac.compare_digest(known.encode(), given):
-                return AccessToken(token=known, client_id=known, scopes=[])
+        received = token.strip().encode()
+        for endpoint_token in list(self._endpoints):
+            if hmac.compare_digest(endpoint_token.encode(), received):
+                return AccessToken(token=endpoint_token, client_id=endpoint_token, scopes=[])
         return None
 
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -297,7 +297,7 @@ async def _call_tool(calls: Calls, name: str, arguments: dict[str, Any]) -> Repl
     if name not in tools:
         return Reply((f"There is no tool {name!r}: there are execute and submit.",), error=True)
     tool, key, default = tools[name]
-    unknown = next((other for other in arguments if other != key), None)
+    unknown = next((argument for argument in arguments if argument != key), None)
     if unknown is not None:
         problem = f"{tool} takes {key} and nothing else; found {unknown!r}. Nothing was run."
         return Reply((problem,), error=True)
@@ -305,8 +305,8 @@ async def _call_tool(calls: Calls, name: str, arguments: dict[str, Any]) -> Repl
     if text is None:
         text = default  # some clients send null for what they leave out
     if not isinstance(text, str):
-        found = "nothing" if text is None else f"{text!r:.60}"
-        problem = f"{tool} takes {key}, a string; found {found}. Nothing was run."
+        displayed = "nothing" if text is None else f"{text!r:.60}"
+        problem = f"{tool} takes {key}, a string; found {displayed}. Nothing was run."
         return Reply((problem,), error=True)
     return await calls.ask(tool, text)
 
