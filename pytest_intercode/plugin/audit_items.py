@@ -24,7 +24,7 @@ def faults(request: pytest.FixtureRequest, intercode_task: Task) -> list[Finding
     auditor = suite.stash[_AUDITORS]
     spoiled = ""
     try:
-        found, left_out = auditor.faults(intercode_task)
+        found, left_out = auditor.find_faults(intercode_task)
     except InfrastructureError as error:
         spoiled = harmless(str(error))
     if spoiled:  # outside of the handler, or pytest would show the error twice
