@@ -103,18 +103,18 @@ class Ledger:
                 is limited and the cost is not known.
         """
         reported: ModelUsage = {"requests": 1, **usage}
-        spent = _check_usage(Usage(**reported))
+        expense = _check_usage(Usage(**reported))
         with self._lock:
-            spent_by_run = self._charge(spent)  # the money is gone, also after the episode
+            spent_by_run = self._charge(expense)  # the money is gone, also after the episode
             if self._closed:
                 raise BudgetExhausted("the episode is over")
-            self.usage += spent
-            self._note = replace(self._note, usage=self._note.usage + spent)
+            self.usage += expense
+            self._note = replace(self._note, usage=self._note.usage + expense)
             self.exhausted = exhausted = self.exhausted or self._find_exhausted() or spent_by_run
         if exhausted:
             self._stop()
             raise BudgetExhausted(f"the episode is over: {exhausted}")
-        if self._budget.cost is not None and spent.cost is None and spent.tokens:
+        if self._budget.cost is not None and expense.cost is None and expense.tokens:
             raise AgentError(
                 "it reports tokens without their cost, so --intercode-max-cost cannot be kept: "
                 "give it prices, or limit tokens with --intercode-max-tokens"

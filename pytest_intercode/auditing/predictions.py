@@ -103,7 +103,7 @@ def grade(provider: SandboxProvider, task: Task, prediction: Prediction) -> Grad
     )
 
 
-def _build_apply_action(at: str) -> str:
+def _build_apply_action(folder: str) -> str:
     """Return the action that applies the patch, or says why it cannot be applied."""
     clean = "git checkout -q -- . ; git clean -fdq"
     tries = [
@@ -112,7 +112,7 @@ def _build_apply_action(at: str) -> str:
         f"git apply --whitespace=nowarn --reject {_FILE}",
         f"patch --batch --forward --fuzz=5 --no-backup-if-mismatch -p1 -i {_FILE}",
     ]
-    lines = [f"cd {shlex.quote(at)} || exit", "applied=", "first="]
+    lines = [f"cd {shlex.quote(folder)} || exit", "applied=", "first="]
     for attempt in tries:
         lines.append(
             f"[ $applied ] || if said=$({attempt} 2>&1 </dev/null); then applied=1; else "

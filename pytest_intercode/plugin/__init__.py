@@ -108,7 +108,7 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(optionalhook=True, tryfirst=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> bool | None:
-    """Time an item of ours instead of pytest-timeout, which prints the stacks of all threads."""
+    """Time our items instead of pytest-timeout, which prints the stacks of all threads."""
     if "intercode_task" not in getattr(item, "fixturenames", ()):
         return None
     from pytest_intercode.plugin.timeouts import set_timer

@@ -102,7 +102,7 @@ def names_tasks(config: pytest.Config) -> bool:
 
 
 def _select_node(argument: str, config: pytest.Config, tasks: Selection) -> bool:
-    """Ask for what an argument names of ours; return whether it does."""
+    """Select the task that an argument names; return whether it names one."""
     match = _NODE.match(argument)
     if match is None or (config.invocation_params.dir / argument.split("::")[0]).exists():
         return False

@@ -104,23 +104,23 @@ class Option(NamedTuple):
         note = "repeatable, comma-separated" if self.listed else note
         return f"{self.help} ({note})" if note else self.help
 
-    def value(self, written: str) -> object:
+    def value(self, text: str) -> object:
         """Return the value of a text, or of one element of a list.
 
         Raises:
             ValueError: it is wrong; the message says what is needed.
         """
         if self.pairs:
-            key, sign, content = written.partition("=")
+            key, sign, content = text.partition("=")
             if not sign or not key.strip():
-                raise ValueError(f"the form {self.metavar} is needed, found {written!r}")
+                raise ValueError(f"the form {self.metavar} is needed, found {text!r}")
             content = content.strip()
             return key.strip(), self.parse(content) if self.parse is not None else content
         if self.parse is not None:
-            return self.parse(written)
+            return self.parse(text)
         if not self.metavar:
-            return _flag(written)
-        return choice(*self.metavar.split("|"))(written) if self.metavar.islower() else written
+            return _flag(text)
+        return choice(*self.metavar.split("|"))(text) if self.metavar.islower() else text
 
 
 # -- parsers
@@ -612,22 +612,22 @@ def _resolve_path(config: pytest.Config, option: Option, value: Any) -> Any:
     return value
 
 
-def _parse(config: pytest.Config, option: Option, written: str) -> Any:
+def _parse(config: pytest.Config, option: Option, text: str) -> Any:
     try:
-        return option.value(written)
+        return option.value(text)
     except ValueError as error:
-        raise _error(config, option, written, str(error)) from None
+        raise _error(config, option, text, str(error)) from None
 
 
 def _from_command_line(config: pytest.Config, ini: str) -> bool:
     return config.getoption(ini) not in (None, [])
 
 
-def _describe(config: pytest.Config, option: Option, written: str | None) -> str:
+def _describe(config: pytest.Config, option: Option, text: str | None) -> str:
     """Return an option with its value as the user gave them, for a message."""
     value = ""
-    if written is not None:  # what a parser has read already is not a text any more
-        value = (" " if option.pairs else "=") + _PASSWORD.sub("(hidden)@", str(written))
+    if text is not None:  # what a parser has read already is not a text any more
+        value = (" " if option.pairs else "=") + _PASSWORD.sub("(hidden)@", str(text))
     option_text = f"--intercode-{option.name}{value}"
     if _from_command_line(config, option.ini):
         return option_text
@@ -635,7 +635,7 @@ def _describe(config: pytest.Config, option: Option, written: str | None) -> str
     return f"{option_text} (ini value {option.ini}{file})"
 
 
-def _error(config: pytest.Config, option: Option, written: str | None, message: str) -> Exception:
+def _error(config: pytest.Config, option: Option, text: str | None, message: str) -> Exception:
     from pytest_intercode.errors import ConfigurationError
 
-    return ConfigurationError(f"{_describe(config, option, written)}: {message}")
+    return ConfigurationError(f"{_describe(config, option, text)}: {message}")

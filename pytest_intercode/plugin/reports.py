@@ -1,7 +1,7 @@
 """What goes on pytest's reports: the record as JSON, properties, the trajectory's tail.
 
 ``report.intercode`` is one line of JSON: a builtin, which survives the way from an xdist worker.
-What else the report of an item of ours holds is escaped: reasons, tracebacks, what was captured.
+What else the report of our items holds is escaped: reasons, tracebacks, what was captured.
 The terminal, JUnit's file, and the reports of other plugins are made from it.
 """
 
@@ -41,7 +41,7 @@ _TRAJECTORY = "intercode trajectory"
 _MARGIN = "    "
 _MAX_TAIL_TURNS = 5  # that are shown of an episode
 _MAX_TAIL_CHARACTERS = 1500  # of one text of a turn
-_MAX_PATCH_CHARACTERS = 6000
+_MAX_PATCH_CHARACTERS = 6000  # of a patch, and of all diffs
 
 
 def keep_episode(item: pytest.Item, episode: EpisodeRecord) -> None:

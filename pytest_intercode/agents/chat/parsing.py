@@ -43,7 +43,7 @@ class ParsedAnswer:
 
     Attributes:
         kind: what is to be done.
-        text: the code, or what is submission.
+        text: the code, or what is submitted.
         thought: the words of the model around it.
         excerpt: the part of the answer that the history keeps.
         problem: why there is nothing to do.

@@ -1,7 +1,7 @@
 """The agent ``installed:RECIPE``: a program that lives in the task's sandbox, with its own tools.
 
 It sees its bundle (read-only) and a home in memory, which is not graded. It reaches models through
-the gateway alone: a forwarder leads a port of the sandbox to a Unix socket of ours. Its turns are
+the gateway alone: a forwarder leads a port of the sandbox to our Unix socket. Its turns are
 read from what went through the gateway.
 """
 

@@ -303,15 +303,17 @@ class _Episode:
         if status:
             raise AgentError(f"the program {describe_exit(status)} before it submitted{last}")
         ending = "was stopped, as its time was up," if aborted else "ended"
-        if not endpoint.used:
+        if not endpoint.connected:
             raise NeverActed(
                 f"the program {ending} without connecting to the MCP server: is {{config}} or the "
                 f"like in its command line?{last}"
             )
         if not self._called:
-            progress = "asked for the list of tools" if endpoint.listed else "connected"
+            progress = "asked for the list of tools" if endpoint.tools_listed else "connected"
             question = (
-                "may it use execute and submit" if endpoint.listed else "does it load its tools"
+                "may it use execute and submit"
+                if endpoint.tools_listed
+                else "does it load its tools"
             )
             raise NeverActed(
                 f"the program {ending} without calling a tool; it {progress} and did no more: "

@@ -133,7 +133,7 @@ class ClientConfiguration:
     def write(
         self,
         task: TaskView,
-        here: Path,
+        option_folder: Path,
         url: str,
         token: str,
         sandbox: str,
@@ -144,7 +144,7 @@ class ClientConfiguration:
 
         Args:
             task: the task.
-            here: where relative paths of the option start.
+            option_folder: where relative paths of the option start.
             url: the address of the HTTP server.
             token: the bearer token of the episode.
             sandbox: the sandbox's name.
@@ -171,7 +171,7 @@ class ClientConfiguration:
             "token": token,
             "sandbox": sandbox,
             "folder": str(self.folder),
-            "here": str(here),
+            "here": str(option_folder),
         }
 
     @property

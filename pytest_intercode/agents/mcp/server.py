@@ -58,15 +58,15 @@ class Endpoint:
         token: the bearer token; only requests with it reach the episode.
         url: the address of the HTTP server.
         socket: the path of the Unix socket.
-        used: whether a client has connected.
-        listed: whether it has asked which tools there are.
+        connected: whether a client has connected.
+        tools_listed: whether it has asked which tools there are.
     """
 
     def __init__(self, tools: Server[Any], url: str, path: Path) -> None:
         self.token = secrets.token_urlsafe(32)
         self.url = url
         self.socket = path
-        self.used = self.listed = False
+        self.connected = self.tools_listed = False
         self._tools = tools
         port = url.removeprefix(f"http://{_HOST}:").removesuffix(_PATH)
         self._http = StreamableHTTPSessionManager(
@@ -96,12 +96,12 @@ class Endpoint:
 
     async def handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an HTTP request that had the token."""
-        self.used = True
+        self.connected = True
         await self._http.handle_request(scope, receive, send)
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection of the Unix socket until it ends."""
-        self.used = True
+        self.connected = True
         task = asyncio.current_task()
         assert task is not None
         self._connections.add(task)
@@ -185,10 +185,10 @@ class McpServer:
             path: where its Unix socket is to be.
         """
 
-        def listed() -> None:
-            endpoint.listed = True
+        def note_listing() -> None:
+            endpoint.tools_listed = True
 
-        endpoint = Endpoint(_make_tools(task, calls, turns_left, listed), self.url, path)
+        endpoint = Endpoint(_make_tools(task, calls, turns_left, note_listing), self.url, path)
         serving = self._portal.wrap_async_context_manager(endpoint.serve())
         serving.__enter__()
         self._endpoints[endpoint.token] = endpoint, serving
@@ -234,12 +234,12 @@ class McpServer:
 
 
 def _make_tools(
-    task: TaskView, calls: Calls, turns_left: Callable[[], int], listed: Callable[[], None]
+    task: TaskView, calls: Calls, turns_left: Callable[[], int], note_listing: Callable[[], None]
 ) -> Server[Any]:
     """Return the SDK's server of one episode, with the tools ``execute`` and ``submit``."""
 
     async def on_list_tools(_context: Any, _params: Any) -> types.ListToolsResult:
-        listed()
+        note_listing()
         return types.ListToolsResult(tools=_list_tools(task, turns_left()))
 
     async def on_call_tool(

@@ -41,9 +41,9 @@ class JsonLines:
     def __init__(self, program: Program) -> None:
         self.received = 0
         self._program = program
-        self._in, self._out = program.stdin.fileno(), program.stdout.fileno()
-        os.set_blocking(self._in, False)
-        os.set_blocking(self._out, False)
+        self._input, self._output = program.stdin.fileno(), program.stdout.fileno()
+        os.set_blocking(self._input, False)
+        os.set_blocking(self._output, False)
         self._incoming = bytearray()
         self._searched = 0  # bytes of it without the end of a line
         self._outgoing = b""
@@ -97,24 +97,28 @@ class JsonLines:
         """Wait until something can be written or read, and do it."""
         poll = select.poll()
         if self._outgoing and self._reads:
-            poll.register(self._in, select.POLLOUT)
+            poll.register(self._input, select.POLLOUT)
         if self._writes and len(self._incoming) <= _MAX_LINE_BYTES:
-            poll.register(self._out, select.POLLIN)
-        ended = self._program.wait(0) is not None
-        ready = dict(poll.poll(0 if ended else _POLL_INTERVAL))
+            poll.register(self._output, select.POLLIN)
+        has_exited = self._program.wait(0) is not None
+        ready = dict(poll.poll(0 if has_exited else _POLL_INTERVAL))
         try:
-            if self._in in ready:
-                self._outgoing = self._outgoing[os.write(self._in, self._outgoing[:_PIECE_BYTES]) :]
+            if self._input in ready:
+                self._outgoing = self._outgoing[
+                    os.write(self._input, self._outgoing[:_PIECE_BYTES]) :
+                ]
         except BlockingIOError:
             pass
         except OSError:
             self._reads = False
-        if self._out in ready:
+        if self._output in ready:
             with contextlib.suppress(BlockingIOError):
-                piece = os.read(self._out, _PIECE_BYTES)
+                piece = os.read(self._output, _PIECE_BYTES)
                 self._writes = bool(piece)
                 self._incoming += piece
-        if ended and not ready:  # another process that still holds its pipes is not the program
+        if (
+            has_exited and not ready
+        ):  # another process that still holds its pipes is not the program
             self._reads = self._writes = False
 
 
