@@ -22,16 +22,16 @@ def faults(request: pytest.FixtureRequest, intercode_task: Task) -> list[Finding
         provider = run_of(request.config).provider
         suite.stash[_AUDITORS] = Auditor(suite.stash[SUITE_TASKS], provider)
     auditor = suite.stash[_AUDITORS]
-    spoiled = ""
+    failure = ""
     try:
-        found, left_out = auditor.faults(intercode_task)
+        findings, left_out = auditor.find_faults(intercode_task)
     except InfrastructureError as error:
-        spoiled = harmless(str(error))
-    if spoiled:  # outside of the handler, or pytest would show the error twice
-        pytest.fail(spoiled, pytrace=False)
+        failure = harmless(str(error))
+    if failure:  # outside of the handler, or pytest would show the error twice
+        pytest.fail(failure, pytrace=False)
     if left_out:
         pytest.skip(harmless(left_out))
-    return found
+    return findings
 
 
 def test_is_sound(faults: list[Finding]) -> None:
