@@ -107,8 +107,8 @@ def _print_counts(out: Path, paths: Sequence[Path], merged: Merged) -> None:
         f"{out}: {counted(len(merged.records), 'row')}, {counted(made.tries, 'try', 'tries')} of "
         f"{counted(made.tasks, 'task')}"
     )
-    width = len(str(max(merged.kept)))
-    for path, kept, duplicates in zip(paths, merged.kept, merged.duplicates, strict=True):
+    width = len(str(max(merged.record_counts)))
+    for path, kept, duplicates in zip(paths, merged.record_counts, merged.duplicates, strict=True):
         more = f" (and {duplicates} that a later file has, too)" if duplicates else ""
         say(f"  {kept:>{width}} from {path}{more}")
     if merged.superseded:

@@ -279,7 +279,7 @@ CHANGES: tuple[Kind, ...] = get_args(Kind)
 """All kinds, in the order in which they are shown."""
 
 _WORSE: tuple[comparison.Kind, ...] = ("broke", "less often")
-_BETTER: tuple[comparison.Kind, ...] = ("mended", "more often")
+_BETTER: tuple[comparison.Kind, ...] = ("fixed", "more often")
 _OTHERS: Mapping[comparison.Kind, Kind] = {
     "as before": "same",
     "only before": "only before",
