@@ -24,8 +24,8 @@ __all__ = ["HELP", "add_arguments", "run"]
 
 HELP = "say what a dataset needs: base images, verifier kit, and which tasks would be skipped"
 
-_USAGE = 2
-_NAMED = 5  # tasks that are named in a row
+_USAGE = 2  # exit status
+_MAX_NAMED = 5  # tasks that are named in a row
 _THERE, _MISSING, _UNKNOWN = "there", "missing", "unknown"
 
 
@@ -83,8 +83,8 @@ def _advise(datasets: Sequence[str], states: Collection[tuple[str, str]]) -> int
         note("no Docker engine answers, which would know the images")
     if (_MISSING, "image") in states:
         note(
-            "missing images: get them with docker pull or docker load, or put others in their "
-            "place with --intercode-base-image NAME=REPLACEMENT"
+            "missing images: get them with docker pull or docker load, or replace them "
+            "with --intercode-base-image NAME=REPLACEMENT"
         )
     if (_MISSING, "kit") in states:
         note(f"missing sets of the verifier kit: add them with {add_command(datasets, ())}")
@@ -175,5 +175,5 @@ def _without(tasks: Sequence[Task]) -> list[tuple[str, list[Task]]]:
 
 
 def _names(tasks: Sequence[Task]) -> str:
-    names = ", ".join(task.id for task in tasks[:_NAMED])
-    return f"{names}, ..." if len(tasks) > _NAMED else names
+    names = ", ".join(task.id for task in tasks[:_MAX_NAMED])
+    return f"{names}, ..." if len(tasks) > _MAX_NAMED else names
