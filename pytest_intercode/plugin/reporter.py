@@ -17,7 +17,7 @@ import pytest
 from pytest_intercode.core.files import write_file
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import counted, markdown_text, one_line
-from pytest_intercode.errors import ConfigurationError, IntercodeError, TornResultsWarning
+from pytest_intercode.errors import ConfigurationError, IntercodeError, TruncatedResultsWarning
 from pytest_intercode.plugin.reports import take_off
 from pytest_intercode.plugin.run import task_of
 from pytest_intercode.plugin.settings import Settings
@@ -55,7 +55,7 @@ class Reporter:
         path = settings.results or self._spool
         self._file = ResultsFile(path, resume=settings.resume) if path else None
         for line in self._file.notes if self._file else ():
-            config.issue_config_time_warning(TornResultsWarning(line), stacklevel=2)
+            config.issue_config_time_warning(TruncatedResultsWarning(line), stacklevel=2)
         self._noted = len(self._file.notes) if self._file else 0
         self._predictions = _predictions(settings)
         self._episodes: dict[str, EpisodeRecord] = {}

@@ -28,7 +28,7 @@ from pytest_intercode.environments.gold import GOLDS, KnownGolds
 from pytest_intercode.errors import (
     AgentError,
     NoAgent,
-    TornResultsWarning,
+    TruncatedResultsWarning,
 )
 from pytest_intercode.plugin.hooks import call_hook
 from pytest_intercode.plugin.progress import Progress
@@ -272,7 +272,7 @@ class Run:
             return None
         return Baseline(
             self.settings.baseline,
-            lambda line: self.config.issue_config_time_warning(TornResultsWarning(line), 2),
+            lambda line: self.config.issue_config_time_warning(TruncatedResultsWarning(line), 2),
         )
 
     # -- progress
