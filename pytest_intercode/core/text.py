@@ -21,8 +21,8 @@ __all__ = [
     "aligned",
     "clipped",
     "counted",
+    "escape_for_terminal",
     "fragments",
-    "harmless",
     "indented",
     "markdown_text",
     "one_line",
@@ -47,7 +47,7 @@ def fragments(text: str, style: str = "") -> list[tuple[str, str]]:
     return found
 
 
-def harmless(text: str) -> str:
+def escape_for_terminal(text: str) -> str:
     """Return a text in which what does not show as itself, or is a command, is escaped.
 
     Lines stay lines, and tabs stay. Escaping twice changes nothing more. What is returned for a
@@ -57,13 +57,13 @@ def harmless(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a harmless text on one line: line ends and tabs are escaped, too."""
-    return harmless(text).replace("\n", "\\n").replace("\t", "\\t")
+    """Return an escaped text on one line: line ends and tabs are escaped, too."""
+    return escape_for_terminal(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def indented(text: str, margin: str = "    ") -> str:
-    """Return a harmless text with a margin before each line, so that none passes for ours."""
-    return textwrap.indent(harmless(text), margin, lambda line: True)
+    """Return an escaped text with a margin before each line, so that none passes for ours."""
+    return textwrap.indent(escape_for_terminal(text), margin, lambda line: True)
 
 
 def clipped(text: str, most: int = _MOST) -> str:
@@ -101,7 +101,7 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], *, labels: int) -> list[str]:
-    """Return a line for each row, its cells in columns and harmless.
+    """Return a line for each row, its cells in columns and escaped.
 
     Args:
         rows: the rows, all of the same length.

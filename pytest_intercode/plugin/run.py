@@ -21,7 +21,7 @@ import pytest
 from pytest_intercode.agents.loader import adapt, failing, load_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task
-from pytest_intercode.core.text import harmless, one_line
+from pytest_intercode.core.text import escape_for_terminal, one_line
 from pytest_intercode.core.turn import Feedback
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.gold import GOLDS, KnownGolds
@@ -305,7 +305,7 @@ class Run:
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
         """Escape what a warning says, which may be an agent's words."""
         said = str(warning_message.message)
-        shown = harmless(said)
+        shown = escape_for_terminal(said)
         if shown != said:
             warning_message.message = shown
         # Code that an agent compiles is in files by names of its own, as are its classes.

@@ -15,7 +15,7 @@ import pytest
 
 from pytest_intercode.agents.protocol import AgentFactory
 from pytest_intercode.core.task import Task
-from pytest_intercode.core.text import counted, harmless, one_line
+from pytest_intercode.core.text import counted, escape_for_terminal, one_line
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.plugin.arguments import take_arguments
@@ -78,7 +78,7 @@ class Startup:
             _resume(run)
             _choose_execution(run)
         except ConfigurationError as error:
-            raise pytest.UsageError(harmless(str(error))) from None
+            raise pytest.UsageError(escape_for_terminal(str(error))) from None
 
     def pytest_report_header(self) -> list[str]:
         """Say what is run."""
