@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from pytest_intercode.cli.printing import note, say, warn
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import ConfigurationError
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     episode_count = export(results, export_format.name, output, warn)
     # To a pipe, or to the terminal itself, nothing else may be written.
     report = say if output.is_file() or output.is_dir() else note
-    report(f"{output}: {counted(episode_count, 'episode')}, as {export_format.name}")
+    report(f"{output}: {pluralize(episode_count, 'episode')}, as {export_format.name}")
     return 0
 
 

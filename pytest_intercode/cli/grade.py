@@ -175,7 +175,7 @@ def _grade_all(
 
 
 def _print(graded: Sequence[Graded]) -> None:
-    from pytest_intercode.core.text import aligned, counted, one_line
+    from pytest_intercode.core.text import aligned, one_line, pluralize
 
     resolved = sum(result.resolved for result in graded)
     rows = []
@@ -193,4 +193,4 @@ def _print(graded: Sequence[Graded]) -> None:
         say(line.rstrip())
     failed = sum(result.reward is None for result in graded)
     failures = f", {failed} could not be graded" if failed else ""
-    say(f"{resolved} of {counted(len(graded), 'prediction')} resolved{failures}")
+    say(f"{resolved} of {pluralize(len(graded), 'prediction')} resolved{failures}")

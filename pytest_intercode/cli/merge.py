@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_intercode.cli.printing import say, warn
 from pytest_intercode.core.files import write_file
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -107,8 +107,8 @@ def _print_counts(output: Path, paths: Sequence[Path], merged: Merged) -> None:
 
     summary = summarise(merged.tries)
     say(
-        f"{output}: {counted(len(merged.records), 'row')}, "
-        f"{counted(summary.tries, 'try', 'tries')} of {counted(summary.tasks, 'task')}"
+        f"{output}: {pluralize(len(merged.records), 'row')}, "
+        f"{pluralize(summary.tries, 'try', 'tries')} of {pluralize(summary.tasks, 'task')}"
     )
     width = len(str(max(merged.record_counts)))
     for path, record_count, duplicates in zip(
@@ -117,8 +117,8 @@ def _print_counts(output: Path, paths: Sequence[Path], merged: Merged) -> None:
         hint = f" (and {duplicates} that a later file has, too)" if duplicates else ""
         say(f"  {record_count:>{width}} from {path}{hint}")
     if merged.superseded:
-        say(f"{counted(merged.superseded, 'row')} superseded by a later or graded try")
+        say(f"{pluralize(merged.superseded, 'row')} superseded by a later or graded try")
     if summary.spoiled:
-        say(f"{counted(summary.spoiled, 'try', 'tries')} with an infrastructure error")
+        say(f"{pluralize(summary.spoiled, 'try', 'tries')} with an infrastructure error")
     if summary.task_errors:
-        say(f"{counted(summary.task_errors, 'try', 'tries')} with a task error")
+        say(f"{pluralize(summary.task_errors, 'try', 'tries')} with a task error")

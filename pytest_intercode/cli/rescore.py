@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_intercode.cli.arguments import add_permission_arguments, permissions_of
 from pytest_intercode.cli.printing import note, say, warn
 from pytest_intercode.core.files import write_file
-from pytest_intercode.core.text import aligned, counted, one_line
+from pytest_intercode.core.text import aligned, one_line, pluralize
 from pytest_intercode.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def run(options: argparse.Namespace) -> int:
         say(f"written: {output}")
     for problem, ids in rescored.problems.items():
         examples = ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")
-        note(f"not scored: {counted(len(ids), 'episode')} ({examples}): {problem}")
+        note(f"not scored: {pluralize(len(ids), 'episode')} ({examples}): {problem}")
     return 1 if rescored.problems else 0
 
 

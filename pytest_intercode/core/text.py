@@ -20,12 +20,12 @@ from collections.abc import Sequence
 __all__ = [
     "aligned",
     "clipped",
-    "counted",
     "escape_for_terminal",
     "fragments",
     "indented",
     "markdown_text",
     "one_line",
+    "pluralize",
 ]
 
 _STYLE = "reverse"
@@ -95,7 +95,7 @@ def _disarm(command: re.Match[str]) -> str:
     return f"{command[0][:-1]}\\x{ord(command[0][-1]):02x}"
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
+def pluralize(number: int, noun: str, plural: str = "") -> str:
     """Return a number with its noun: ``1 episode``, ``1,024 episodes``."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from pytest_intercode.core.record import OUTCOMES, EpisodeRecord
 from pytest_intercode.core.task import ENVIRONMENTS
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results import comparison
 from pytest_intercode.results.files import read_records
@@ -121,7 +121,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
     """Return what the head of the page says of a run, as pairs of a name and a value."""
     tries = run.tries
     arguments = (pair for record in tries for pair in record.agent_arguments.items())
-    rerun = f"{counted(run.rerun_count, 'try', 'tries')} with an infrastructure error"
+    rerun = f"{pluralize(run.rerun_count, 'try', 'tries')} with an infrastructure error"
     pairs = [
         ("agent", _join_distinct(record.agent for record in tries)),
         ("arguments", _join_distinct(f"{name}={value}" for name, value in arguments)),
@@ -202,7 +202,7 @@ def measures(summary: Summary) -> list[Measure]:
             numbers.append(Measure(f"pass^{k}", hat, f"all of {k} tries solve"))
     tries = "" if summary.tries == summary.tasks else f"{summary.tries:,} tries"
     errors = (("infrastructure error", summary.spoiled), ("task error", summary.task_errors))
-    notes = (tries, *(f"{counted(n, name)}, not counted" for name, n in errors if n))
+    notes = (tries, *(f"{pluralize(n, name)}, not counted" for name, n in errors if n))
     numbers += [
         Measure("tasks", f"{summary.tasks:,}", ", ".join(filter(None, notes))),
         Measure("turns", _number(summary.turns, 1), "mean"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_intercode.core.text import aligned, counted, one_line
+from pytest_intercode.core.text import aligned, one_line, pluralize
 from pytest_intercode.results.comparison import KINDS, Change, Compared, Difference, Run
 from pytest_intercode.results.summary import Summary, summarise
 
@@ -35,7 +35,7 @@ def lines(compared: Compared, *, everything: bool = False) -> list[str]:
         output += [
             "",
             "left out, as the task or the infrastructure failed: "
-            f"{counted(ungraded[0], 'try', 'tries')} before, {ungraded[1]} after",
+            f"{pluralize(ungraded[0], 'try', 'tries')} before, {ungraded[1]} after",
         ]
     if compared.verdict.tasks:
         output += ["", *_tables(compared)]
@@ -44,7 +44,7 @@ def lines(compared: Compared, *, everything: bool = False) -> list[str]:
 
 def _run(run: Run) -> str:
     summary = summarise(run.tries)
-    facts = [counted(summary.tasks, "task"), counted(summary.tries, "try", "tries")]
+    facts = [pluralize(summary.tasks, "task"), pluralize(summary.tries, "try", "tries")]
     settings = run.settings()
     facts += [f"{name} {settings[name]}" for name in ("agent", "profile") if settings[name]]
     return one_line(f"{run.path}: {', '.join(facts)}")
