@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_intercode.auditing.findings import MEANINGS, AuditedTask, Finding
-from pytest_intercode.core.text import aligned, markdown_text, pluralize
+from pytest_intercode.core.text import format_columns, markdown_text, pluralize
 
 __all__ = ["Report", "as_json", "as_markdown", "as_table"]
 
@@ -81,7 +81,7 @@ def as_table(findings: Iterable[Finding]) -> list[str]:
         lines.append(row)
     if len(lines) == 1:
         return []
-    return aligned(lines, labels=len(lines[0]))
+    return format_columns(lines, labels=len(lines[0]))
 
 
 def as_json(reports: Sequence[Report]) -> str:

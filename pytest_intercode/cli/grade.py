@@ -175,7 +175,7 @@ def _grade_all(
 
 
 def _print(graded: Sequence[Graded]) -> None:
-    from pytest_intercode.core.text import aligned, one_line, pluralize
+    from pytest_intercode.core.text import format_columns, one_line, pluralize
 
     resolved = sum(result.resolved for result in graded)
     rows = []
@@ -189,7 +189,7 @@ def _print(graded: Sequence[Graded]) -> None:
         )
         value = "" if result.reward is None else f"{result.reward:.2f}"
         rows.append([word, value, result.task.id, one_line(result.reason)[:200]])
-    for line in aligned([[a, b, c, d] for a, b, c, d in rows], labels=4) if rows else ():
+    for line in format_columns([[a, b, c, d] for a, b, c, d in rows], labels=4) if rows else ():
         say(line.rstrip())
     failed = sum(result.reward is None for result in graded)
     failures = f", {failed} could not be graded" if failed else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_intercode.cli.arguments import add_permission_arguments, permissions_of
 from pytest_intercode.cli.printing import note, say, warn
 from pytest_intercode.core.files import write_file
-from pytest_intercode.core.text import aligned, one_line, pluralize
+from pytest_intercode.core.text import format_columns, one_line, pluralize
 from pytest_intercode.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _table(changes: list[Change]) -> list[str]:
                 str(sum(c.after < c.before for c in env_changes)),
             ]
         )
-    return aligned(lines, labels=1)
+    return format_columns(lines, labels=1)
 
 
 def _solved(outcome: str, reward: float) -> bool:

@@ -18,9 +18,9 @@ import textwrap
 from collections.abc import Sequence
 
 __all__ = [
-    "aligned",
     "clipped",
     "escape_for_terminal",
+    "format_columns",
     "fragments",
     "indented",
     "markdown_text",
@@ -100,7 +100,7 @@ def pluralize(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
-def aligned(rows: Sequence[Sequence[str]], *, labels: int) -> list[str]:
+def format_columns(rows: Sequence[Sequence[str]], *, labels: int) -> list[str]:
     """Return a line for each row, its cells in columns and escaped.
 
     Args:

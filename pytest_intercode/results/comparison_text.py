@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_intercode.core.text import aligned, one_line, pluralize
+from pytest_intercode.core.text import format_columns, one_line, pluralize
 from pytest_intercode.results.comparison import KINDS, Change, Compared, Difference, Run
 from pytest_intercode.results.summary import Summary, summarise
 
@@ -159,7 +159,7 @@ def _tables(compared: Compared) -> list[str]:
                 _reward(newer),
             ]
         )
-    return aligned(rows, labels=2)
+    return format_columns(rows, labels=2)
 
 
 def _rate(summary: Summary) -> str:

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_intercode.core.text import (
-    aligned,
     clipped,
     escape_for_terminal,
+    format_columns,
     fragments,
     indented,
     markdown_text,
@@ -55,7 +55,7 @@ def test_text_is_escaped_piece_by_piece_as_at_once(begun: str, more: str) -> Non
 
 
 def test_what_is_made_of_hostile_text_commands_nothing() -> None:
-    table = aligned([[HOSTILE, "1"], [HOSTILE, "2"]], labels=1)
+    table = format_columns([[HOSTILE, "1"], [HOSTILE, "2"]], labels=1)
     for made in (escape_for_terminal(HOSTILE), indented(HOSTILE), *table):
         assert commands(made) == []
     assert len(table) == 2
