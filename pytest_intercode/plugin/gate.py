@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.text import counted, one_line
+from pytest_intercode.core.text import one_line, pluralize
 from pytest_intercode.plugin.options import FailUnder
 from pytest_intercode.plugin.reports import reported_episode
 from pytest_intercode.results.comparison import Baseline
@@ -147,7 +147,7 @@ def _judge_tasks(tries: Iterable[EpisodeRecord]) -> Iterable[Judgement]:
     if broken:
         names = ", ".join([*broken][:_MAX_NAMES]) + (", ..." if len(broken) > _MAX_NAMES else "")
         verb = "has an error of its own" if len(broken) == 1 else "have errors of their own"
-        yield Judgement(True, f"not counted: {counted(len(broken), 'task')} {verb} ({names})")
+        yield Judgement(True, f"not counted: {pluralize(len(broken), 'task')} {verb} ({names})")
 
 
 def _judge_baseline(baseline: Baseline, tries: list[EpisodeRecord]) -> Iterable[Judgement]:
@@ -158,7 +158,7 @@ def _judge_baseline(baseline: Baseline, tries: list[EpisodeRecord]) -> Iterable[
         return
     unknown = baseline.unknown(tries)
     verb = "is" if unknown == 1 else "are"
-    new = f" ({counted(unknown, 'task')} {verb} not in it)" if unknown else ""
+    new = f" ({pluralize(unknown, 'task')} {verb} not in it)" if unknown else ""
     line = f"compared with {name}{new}: {verdict.sentence}"
     yield Judgement(verdict.kind != "regressed", line, compares=True)
 

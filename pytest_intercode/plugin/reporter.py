@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.text import counted, one_line
-from pytest_intercode.errors import ConfigurationError, TornResultsWarning
+from pytest_intercode.core.text import one_line, pluralize
+from pytest_intercode.errors import ConfigurationError, TruncatedResultsWarning
 from pytest_intercode.plugin.reports import detach_episode
 from pytest_intercode.plugin.run import task_of
 from pytest_intercode.plugin.settings import Settings
@@ -60,7 +60,7 @@ class Reporter:
         path = settings.results or self._spool
         self._file = ResultsFile(path, resume=settings.resume) if path else None
         for line in self._file.notes if self._file else ():
-            config.issue_config_time_warning(TornResultsWarning(line), stacklevel=2)
+            config.issue_config_time_warning(TruncatedResultsWarning(line), stacklevel=2)
         self._shown_notes = len(self._file.notes) if self._file else 0
         self._predictions = _open_predictions(settings)
         self._episodes: dict[str, EpisodeRecord] = {}
@@ -175,8 +175,8 @@ class Reporter:
         verb = "is" if file.unwritten == 1 else "are"
         return one_line(
             f"--intercode-results={file.path}: cannot be written: {file.problem}; "
-            f"{counted(safe, 'row')} {'is' if safe == 1 else 'are'} safe in it, "
-            f"{counted(file.unwritten, 'episode')} {verb} not; fix it, and run what is missing "
+            f"{pluralize(safe, 'row')} {'is' if safe == 1 else 'are'} safe in it, "
+            f"{pluralize(file.unwritten, 'episode')} {verb} not; fix it, and run what is missing "
             "with --intercode-resume"
         )
 
@@ -207,7 +207,7 @@ class Reporter:
                 terminalreporter.write_line(line)
         warn_of_limits(terminalreporter, self._settings, tries)
         if self._reused:
-            reused = counted(self._reused, "episode")
+            reused = pluralize(self._reused, "episode")
             terminalreporter.write_line(f"{reused} reused from the resumed run")
         if self._file is not None and self._settings.results is not None:
             write_statistics(terminalreporter, tries, self._file.path)
@@ -219,7 +219,7 @@ class Reporter:
     def _print_problems(self, terminalreporter: pytest.TerminalReporter) -> None:
         for image, items in self._not_played.items():
             verb = "was" if len(items) == 1 else "were"
-            tasks = counted(len(items), "task")
+            tasks = pluralize(len(items), "task")
             line = f"intercode: image {image} is missing: {tasks} {verb} not played"
             terminalreporter.write_line(one_line(line), red=True)
         if self._unwritable:
@@ -253,12 +253,13 @@ class Reporter:
         if self._unreported:
             location = f", with results in {self._file.path}" if self._file is not None else ""
             sentences.append(
-                f"{counted(self._unreported, 'episode')} had ended and not been reported{location}"
+                f"{pluralize(self._unreported, 'episode')} had ended and not been reported"
+                f"{location}"
             )
         if self._ended:
             verb = "were" if self._ended != 1 else "was"
             sentences.append(
-                f"{counted(self._ended, 'episode')} {verb} running and ended without a result"
+                f"{pluralize(self._ended, 'episode')} {verb} running and ended without a result"
             )
         if sentences:
             terminalreporter.write_line(f"intercode: {'; '.join(sentences)}")
