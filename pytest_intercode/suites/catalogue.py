@@ -81,9 +81,9 @@ def default_data() -> Path:
 
 def suite_file(env: str) -> Path:
     """Return where the bundled suite of an environment is, if there is one."""
-    added = added_environment(env)
-    if added is not None and added.suite is not None:
-        return Path(added.suite)
+    environment_class = added_environment(env)
+    if environment_class is not None and environment_class.suite is not None:
+        return Path(environment_class.suite)
     return bundled_folder("tasks") / f"{env}.yaml"
 
 
@@ -119,8 +119,8 @@ def dataset_names() -> list[str]:
 
 def dataset_of(name: str) -> str | None:
     """Return the dataset that a name means, its own or that of a part of it."""
-    found = (n for n in dataset_names() if name == n or name.startswith(f"{n}-"))
-    return max(found, key=len, default=None)
+    matching_names = (n for n in dataset_names() if name == n or name.startswith(f"{n}-"))
+    return max(matching_names, key=len, default=None)
 
 
 def is_suite_file(path: str | os.PathLike[str]) -> bool:
@@ -217,8 +217,8 @@ def dataset_tasks(
         manifest = bundled_folder("tasks") / "datasets" / f"{whole}.yaml"
         suite = load_suite(manifest, data.path, permissions)
     except MissingFile as error:
-        said = str(error) if str(error).endswith((".", "?")) else f"{error}."
-        raise MissingFile(f"{asked}: {said} {_remedy(whole, data.path)}") from None
+        message = str(error) if str(error).endswith((".", "?")) else f"{error}."
+        raise MissingFile(f"{asked}: {message} {_remedy(whole, data.path)}") from None
     tasks = [task for task in suite.tasks if name in (whole, task.dataset)]
     if not tasks:
         parts = sorted({task.dataset for task in suite.tasks})
@@ -230,16 +230,16 @@ def dataset_tasks(
 
 def fetch_command(dataset: str, data: Path | None) -> str:
     """Return the command line that gets a dataset into a folder, or into its usual place."""
-    to = [] if data is None or data == default_data() else ["--to", str(data)]
-    return shlex.join(["pytest-intercode", "fetch", dataset, *to])
+    target_options = [] if data is None or data == default_data() else ["--to", str(data)]
+    return shlex.join(["pytest-intercode", "fetch", dataset, *target_options])
 
 
 def _remedy(dataset: str, data: Path | None) -> str:
-    own = "a folder of your own, laid out as InterCode's data/, with --intercode-data=DIR"
+    own_folder = "a folder of your own, laid out as InterCode's data/, with --intercode-data=DIR"
     name = next((n for n in DATASETS if dataset == n or dataset.startswith(f"{n}-")), None)
     if name is None:
-        return f"{ELSEWHERE.get(dataset, 'They cannot be fetched')}. Name {own}"
-    return f"Get them with: {fetch_command(name, data)}; or name {own}"
+        return f"{ELSEWHERE.get(dataset, 'They cannot be fetched')}. Name {own_folder}"
+    return f"Get them with: {fetch_command(name, data)}; or name {own_folder}"
 
 
 def online(task: Task, *, override: bool = False) -> Task:
@@ -304,8 +304,8 @@ def verified_there(task: Task) -> Task:
     """
 
     def placed(verification: Verification) -> Verification:
-        own = verification.image is not None or verification.artifacts is not None
-        if own or verification.place == "shell":
+        has_own_machine = verification.image is not None or verification.artifacts is not None
+        if has_own_machine or verification.place == "shell":
             return verification
         return replace(verification, place="agents")
 

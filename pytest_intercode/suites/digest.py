@@ -68,21 +68,21 @@ def digest(task: Task) -> str:
     A file that is not there counts as missing and is no error. The content of each file is read
     once in a process, and again when its size or its time changed.
     """
-    found = _latest.get(id(task))
-    if found is not None:
-        return found[1]
+    cached = _latest.get(id(task))
+    if cached is not None:
+        return cached[1]
     values = {name: getattr(task, name) for name in PARTS}
     content = {
         name: _canonical(value)
         for name, value in values.items()
         if name not in _LATER or value != _LATER[name]
     }
-    made = hashlib.sha256(_JSON.encode(content).encode("ascii")).hexdigest()[:_LENGTH]
+    task_digest = hashlib.sha256(_JSON.encode(content).encode("ascii")).hexdigest()[:_LENGTH]
     if not any(map(values.get, _READ)):
         if len(_latest) >= _MOST_LATEST:
             _latest.clear()
-        _latest[id(task)] = task, made  # keeps the task, and so its number
-    return made
+        _latest[id(task)] = task, task_digest  # keeps the task, and so its number
+    return task_digest
 
 
 def _canonical(value: Any) -> Any:
@@ -90,11 +90,11 @@ def _canonical(value: Any) -> Any:
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, (tuple, list)):
-        return [_canonical(each) for each in value]
+        return [_canonical(part) for part in value]
     if isinstance(value, FileSpec):
         return {**vars(value), "content": hashlib.sha256(value.content).hexdigest()}
     if isinstance(value, Mapping):
-        return {str(name): _canonical(each) for name, each in value.items()}
+        return {str(name): _canonical(part) for name, part in value.items()}
     if isinstance(value, Archive):
         return [value.at or "/", value.keep_times_before, _of_archive(value)]
     if isinstance(value, Repository):
@@ -109,13 +109,13 @@ def _canonical(value: Any) -> Any:
         return [value.engine, value.name, value.writes, scripts, file]
     if isinstance(value, ImageSource):
         context = None if value.dockerfile is None else _of_context(value.dockerfile)
-        more = [[name, _of_file(path)] for name, path in value.context]
+        context_digests = [[name, _of_file(path)] for name, path in value.context]
         layers = [_of_file(path) for path in value.layers]
-        return [value.image, context, more, *filter(None, [layers, value.text])]
+        return [value.image, context, context_digests, *filter(None, [layers, value.text])]
     if is_dataclass(value):
-        named = ((field.name, getattr(value, field.name)) for field in fields(value))
+        parts = ((field.name, getattr(value, field.name)) for field in fields(value))
         return {
-            name: _canonical(part) for name, part in named if part or name not in _LATER_OF_PARTS
+            name: _canonical(part) for name, part in parts if part or name not in _LATER_OF_PARTS
         }
     return value
 

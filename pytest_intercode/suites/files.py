@@ -57,13 +57,13 @@ def build_archive(task: Task, now: float) -> bytes:
     if not task.files and task.archive is None:
         return b""
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as out:
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         if task.archive is not None and task.archive.path.is_dir():
-            _copy_folder(task.archive, task.archive.at or task.workdir, out, now)
+            _copy_folder(task.archive, task.archive.at or task.workdir, tar, now)
         elif task.archive is not None:
-            _copy(task.archive, out, now)
+            _copy(task.archive, tar, now)
         for path, spec in task.files.items():
-            _add(out, _below_root(path, task.workdir), spec, now)
+            _add(tar, _below_root(path, task.workdir), spec, now)
     return buffer.getvalue()
 
 
@@ -76,21 +76,21 @@ def pack_files(files: Mapping[str, FileSpec], workdir: str, now: float) -> bytes
         now: the time that they get, in seconds since the epoch.
     """
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as out:
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for path, spec in files.items():
-            _add(out, _below_root(path, workdir), spec, now)
+            _add(tar, _below_root(path, workdir), spec, now)
     return buffer.getvalue()
 
 
 def unpacked_files(archive: bytes) -> dict[str, bytes]:
     """Return the contents of the regular files of a tar archive, by their paths."""
-    found = {}
+    contents = {}
     with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
         for member in packed:
             file = packed.extractfile(member) if member.isreg() else None
             if file is not None:
-                found[f"/{member.name}"] = file.read()
-    return found
+                contents[f"/{member.name}"] = file.read()
+    return contents
 
 
 def context_files(dockerfile: Path) -> list[tuple[str, Path]]:
@@ -170,8 +170,8 @@ class Unpacked:
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
             start = file.read(8)
-        found = [opener for magic, opener in _UNPACKERS.items() if start.startswith(magic)]
-        self._file: IO[bytes] = found[0](path) if found else path.open("rb")
+        openers = [opener for magic, opener in _UNPACKERS.items() if start.startswith(magic)]
+        self._file: IO[bytes] = openers[0](path) if openers else path.open("rb")
         self._path = path
         self._position = self._content = 0
         self._limit = _HEADERS
@@ -231,8 +231,8 @@ def _copy(archive: Archive, out: tarfile.TarFile, now: float) -> None:
     except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
         raise SuiteError(f"{archive.path}: not a tar archive that can be read: {error}") from None
     except (ValueError, OverflowError, MemoryError) as error:  # of numbers in its headers
-        why = str(error) or "a size that cannot be"
-        raise SuiteError(f"{archive.path}: not a tar archive that can be read: {why}") from None
+        reason = str(error) or "a size that cannot be"
+        raise SuiteError(f"{archive.path}: not a tar archive that can be read: {reason}") from None
 
 
 def unpack_archive(path: Path, folder: Path) -> None:

@@ -106,8 +106,8 @@ def _tasks(
     tasks = []
     for index, task in enumerate(model.tasks):
         line, _ = locate(node, ("tasks", index))
-        made = _build(blank, [model.defaults, task], folder, source=f"{path}:{line}")
-        tasks.append(_overridden(made, model.overrides, folder))
+        built_task = _build(blank, [model.defaults, task], folder, source=f"{path}:{line}")
+        tasks.append(_overridden(built_task, model.overrides, folder))
     sources = model.rows if isinstance(model.rows, list) else [model.rows]
     present = [s for s in sources if not s.optional or (folder / s.path).exists()]
     if sources and not present and not tasks:
@@ -208,14 +208,14 @@ def _from_source(
 ) -> list[Task]:
     path = folder / source.path
     dataset = source.dataset or _first_name(path)
-    own = set(TaskModel.model_fields) - set(source.ignore)
+    task_fields = set(TaskModel.model_fields) - set(source.ignore)
     blank = _build(replace(blank, dataset=dataset), [defaults, source.defaults], folder)
     tasks = []
     for index, (place, row) in enumerate(_rows(source, path, folder)):
         own_places = {"dataset": dataset, "index": index}
         places = {**own_places, **row, **own_places}  # they win, and come first in messages
-        fields = {name: row.get(theirs) for name, theirs in source.fields.items()}
-        fields = {**{name: row[name] for name in own if name in row}, **fields}
+        fields = {name: row.get(column) for name, column in source.fields.items()}
+        fields = {**{name: row[name] for name in task_fields if name in row}, **fields}
         identity = fields.pop("id", None)
         if "id" not in source.fields:
             identity = _filled(source.id, places, place, "the id pattern")
@@ -231,9 +231,9 @@ def _from_source(
             model = TaskModel.model_validate({**fields, "id": str(identity)})
         except ValidationError as error:
             raise SuiteError(row_error(place, {**fields, "id": identity}, error)) from None
-        metadata = {name: value for name, value in row.items() if name not in own}
-        made = _build(blank, [model], folder, source=place, metadata=metadata)
-        tasks.append(_overridden(made, overrides, folder))
+        metadata = {name: value for name, value in row.items() if name not in task_fields}
+        task = _build(blank, [model], folder, source=place, metadata=metadata)
+        tasks.append(_overridden(task, overrides, folder))
     return tasks
 
 
@@ -299,32 +299,32 @@ def _filled(pattern: str, places: Mapping[str, Any], place: str, what: str) -> s
 def _checked(tasks: list[Task], permissions: Permissions) -> Iterator[Task]:
     """Check what needs more than one field or task, and yield the tasks."""
     tasks = [permissions.limited(task) for task in tasks]
-    seen: dict[str, Task] = {}
+    tasks_by_id: dict[str, Task] = {}
     for task in tasks:
-        where = f"{task.source}: task {task.id!r}"
-        if task.id in seen:
+        location = f"{task.source}: task {task.id!r}"
+        if task.id in tasks_by_id:
             raise SuiteError(
                 f"{task.source}: the id {task.id!r} is used twice; ids are unique in a suite, and "
-                f"{seen[task.id].source} has it already"
+                f"{tasks_by_id[task.id].source} has it already"
             )
-        seen[task.id] = task
+        tasks_by_id[task.id] = task
         if task.env == "ctf" and (len(task.gold) != 1 or not task.gold[0].strip()):
             raise SuiteError(
-                f"{where}: gold: a ctf task has one flag, found {list(task.gold)!r:.80}"
+                f"{location}: gold: a ctf task has one flag, found {list(task.gold)!r:.80}"
             )
         if task.alternatives and task.env != "bash":
             raise SuiteError(
-                f"{where}: alternatives: are for the env bash, where an end state is compared with "
+                f"{location}: alternatives: are for the env bash, where an end state is compared with "
                 f"gold's; a task of the env {task.env} has one gold"
             )
         if task.env == "sql" and task.database is None:
             raise SuiteError(
-                f"{where}: database: an sql task needs one: {{engine: sqlite, name: NAME, script: "
+                f"{location}: database: an sql task needs one: {{engine: sqlite, name: NAME, script: "
                 "FILE.sql}"
             )
         if task.env == "swe" and task.verification is None:
             raise SuiteError(
-                f"{where}: verification: a swe task needs one: {{command: COMMAND, parser: NAME, "
+                f"{location}: verification: a swe task needs one: {{command: COMMAND, parser: NAME, "
                 "fail_to_pass: [TEST]}"
             )
         if (
@@ -333,10 +333,10 @@ def _checked(tasks: list[Task], permissions: Permissions) -> Iterator[Task]:
             and (task.verification or task.repository)
         ):
             name = "verification" if task.verification else "repository"
-            raise SuiteError(f"{where}: {name}: is for the env swe, not {task.env}")
+            raise SuiteError(f"{location}: {name}: is for the env swe, not {task.env}")
         if task.env != "sql" and task.database is not None:
             raise SuiteError(
-                f"{where}: database: is for the env sql, not {task.env}; give files, an archive or "
+                f"{location}: database: is for the env sql, not {task.env}; give files, an archive or "
                 "setup instead"
             )
     check_tests(tasks)
@@ -345,32 +345,34 @@ def _checked(tasks: list[Task], permissions: Permissions) -> Iterator[Task]:
 
 def _with_files(tasks: Iterable[Task]) -> Iterator[Task]:
     """Yield the tasks; those without an optional file are skipped, other files must be there."""
-    checked: dict[Path, bool] = {}
+    exists: dict[Path, bool] = {}
     for task in tasks:
-        for what, path, optional in _files_of(task):
-            if path not in checked:
-                checked[path] = path.is_file() or (
-                    what in ("archive", "repository") and path.is_dir()
+        for kind, path, optional in _files_of(task):
+            if path not in exists:
+                exists[path] = path.is_file() or (
+                    kind in ("archive", "repository") and path.is_dir()
                 )
-            if checked[path]:
+            if exists[path]:
                 continue
             if not optional:
                 raise MissingFile(
-                    f"{task.source}: task {task.id!r}: {what}: {path} is not a file"
-                    f"{_instead(what, path)}"
+                    f"{task.source}: task {task.id!r}: {kind}: {path} is not a file"
+                    f"{_instead(kind, path)}"
                 )
-            task = replace(task, skip=task.skip or f"{what}: {path} is not a file")
+            task = replace(task, skip=task.skip or f"{kind}: {path} is not a file")
         yield task
 
 
 def _instead(what: str, path: Path) -> str:
     """Return the end of a message about a file that is missing: what may be meant."""
-    names = [each.name for each in path.parent.glob(f"*{path.suffix}") if each.is_file()]
+    names = [sibling.name for sibling in path.parent.glob(f"*{path.suffix}") if sibling.is_file()]
     if what != "dockerfile":
         return f".{suggestion(path.name, names)}"
-    ours = sorted(each.stem for each in bundled_folder("dockerfiles").glob("*.Dockerfile"))
-    hint = suggestion(path.name, [*ours, *names])
-    return f", and none of ours is called so ({', '.join(ours)}).{hint}"
+    bundled_names = sorted(
+        dockerfile.stem for dockerfile in bundled_folder("dockerfiles").glob("*.Dockerfile")
+    )
+    hint = suggestion(path.name, [*bundled_names, *names])
+    return f", and none of ours is called so ({', '.join(bundled_names)}).{hint}"
 
 
 def _files_of(task: Task) -> Iterator[tuple[str, Path, bool]]:

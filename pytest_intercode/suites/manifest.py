@@ -208,8 +208,8 @@ class SwebenchModel(BaseModel):
 
     def big(self) -> set[str]:
         """Return the columns that are no part of a task's metadata, as the task holds them."""
-        found = {self.query, self.gold, self.fail_to_pass, self.pass_to_pass}
-        return found | {c for c in (self.bug, self.test_patch, self.script) if c}
+        names = {self.query, self.gold, self.fail_to_pass, self.pass_to_pass}
+        return names | {c for c in (self.bug, self.test_patch, self.script) if c}
 
 
 def fields_of(pattern: str) -> Iterator[str]:

@@ -36,17 +36,17 @@ def first_error(path: Path, node: yaml.Node | None, raw: Any, error: ValidationE
     """Return the message of a suite file that does not fit the schema."""
     if not isinstance(raw, dict):
         return f"{path}: a suite is a mapping with env and tasks (or rows), not {raw!r:.60}"
-    found = _most_specific(error)
-    line, where = locate(node, found["loc"])
-    return f"{path}:{line}: {where}{_explain(found)}"
+    details = _most_specific(error)
+    line, name = locate(node, details["loc"])
+    return f"{path}:{line}: {name}{_explain(details)}"
 
 
 def row_error(place: str, fields: Mapping[str, Any], error: ValidationError) -> str:
     """Return the message of a row that does not make a task."""
-    found = _most_specific(error)
-    where = ".".join(map(str, _names(found)))
-    where = f"{where}: " if where else ""
-    return f"{place}: {where}{_explain({**found, 'loc': ('tasks', *found['loc'])})}"
+    details = _most_specific(error)
+    name = ".".join(map(str, _names(details)))
+    name = f"{name}: " if name else ""
+    return f"{place}: {name}{_explain({**details, 'loc': ('tasks', *details['loc'])})}"
 
 
 def _most_specific(error: ValidationError) -> Any:
@@ -57,16 +57,16 @@ def _most_specific(error: ValidationError) -> Any:
     """
     errors = error.errors(include_url=False)
     first = _names(errors[0])[:2]
-    same = [e for e in errors if all(map(eq, _names(e)[:2], first))]
+    candidates = [e for e in errors if all(map(eq, _names(e)[:2], first))]
 
     def rank(found: Any) -> tuple[int, int]:
-        other = 0 if found["type"] in _NEEDED else 2
+        default_rank = 0 if found["type"] in _NEEDED else 2
         return len(_names(found)), {"extra_forbidden": 3, "literal_error": 1}.get(
-            found["type"], other
+            found["type"], default_rank
         )
 
-    best: Any = max(same, key=rank)
-    alike = [e for e in same if e["type"] in _NEEDED and _names(e) == _names(best)]
+    best: Any = max(candidates, key=rank)
+    alike = [e for e in candidates if e["type"] in _NEEDED and _names(e) == _names(best)]
     return {**best, "needed": " or ".join(dict.fromkeys(_NEEDED[e["type"]] for e in alike))}
 
 
@@ -105,10 +105,10 @@ def locate(node: yaml.Node | None, location: Iterable[int | str]) -> tuple[int, 
                 names = []
             else:
                 names.append(str(part))
-    where = ".".join(names)
+    name = ".".join(names)
     if task:
-        where = f"task {task!r}: {where}" if where else f"task {task!r}"
-    return line, f"{where}: " if where else ""
+        name = f"task {task!r}: {name}" if name else f"task {task!r}"
+    return line, f"{name}: " if name else ""
 
 
 def _explain(found: Any) -> str:
@@ -121,16 +121,16 @@ def _explain(found: Any) -> str:
         fields = _fields_at(found["loc"])
         return f"there is no such field.{suggestion(name, fields)} Allowed: {', '.join(fields)}"
     if kind == "literal_error":
-        allowed = [
+        choices = [
             part.strip(" '") for part in str(context["expected"]).replace(" or ", ",").split(",")
         ]
-        return f"{value!r} is not one of {', '.join(allowed)}.{suggestion(str(value), allowed)}"
-    said = "" if isinstance(value, dict) else f" (found {value!r:.80})"
+        return f"{value!r} is not one of {', '.join(choices)}.{suggestion(str(value), choices)}"
+    suffix = "" if isinstance(value, dict) else f" (found {value!r:.80})"
     if kind == "value_error":
-        return f"{context.get('error', found['msg'])}{said}"
+        return f"{context.get('error', found['msg'])}{suffix}"
     if kind in _NEEDED:
         return f"{found['needed']} is needed, found {value!r:.80} ({type(value).__name__})"
-    return f"{found['msg'][0].lower()}{found['msg'][1:]}{said}"
+    return f"{found['msg'][0].lower()}{found['msg'][1:]}{suffix}"
 
 
 def _fields_at(location: tuple[int | str, ...]) -> list[str]:

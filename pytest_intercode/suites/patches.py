@@ -150,8 +150,8 @@ class _Reader:
         return False
 
     def _peek(self, ahead: int) -> str | None:
-        at = self._at + ahead
-        return self._lines[at] if at < len(self._lines) else None
+        index = self._at + ahead
+        return self._lines[index] if index < len(self._lines) else None
 
     def change(self) -> Change:
         """Read the change that begins here."""
@@ -238,37 +238,41 @@ class _Reader:
         number = 0
         while self._next("@@ -") is not None:
             number += 1
-            where = f"{change.path}: hunk {number} (line {self._at + 1} of the patch)"
+            location = f"{change.path}: hunk {number} (line {self._at + 1} of the patch)"
             line = self._next() or ""
-            found = _HUNK.fullmatch(line)
-            if found is None:
-                raise PatchError(f"{where}: is not like '@@ -1,2 +3,4 @@', but {line!r:.80}")
-            old = (int(found[1]), int(found[2] or 1))
-            new = (int(found[3]), int(found[4] or 1))
+            match = _HUNK.fullmatch(line)
+            if match is None:
+                raise PatchError(f"{location}: is not like '@@ -1,2 +3,4 @@', but {line!r:.80}")
+            old = (int(match[1]), int(match[2] or 1))
+            new = (int(match[3]), int(match[4] or 1))
             self._at += 1
-            yield Hunk(old, new, found[5], tuple(self._content(where, old[1], new[1])))
+            yield Hunk(old, new, match[5], tuple(self._content(location, old[1], new[1])))
 
     def _content(self, where: str, old: int, new: int) -> Iterator[str]:
         """Yield the lines of a hunk, as many as its first line says."""
-        left = [old, new]
+        remaining = [old, new]
         while (line := self._peek(0)) is not None:
             mark = line[:1] if line.rstrip("\r") else " "
             if mark == "\\":
                 yield line
                 self._at += 1
                 continue
-            if left == [0, 0]:
+            if remaining == [0, 0]:
                 return
-            if mark not in " +-" or (mark != "+" and not left[0]) or (mark != "-" and not left[1]):
+            if (
+                mark not in " +-"
+                or (mark != "+" and not remaining[0])
+                or (mark != "-" and not remaining[1])
+            ):
                 break
-            left[0] -= mark != "+"
-            left[1] -= mark != "-"
+            remaining[0] -= mark != "+"
+            remaining[1] -= mark != "-"
             yield line if line[:1] == mark else f" {line}"  # git's blank lines may have lost it
             self._at += 1
-        if left != [0, 0]:
+        if remaining != [0, 0]:
             raise PatchError(
                 f"{where}: says {old} lines before and {new} after, and has "
-                f"{old - left[0]} and {new - left[1]}"
+                f"{old - remaining[0]} and {new - remaining[1]}"
             )
 
 
@@ -276,22 +280,22 @@ def _unquoted(name: str) -> str:
     """Return a name that git may have written in quotes, with escapes."""
     if len(name) < 2 or name[0] != '"' or name[-1] != '"':
         return name
-    found = bytearray()
-    at = 1
-    while at < len(name) - 1:
-        character = name[at]
+    data = bytearray()
+    index = 1
+    while index < len(name) - 1:
+        character = name[index]
         if character != "\\":
-            found += character.encode("utf-8", "surrogateescape")
-            at += 1
-        elif re.match(r"[0-3][0-7]{2}", name[at + 1 : at + 4]):
-            found.append(int(name[at + 1 : at + 4], 8))
-            at += 4
-        elif name[at + 1] in _ESCAPES:
-            found.append(_ESCAPES[name[at + 1]])
-            at += 2
+            data += character.encode("utf-8", "surrogateescape")
+            index += 1
+        elif re.match(r"[0-3][0-7]{2}", name[index + 1 : index + 4]):
+            data.append(int(name[index + 1 : index + 4], 8))
+            index += 4
+        elif name[index + 1] in _ESCAPES:
+            data.append(_ESCAPES[name[index + 1]])
+            index += 2
         else:
             raise PatchError(f"the name {name!r:.80} has an escape that git does not write")
-    return found.decode("utf-8", "surrogateescape")
+    return data.decode("utf-8", "surrogateescape")
 
 
 def _same_name(header: str) -> str | None:
@@ -351,12 +355,12 @@ def _judge_path(path: str) -> None:
 
 def _judge_link(change: Change) -> None:
     """Refuse a symbolic link to outside; without its whole text where it points is not known."""
-    added = [line[1:] for hunk in change.hunks for line in hunk.lines if line[:1] == "+"]
-    target = added[0].removesuffix("\r") if len(added) == 1 else ""
+    added_lines = [line[1:] for hunk in change.hunks for line in hunk.lines if line[:1] == "+"]
+    target = added_lines[0].removesuffix("\r") if len(added_lines) == 1 else ""
     if not change.hunks and change.old is not None:
         return  # renamed as it is
-    where = posixpath.normpath(posixpath.join(posixpath.dirname(change.path), target))
-    if not target or target.startswith("/") or where == ".." or where.startswith("../"):
+    resolved = posixpath.normpath(posixpath.join(posixpath.dirname(change.path), target))
+    if not target or target.startswith("/") or resolved == ".." or resolved.startswith("../"):
         raise PatchRefused(
             f"{change.path}: is a symbolic link that leads out of the repository: {target!r:.80}"
         )
@@ -389,23 +393,23 @@ def reversed_patch(changes: Sequence[Change]) -> str:
 def _reversed(change: Change) -> str:
     if change.binary is not None or change.moved == "copy":
         raise PatchRefused(f"{change.path}: a binary change or a copy cannot be turned around")
-    before, after = change.new, change.old
-    first, last = before or after or "", after or before or ""
+    source, target = change.new, change.old
+    first, last = source or target or "", target or source or ""
     lines = [f"diff --git {_quoted('a/' + first)} {_quoted('b/' + last)}"]
-    if before is None:
+    if source is None:
         lines.append(f"new file mode {change.old_mode or '100644'}")
-    elif after is None:
+    elif target is None:
         lines.append(f"deleted file mode {change.new_mode or '100644'}")
     elif change.old_mode != change.new_mode:
         lines += [f"old mode {change.new_mode}", f"new mode {change.old_mode}"]
     if change.moved:
         lines += [change.similarity] if change.similarity else []
         lines += [f"rename from {_quoted(first)}", f"rename to {_quoted(last)}"]
-    if found := re.fullmatch(r"index ([0-9a-f]+)\.\.([0-9a-f]+)( \d+)?", change.index):
-        lines.append(f"index {found[2]}..{found[1]}{found[3] or ''}")
+    if match := re.fullmatch(r"index ([0-9a-f]+)\.\.([0-9a-f]+)( \d+)?", change.index):
+        lines.append(f"index {match[2]}..{match[1]}{match[3] or ''}")
     if change.hunks:
-        lines.append(f"--- {_quoted('a/' + before) if before else '/dev/null'}")
-        lines.append(f"+++ {_quoted('b/' + after) if after else '/dev/null'}")
+        lines.append(f"--- {_quoted('a/' + source) if source else '/dev/null'}")
+        lines.append(f"+++ {_quoted('b/' + target) if target else '/dev/null'}")
     for hunk in change.hunks:
         old, new = ",".join(map(str, hunk.new)), ",".join(map(str, hunk.old))
         lines += [f"@@ -{old} +{new} @@{hunk.section}", *_turned(hunk.lines)]
@@ -414,22 +418,22 @@ def _reversed(change: Change) -> str:
 
 def _turned(lines: Sequence[str]) -> Iterator[str]:
     """Yield the lines of a hunk, what was added before what was removed."""
-    removed: list[str] = []
-    added: list[str] = []
-    last = removed
+    removed_lines: list[str] = []
+    added_lines: list[str] = []
+    last = removed_lines
     for line in lines:
-        if line[0] == "\\" and (removed or added):
+        if line[0] == "\\" and (removed_lines or added_lines):
             last.append(line)
         elif line[0] in "+-":
-            last = removed if line[0] == "+" else added
+            last = removed_lines if line[0] == "+" else added_lines
             last.append(("-" if line[0] == "+" else "+") + line[1:])
         else:
-            yield from removed
-            yield from added
+            yield from removed_lines
+            yield from added_lines
             yield line
-            removed, added = [], []
-    yield from removed
-    yield from added
+            removed_lines, added_lines = [], []
+    yield from removed_lines
+    yield from added_lines
 
 
 def _quoted(name: str) -> str:

@@ -151,19 +151,23 @@ class Ownership:
 
     def _is_pure_call(self, node: ast.Call) -> bool:
         called = node.func
-        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
         name = _name_of(called) if self._is_of_nobody(called) else ""
         if self.hands_on(node):
             return True
         if name:
-            pure = [self.is_pure(each) for each in given]
+            pure = [self.is_pure(argument) for argument in arguments]
             harmless = (
-                is_pure or _is_harmless(each, name)
-                for is_pure, each in zip(pure, given, strict=True)
+                is_pure or _is_harmless(argument, name)
+                for is_pure, argument in zip(pure, arguments, strict=True)
             )
             return name in _CONVERSIONS and any(pure) and all(harmless)
         foreign = root_of(called) in self.foreign
-        if foreign and any(map(self.uses_code, given)) and not all(map(self.is_pure, given)):
+        if (
+            foreign
+            and any(map(self.uses_code, arguments))
+            and not all(map(self.is_pure, arguments))
+        ):
             return False
         if not isinstance(called, ast.Attribute):
             return self.is_pure(called)
@@ -173,7 +177,7 @@ class Ownership:
             called.attr in self.methods
             or foreign
             or called.attr not in _OF_DATA
-            or all(self.is_pure(each) or _is_harmless(each, "") for each in given)
+            or all(self.is_pure(argument) or _is_harmless(argument, "") for argument in arguments)
         )
 
     def hands_on(self, node: ast.Call) -> bool:
@@ -208,7 +212,10 @@ class Ownership:
                 inner = inner.binding(own=names)
             else:
                 return False
-            if any(inner.uses(each) and not inner.is_pure(each) for each in generator.ifs):
+            if any(
+                inner.uses(condition) and not inner.is_pure(condition)
+                for condition in generator.ifs
+            ):
                 return False
         parts = [getattr(node, name) for name in ("elt", "key", "value") if hasattr(node, name)]
         return all(map(inner._is_row, parts))
@@ -231,15 +238,15 @@ class Ownership:
         changed = {id(node.target) for node in nodes if isinstance(node, ast.AugAssign)}
         names = (node for node in nodes if isinstance(node, ast.Name) and id(node) not in changed)
         stored = {name.id for name in names if isinstance(name.ctx, ast.Store)}
-        given = {node.arg for node in nodes if isinstance(node, ast.arg)}
+        parameters = {node.arg for node in nodes if isinstance(node, ast.arg)}
         defined = {node.name for node in nodes if isinstance(node, _DEFINITIONS)}
-        inner = self.binding(data=(stored | defined) - self.taken | given)
+        inner = self.binding(data=(stored | defined) - self.taken | parameters)
         sources = list(_bindings(nodes))
         while True:
-            own = {name for names, value in sources if inner.uses(value) for name in names}
-            if own <= inner.own:
+            agent_names = {name for names, value in sources if inner.uses(value) for name in names}
+            if agent_names <= inner.own:
                 return inner
-            inner = inner.binding(own=own)
+            inner = inner.binding(own=agent_names)
 
     def _first_mixing(self, node: ast.AST) -> _Mixing | None:
         kinds = (ast.BinOp, ast.Compare, ast.Call, ast.AugAssign)
@@ -249,8 +256,8 @@ class Ownership:
             children: Iterable[ast.AST] = [node.func]  # what it is given is the agent's to see
         else:
             children = ast.iter_child_nodes(node)
-        found = map(self._first_mixing, children)
-        return next((node for node in found if node is not None), None)
+        mixing_nodes = map(self._first_mixing, children)
+        return next((node for node in mixing_nodes if node is not None), None)
 
     def _mixes(self, node: _Mixing) -> bool:
         if isinstance(node, ast.AugAssign):
@@ -270,13 +277,17 @@ class Ownership:
         called = node.func
         if self.is_pure(called):
             return root_of(called) in self.foreign and not self.is_pure(node)
-        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
         name = _name_of(called)
-        values = [each for each in given if self.uses(each) and not self._is_reference(each)]
+        values = [
+            argument
+            for argument in arguments
+            if self.uses(argument) and not self._is_reference(argument)
+        ]
         if isinstance(called, ast.Attribute) and name in _ASKING:
             return bool(values)
         compares = name in self.helpers | _HIGHER | _KEYED | _COMPARING
-        is_pure = self.is_pure(node) or all(map(self.is_pure, given))
+        is_pure = self.is_pure(node) or all(map(self.is_pure, arguments))
         return compares and bool(values) and not is_pure
 
     def _is_reference(self, node: ast.expr) -> bool:
@@ -313,12 +324,12 @@ def _is_harmless(node: ast.expr, name: str) -> bool:
         return _is_builtin(node.id)
     if isinstance(node, ast.Call) and name in _COUNTED:
         inner = _name_of(node.func)
-        return inner in _COUNTED and all(_is_harmless(each, inner) for each in node.args)
+        return inner in _COUNTED and all(_is_harmless(argument, inner) for argument in node.args)
     return False
 
 
 def _parameters(node: ast.Lambda) -> list[str]:
-    return [each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg)]
+    return [parameter.arg for parameter in ast.walk(node.args) if isinstance(parameter, ast.arg)]
 
 
 def _loaded(target: ast.expr) -> ast.expr:

@@ -27,18 +27,20 @@ def check_tests(tasks: Iterable[Task]) -> None:
         SuiteError: a task has none, or one of them does not parse or cannot be split.
     """
     for task in tasks:
-        where = f"{task.source}: task {task.id!r}: tests"
+        location = f"{task.source}: task {task.id!r}: tests"
         if task.env != "python" and task.env in ENVIRONMENTS and task.tests:
-            raise SuiteError(f"{where}: they are for the env python, not {task.env}")
+            raise SuiteError(f"{location}: they are for the env python, not {task.env}")
         if task.env != "python" or task.skip:
             continue
         if not task.tests:
             raise SuiteError(
-                f"{where}: a python task needs some: a list of asserts, of {{input, output}} or of "
+                f"{location}: a python task needs some: a list of asserts, of {{input, output}} or of "
                 "{arguments, result}"
             )
         if any(isinstance(test, CallTest) for test in task.tests) and not entry_of(task):
-            raise SuiteError(f"{where}: what do they call? Give entry, or a gold that defines it")
+            raise SuiteError(
+                f"{location}: what do they call? Give entry, or a gold that defines it"
+            )
         for _ in splits(task):
             pass
 
@@ -59,9 +61,9 @@ def splits(task: Task) -> Iterator[Split | ProgramTest | CallTest]:
         try:
             yield _split(task.test_setup, test.code, defined, entry, methods)
         except (TestError, RecursionError, MemoryError) as error:
-            said = error if isinstance(error, TestError) else "it is nested too deeply"
+            problem = error if isinstance(error, TestError) else "it is nested too deeply"
             raise SuiteError(
-                f"{task.source}: task {task.id!r}: tests: test {number}: {said}"
+                f"{task.source}: task {task.id!r}: tests: test {number}: {problem}"
             ) from None
 
 

@@ -111,12 +111,12 @@ def _content(source: Path) -> bytes:
 
 @cache
 def _git() -> str:
-    found = shutil.which("git")
-    if found is None:
+    git_path = shutil.which("git")
+    if git_path is None:
         raise SuiteError(
             "this machine has no git, which makes the repositories of tasks: apt-get install git"
         )
-    return found
+    return git_path
 
 
 class _Making:
@@ -147,36 +147,44 @@ class _Making:
         everything = self._everything()
         commit = self._commit(everything)
         tags = self._ask(everything, "tag", "--merged", commit).split()
-        made = self._folder / "made"
-        self._ask(self._folder, "init", "-q", "--template=", "-b", "main", str(made))
-        wanted = [
+        checkout = self._folder / "made"
+        self._ask(self._folder, "init", "-q", "--template=", "-b", "main", str(checkout))
+        refspecs = [
             f"{commit}:refs/heads/base",
             *(f"refs/tags/{tag}:refs/tags/{tag}" for tag in tags),
         ]
         self._ask(
-            made, "fetch", "-q", "--no-tags", "--no-write-fetch-head", str(everything), *wanted
+            checkout,
+            "fetch",
+            "-q",
+            "--no-tags",
+            "--no-write-fetch-head",
+            str(everything),
+            *refspecs,
         )
-        self._check_size(made)
+        self._check_size(checkout)
         for setting in _CONFIG:
-            self._ask(made, "config", *setting.split("=", 1))
-        self._ask(made, "-c", "core.logAllRefUpdates=false", "checkout", "-q", "-B", "main", "base")
-        self._ask(made, "branch", "-q", "-D", "base")
-        self._ask(made, "repack", "-q", "-a", "-d")
-        self._ask(made, "pack-refs", "--all")
-        when = int(self._ask(made, "show", "-s", "--format=%ct", "HEAD"))
-        shutil.rmtree(made / ".git/logs", ignore_errors=True)
-        with Root(made, links=False) as root:
+            self._ask(checkout, "config", *setting.split("=", 1))
+        self._ask(
+            checkout, "-c", "core.logAllRefUpdates=false", "checkout", "-q", "-B", "main", "base"
+        )
+        self._ask(checkout, "branch", "-q", "-D", "base")
+        self._ask(checkout, "repack", "-q", "-a", "-d")
+        self._ask(checkout, "pack-refs", "--all")
+        commit_time = int(self._ask(checkout, "show", "-s", "--format=%ct", "HEAD"))
+        shutil.rmtree(checkout / ".git/logs", ignore_errors=True)
+        with Root(checkout, links=False) as root:
             for item in root.walk():
-                os.utime(made / item.path, (when, when), follow_symlinks=False)
-        self._ask(made, "update-index", "-q", "--refresh")
-        return self._packed(made, when)
+                os.utime(checkout / item.path, (commit_time, commit_time), follow_symlinks=False)
+        self._ask(checkout, "update-index", "-q", "--refresh")
+        return self._packed(checkout, commit_time)
 
     def _commit(self, everything: Path) -> str:
         try:
             return self._ask(everything, "rev-parse", "--verify", f"{self._wanted}^{{commit}}")
         except SuiteError:
-            why = f"repository: {self._source}: it has no commit {self._wanted!r}"
-            raise SuiteError(why) from None
+            message = f"repository: {self._source}: it has no commit {self._wanted!r}"
+            raise SuiteError(message) from None
 
     def _check_size(self, made: Path) -> None:
         """See how large the work tree gets before it is written; objects are compressed."""
@@ -314,11 +322,11 @@ class _Making:
                 place.chmod(0o755 if mode & 0o100 else 0o644)
 
     def _ask(self, folder: Path, *words: str, given: int | None = None) -> str:
-        where = ("-C", str(folder), "-c", "safe.directory=*")
-        return self._run(_git(), *where, *words, given=given)
+        options = ("-C", str(folder), "-c", "safe.directory=*")
+        return self._run(_git(), *options, *words, given=given)
 
     def _run(self, *words: str, given: int | None = None) -> str:
-        done = subprocess.run(
+        process = subprocess.run(
             words,
             stdin=subprocess.DEVNULL if given is None else given,
             capture_output=True,
@@ -326,8 +334,8 @@ class _Making:
             timeout=_SECONDS,
             check=False,
         )
-        if done.returncode:
-            said = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-            where = f"repository: {self._source}, commit {self._wanted}"
-            raise SuiteError(f"{where}: {said or f'{words[0]} failed'}")
-        return done.stdout.decode("utf-8", "replace").strip()
+        if process.returncode:
+            error_text = process.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            location = f"repository: {self._source}, commit {self._wanted}"
+            raise SuiteError(f"{location}: {error_text or f'{words[0]} failed'}")
+        return process.stdout.decode("utf-8", "replace").strip()

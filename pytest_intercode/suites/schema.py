@@ -63,10 +63,10 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 def _size(value: object) -> object:
     """Read ``512m`` as bytes."""
     if isinstance(value, str):
-        found = _SIZE.fullmatch(value.strip())
-        if not found:
+        match = _SIZE.fullmatch(value.strip())
+        if not match:
             raise ValueError("a size is a number of bytes, or one like 512k, 256m, 2g")
-        return int(float(found[1]) * _UNITS[found[2].lower()])
+        return int(float(match[1]) * _UNITS[match[2].lower()])
     return value
 
 
@@ -90,7 +90,7 @@ def _absolute(value: str) -> str:
 def _hosts(written: tuple[str, ...]) -> tuple[str, ...]:
     if len(written) > MOST_HOSTS:
         raise ValueError(f"no more than {MOST_HOSTS} hosts, found {len(written)}")
-    return tuple(dict.fromkeys(str(parse_host(each)) for each in written))
+    return tuple(dict.fromkeys(str(parse_host(host)) for host in written))
 
 
 def _as_tuple(value: str | list[str]) -> tuple[str, ...]:
@@ -104,8 +104,8 @@ def _alternatives(given: str | list[tuple[str, ...]]) -> tuple[tuple[str, ...], 
 
 def _environment(value: str) -> str:
     if not is_environment(value):  # reported as a wrong literal is
-        allowed = {"expected": ", ".join(environment_names())}
-        raise PydanticCustomError("literal_error", "there is no such environment", allowed)
+        context = {"expected": ", ".join(environment_names())}
+        raise PydanticCustomError("literal_error", "there is no such environment", context)
     return value
 
 
@@ -258,9 +258,9 @@ class FileModel(_Model):
     @model_validator(mode="after")
     def _one_kind(self) -> FileModel:
         kinds = ("text", "base64", "link", "path")
-        given = [name for name in kinds if getattr(self, name) is not None]
-        if len(given) > 1:
-            raise ValueError(f"only one of {', '.join(kinds)}, not {' and '.join(given)}")
+        used_kinds = [name for name in kinds if getattr(self, name) is not None]
+        if len(used_kinds) > 1:
+            raise ValueError(f"only one of {', '.join(kinds)}, not {' and '.join(used_kinds)}")
         return self
 
 
@@ -338,14 +338,14 @@ class VerificationModel(_Model):
 
     def made(self, folder: SuitePath) -> Verification:
         """Return what the fields say, with files read from the suite's folder."""
-        given = dict(self)
-        given["patch"] = _text_of(self.patch, folder)
-        given["files"] = _read(cast("dict[str, FileSpec | FileModel]", self.files), folder)
-        given["variables"] = tuple(self.variables.items())
-        given["fail_to_pass"] = tuple(self.fail_to_pass)
-        given["pass_to_pass"] = tuple(self.pass_to_pass)
-        given["carried"] = tuple(self.carried)
-        return Verification(**given)
+        fields = dict(self)
+        fields["patch"] = _text_of(self.patch, folder)
+        fields["files"] = _read(cast("dict[str, FileSpec | FileModel]", self.files), folder)
+        fields["variables"] = tuple(self.variables.items())
+        fields["fail_to_pass"] = tuple(self.fail_to_pass)
+        fields["pass_to_pass"] = tuple(self.pass_to_pass)
+        fields["carried"] = tuple(self.carried)
+        return Verification(**fields)
 
 
 class ArchiveModel(_Model):
@@ -513,36 +513,36 @@ def _apply(
     task: Task, fields: TaskFields, folder: SuitePath, bundled: Path, alone: Mapping[str, Any]
 ) -> Task:
     """Lay the given fields, and what is this task's alone, over a task; the rest stays."""
-    given = {**_given(fields), **alone}
-    if isinstance(given.get("gold"), PathModel):
-        given["gold"] = (_text_of(given["gold"], folder),)
-    if "files" in given:
-        given["files"] = _read(given["files"], folder)
-    if "variables" in given:
-        given["variables"] = tuple(given["variables"].items())
+    values = {**_given(fields), **alone}
+    if isinstance(values.get("gold"), PathModel):
+        values["gold"] = (_text_of(values["gold"], folder),)
+    if "files" in values:
+        values["files"] = _read(values["files"], folder)
+    if "variables" in values:
+        values["variables"] = tuple(values["variables"].items())
     if fields.repository is not None:
         source = fields.repository.source
         place = None if source is None else (folder / source).place()
-        given["repository"] = Repository(**{**dict(fields.repository), "source": place})
+        values["repository"] = Repository(**{**dict(fields.repository), "source": place})
     if fields.verification is not None:
-        given["verification"] = fields.verification.made(folder)
-    for name in {"files", "audit"} & given.keys():
-        given[name] = {**getattr(task, name), **given[name]}
-    if "reward" in given:
-        given["reward"] = replace(task.reward, **_given(given["reward"]))
+        values["verification"] = fields.verification.made(folder)
+    for name in {"files", "audit"} & values.keys():
+        values[name] = {**getattr(task, name), **values[name]}
+    if "reward" in values:
+        values["reward"] = replace(task.reward, **_given(values["reward"]))
     limits = {} if fields.limits is None else _given(fields.limits)
-    network = given.pop("network", limits.pop("network", None))
+    network = values.pop("network", limits.pop("network", None))
     if network is not None:
-        named = network if isinstance(network, tuple) else ()
-        limits |= {"network": network is True, "hosts": named, "offline": not network}
+        hosts = network if isinstance(network, tuple) else ()
+        limits |= {"network": network is True, "hosts": hosts, "offline": not network}
     if limits:
-        given["limits"] = replace(task.limits, **limits)
+        values["limits"] = replace(task.limits, **limits)
     archive, database = fields.archive, fields.database
     if archive is not None:
         model = ArchiveModel(path=archive) if isinstance(archive, str) else archive
-        given["archive"] = Archive(**{**_given(model), "path": (folder / model.path).place()})
+        values["archive"] = Archive(**{**_given(model), "path": (folder / model.path).place()})
     if database is not None:
-        given["database"] = Database(
+        values["database"] = Database(
             engine=database.engine,
             name=database.name,
             scripts=tuple((folder / path).place() for path in database.script or ()),
@@ -551,14 +551,14 @@ def _apply(
             optional=database.optional,
         )
     if fields.image is not None:
-        given["image"] = ImageSource(image=fields.image)
+        values["image"] = ImageSource(image=fields.image)
     if fields.dockerfile is not None:
-        name = given.pop("dockerfile")
+        name = values.pop("dockerfile")
         own_path = folder / name
         bundled_path = bundled / f"{name}.Dockerfile"
         is_ours = "/" not in name and not own_path.is_file() and bundled_path.is_file()
-        given["image"] = ImageSource(dockerfile=bundled_path if is_ours else own_path.place())
-    return replace(task, **given) if given else task
+        values["image"] = ImageSource(dockerfile=bundled_path if is_ours else own_path.place())
+    return replace(task, **values) if values else task
 
 
 def _given(model: BaseModel) -> dict[str, Any]:
@@ -584,9 +584,9 @@ def build_task(
         bundled: the folder of our own Dockerfiles, which a suite may name without their suffix.
         alone: fields of this task alone, which no layer has, such as its source.
     """
-    *below, last = layers
+    *base_layers, last_layer = layers
     task = blank
-    for fields in below:
+    for fields in base_layers:
         task = _apply(task, fields, folder, bundled, {})
-    task = _apply(task, last, folder, bundled, alone)
+    task = _apply(task, last_layer, folder, bundled, alone)
     return replace(task, needs_network="network" in task.tags)

@@ -99,16 +99,16 @@ _TABLE: TypeAdapter[dict[str, _Repository]] = TypeAdapter(dict[str, _Repository]
 def _table(path: Path) -> Mapping[str, _Repository]:
     """Return a table by the repositories' names in lower case."""
     if not path.is_file():
-        known = ", ".join(sorted(other.stem for other in path.parent.glob("*.yaml")))
-        raise MissingFile(f"{path}: there is no such table; in this folder are: {known or 'none'}")
+        names = ", ".join(sorted(table_path.stem for table_path in path.parent.glob("*.yaml")))
+        raise MissingFile(f"{path}: there is no such table; in this folder are: {names or 'none'}")
     raw, _ = read_yaml(path)
     try:
-        found = _TABLE.validate_python(raw)
+        repositories = _TABLE.validate_python(raw)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise SuiteError(f"{path}: {where}: {first['msg']}") from None
-    return {name.lower(): tests for name, tests in found.items()}
+        field = ".".join(map(str, first["loc"]))
+        raise SuiteError(f"{path}: {field}: {first['msg']}") from None
+    return {name.lower(): tests for name, tests in repositories.items()}
 
 
 # -- rows
@@ -208,24 +208,24 @@ class _Reader:
         for column in manifest.columns():
             self._column(column)
         image = self._image()
-        made: Row = {
+        fields: Row = {
             "query": str(row.get(manifest.query) or "").replace("\r\n", "\n").strip(),
             "workdir": self._at,
             "repository": {"at": self._at, "commit": self._commit},
             **(image or {}),
         }
         skips = [self._split(), self._assets(), None if image else "it names no image"]
-        if not made["query"]:
+        if not fields["query"]:
             skips.append(f"it has no problem: {manifest.query} is empty")
-            made["query"] = "(none)"
+            fields["query"] = "(none)"
         fail_to_pass, pass_to_pass = map(
             self._tests_of, (manifest.fail_to_pass, manifest.pass_to_pass)
         )
         if not fail_to_pass:
             skips.append(f"{manifest.fail_to_pass} is empty, so that doing nothing would solve it")
         try:
-            made |= self._gold()
-            made["verification"] = {
+            fields |= self._gold()
+            fields["verification"] = {
                 "fail_to_pass": fail_to_pass,
                 "pass_to_pass": pass_to_pass,
                 "absent": manifest.absent,
@@ -235,10 +235,10 @@ class _Reader:
             }
         except (PatchRefused, UnknownParser) as refused:
             skips.append(str(refused))
-            made["gold"] = made.get("gold", "(refused)")
-            made["verification"] = {"command": "false", "parser": "status"}
-        made["skip"] = next(filter(None, skips), None)
-        return made
+            fields["gold"] = fields.get("gold", "(refused)")
+            fields["verification"] = {"command": "false", "parser": "status"}
+        fields["skip"] = next(filter(None, skips), None)
+        return fields
 
     def _check_form(self) -> None:
         """Check that the row is of the manifest's form.
@@ -295,7 +295,7 @@ class _Reader:
                 )
         if not value:
             return []
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
             raise SuiteError(f"{self._place}: {name}: a list of names is needed: {value!r:.60}")
         return value
 
@@ -332,12 +332,12 @@ class _Reader:
     # -- parts of a task
 
     def _split(self) -> str | None:
-        split, wanted = self._row.get("split"), self._manifest.split
+        split, dataset_split = self._row.get("split"), self._manifest.split
         if split == _DEPRECATED:
             return "its split is 'deprecated'"
-        if split is not None and wanted is not None and split != wanted:
+        if split is not None and dataset_split is not None and split != dataset_split:
             raise SuiteError(
-                f"{self._place}: split: {split!r:.40} is another split than {wanted!r}, which this "
+                f"{self._place}: split: {split!r:.40} is another split than {dataset_split!r}, which this "
                 "dataset is"
             )
         return None
@@ -509,20 +509,20 @@ class _Reader:
             script = self._script(
                 common_script, changes, commands=tests.commands, build=tests.build
             )
-        found = {
+        fields = {
             "command": with_exit_status(script),
             "parser": self._parser(repository.parser),
             "sentinels": bool(_PYTEST.match(commands[-1]))
             and repository.names == "files"
             and repository.sentinels,
         }
-        return found | ({"absent": repository.absent} if repository.absent else {})
+        return fields | ({"absent": repository.absent} if repository.absent else {})
 
     def _look_up(self) -> tuple[_Repository, _Tests]:
         manifest = self._manifest
         name = manifest.table or ""
-        own = name.endswith((".yaml", ".yml"))
-        table = _table((self._folder / name).place() if own else self._tables / f"{name}.yaml")
+        in_suite = name.endswith((".yaml", ".yml"))
+        table = _table((self._folder / name).place() if in_suite else self._tables / f"{name}.yaml")
         repo = self._text(manifest.repo)
         if mirrored := _MIRROR.fullmatch(repo):
             repo = f"{mirrored[1]}/{mirrored[2]}"

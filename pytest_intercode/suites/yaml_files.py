@@ -36,12 +36,12 @@ class _Loader(_Base):  # type: ignore[misc]
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
         """Return the mapping, if every key of it is there once."""
-        seen = set()
+        keys = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
+                if key.value in keys:
                     raise _mistake(f"the key {key.value!r:.80} is there twice", key.start_mark)
-                seen.add(key.value)
+                keys.add(key.value)
         return super().construct_mapping(node, deep)
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> Any:
@@ -106,9 +106,9 @@ def _check_limits(text: str) -> None:
     total = 0
     for event in yaml.parse(text, Loader=_Base):
         if isinstance(event, yaml.CollectionEndEvent):
-            anchor, before = open_.pop()
+            anchor, start = open_.pop()
             if anchor is not None:
-                sizes[anchor] = total - before
+                sizes[anchor] = total - start
         elif isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in open_):
                 raise _mistake(f"the alias *{event.anchor:.80} holds itself", event.start_mark)
@@ -142,12 +142,12 @@ def _culprit(node: yaml.Node | None, error: Exception) -> yaml.YAMLError:
 
 
 def _scalars(node: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
-    waiting, seen = [node], set()
+    waiting, visited_ids = [node], set()
     while waiting:
         current = waiting.pop()
-        if id(current) in seen:
+        if id(current) in visited_ids:
             continue
-        seen.add(id(current))
+        visited_ids.add(id(current))
         if isinstance(current, yaml.ScalarNode):
             yield current
         elif isinstance(current, yaml.SequenceNode):

@@ -153,9 +153,9 @@ def _resolved(value: Any, variables: Mapping[str, str]) -> Any:
             value,
         )
     if isinstance(value, dict):
-        return {str(key): _resolved(each, variables) for key, each in value.items()}
+        return {str(key): _resolved(part, variables) for key, part in value.items()}
     if isinstance(value, list):
-        return [_resolved(each, variables) for each in value]
+        return [_resolved(part, variables) for part in value]
     return value
 
 
@@ -189,10 +189,10 @@ def _entrypoint(given: Any) -> tuple[str, ...] | None:
 def _memory(path: SuitePath, given: Any) -> int | None:
     if given in (None, ""):
         return None
-    found = _SIZE.fullmatch(str(given).strip())
-    if found is None:
+    match = _SIZE.fullmatch(str(given).strip())
+    if match is None:
         raise SuiteError(f"{path}: {given!r:.40} is no size of memory, such as 2g or 512m")
-    return int(float(found[1]) * _BYTES[found[2].lower()])
+    return int(float(match[1]) * _BYTES[match[2].lower()])
 
 
 def _cpus(path: SuitePath, given: Any) -> float | None:

@@ -190,9 +190,9 @@ class McpServerConfig(BaseModel):
 
     @model_validator(mode="after")
     def _can_be_reached(self) -> McpServerConfig:
-        needed = "command" if self.transport == "stdio" else "url"
-        if not getattr(self, needed):
-            raise ValueError(f"the transport {self.transport} needs {needed}")
+        required_field = "command" if self.transport == "stdio" else "url"
+        if not getattr(self, required_field):
+            raise ValueError(f"the transport {self.transport} needs {required_field}")
         return self
 
 
@@ -228,19 +228,19 @@ class EnvironmentConfig(BaseModel):
             return data
         data = dict(data)
         for old, new in _OLD_SIZES.items():
-            given = data.pop(old, None)
-            if not isinstance(given, str):
+            size_text = data.pop(old, None)
+            if not isinstance(size_text, str):
                 continue
-            size = _size(given)
+            size = _size(size_text)
             if data.setdefault(new, size) != size:
-                raise ValueError(f"{old} = {given!r} is not what {new} = {data[new]!r} says")
+                raise ValueError(f"{old} = {size_text!r} is not what {new} = {data[new]!r} says")
         return data
 
     @model_validator(mode="after")
     def _hosts_fit(self) -> EnvironmentConfig:
         _check_hosts(self.network_mode, self.allowed_hosts)
-        old, given = self.allow_internet, "network_mode" in self.model_fields_set
-        if old is not None and not given and self.allowed_hosts is None:
+        old, has_mode = self.allow_internet, "network_mode" in self.model_fields_set
+        if old is not None and not has_mode and self.allowed_hosts is None:
             self.network_mode = "public" if old else "no-network"
         return self
 
@@ -360,11 +360,11 @@ def read_toml(text: str, place: str) -> dict[str, Any]:
     # Before Python 3.11, pytest itself needs tomli.
     toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
-        read: dict[str, Any] = toml.loads(text)
+        tables: dict[str, Any] = toml.loads(text)
     except (ValueError, RecursionError) as error:
-        said = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise SuiteError(f"{place}: not TOML: {said}") from None
-    return read
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise SuiteError(f"{place}: not TOML: {reason}") from None
+    return tables
 
 
 def read_config(text: str, place: str) -> TaskConfig:

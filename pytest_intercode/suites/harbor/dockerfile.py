@@ -54,13 +54,13 @@ def machine(text: str) -> Machine:
     for step in instructions(text):
         instruction, rest = step.name, step.rest
         if instruction == "FROM":
-            found = _FROM.fullmatch(rest)
-            if found is None:
+            match = _FROM.fullmatch(rest)
+            if match is None:
                 continue
-            base = expanded(found[1], state.variables)
+            base = expanded(match[1], state.variables)
             fresh = Machine(_KNOWN_WORKDIR if _plain_base(base) else "/")
             state = replace(stages.get(base.lower(), fresh), variables=dict(state.variables))
-            name = (found[2] or "").lower()
+            name = (match[2] or "").lower()
         elif instruction in ("ENV", "ARG"):
             state = replace(state, variables={**state.variables, **pairs(rest, state.variables)})
         elif instruction == "WORKDIR":

@@ -113,16 +113,16 @@ def harbor_task(folder: SuitePath, suite: str) -> Task:
 
 def _described(config: TaskConfig, name: str) -> dict[str, Any]:
     task = config.task.model_dump(exclude_none=True) if config.task else {}
-    more = {"schema_version": config.schema_version, "source": config.source}
-    return {"harbor": {**task, "name": name, **{k: v for k, v in more.items() if v}}}
+    details = {"schema_version": config.schema_version, "source": config.source}
+    return {"harbor": {**task, "name": name, **{k: v for k, v in details.items() if v}}}
 
 
 def _plain(value: Any) -> Any:
     """Return metadata as JSON values; TOML has dates as well."""
     if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _plain(part) for key, part in value.items()}
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [_plain(part) for part in value]
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
 
 
@@ -184,8 +184,10 @@ def _connected(
         phases: the phase, and those that it is a part of; each may have a policy.
     """
     policy = next((phase for phase in phases if phase.network_mode), baseline)
-    given = policy.allowed_hosts or () if policy.network_mode == "allowlist" else ()
-    hosts = tuple(f"[{host}]" if ":" in host and "/" not in host else host for host in given)
+    allowed_hosts = policy.allowed_hosts or () if policy.network_mode == "allowlist" else ()
+    hosts = tuple(
+        f"[{host}]" if ":" in host and "/" not in host else host for host in allowed_hosts
+    )
     return replace(limits, hosts=hosts, offline=policy.network_mode != "public" and not hosts)
 
 
@@ -194,7 +196,7 @@ def _agents_limits(limits: Limits, config: TaskConfig) -> Limits:
     environment = config.environment
     phases = [step.agent for step in config.steps or ()] or [config.agent]
     all_limits = {_connected(limits, environment, phase, config.agent) for phase in phases}
-    if len(all_limits) > 1 and any(each.hosts for each in all_limits):
+    if len(all_limits) > 1 and any(phase_limits.hosts for phase_limits in all_limits):
         raise Unsupported("its agent may reach other hosts in each step, and has one sandbox")
     return max(all_limits, key=lambda each: each.offline)  # none in one step is none in all
 
@@ -222,30 +224,30 @@ def _box(environment: EnvironmentConfig, folder: SuitePath, what: str) -> _Box:
     image = environment.docker_image or service.image
     files = None
     if dockerfile.is_file():
-        source, found = built(dockerfile, image)
+        source, image_machine = built(dockerfile, image)
     elif image:
-        source, found = ImageSource(image=image), Machine()
+        source, image_machine = ImageSource(image=image), Machine()
     else:
         raise MissingFile(
             f"{folder.parent}: {what} is missing: there is neither {folder.name}/Dockerfile nor "
             "docker_image in task.toml"
         )
-    found = replace(
-        found,
-        workdir=environment.workdir or service.workdir or found.workdir,
-        user=service.user or found.user,
-        entrypoint=found.entrypoint if service.entrypoint is None else service.entrypoint,
+    image_machine = replace(
+        image_machine,
+        workdir=environment.workdir or service.workdir or image_machine.workdir,
+        user=service.user or image_machine.user,
+        entrypoint=image_machine.entrypoint if service.entrypoint is None else service.entrypoint,
     )
     bare = not dockerfile.is_file() and compose is None and folder.is_dir()
     if bare and any(path.name != ".gitkeep" for path in folder.iterdir()):
-        files = Archive(folder.place(), found.workdir)
+        files = Archive(folder.place(), image_machine.workdir)
     place = f"{folder.parent / CONFIG}: env"
     variables = resolved(environment.env, place, folder.permissions)
     memory = environment.memory_mb and environment.memory_mb * _MEGABYTE
     storage = environment.storage_mb and environment.storage_mb * _MEGABYTE
     return _Box(
         source,
-        found,
+        image_machine,
         limits(environment.cpus or service.cpus, memory or service.memory, storage),
         (*service.variables, *variables),
         files,
@@ -270,42 +272,46 @@ def _verification(
     folder: SuitePath, config: TaskConfig, step: StepConfig | None, task: Task
 ) -> Verification:
     """Return how a task, or a step of it, is graded."""
-    whole, own = config.verifier, step.verifier if step else config.verifier
+    task_verifier, verifier = config.verifier, step.verifier if step else config.verifier
     folders = [folder / "tests"]
     if step is not None:
         folders.append(folder / "steps" / step.name / "tests")
-    mode = own.mode or whole.mode or "shared"
-    timed = own if "timeout_sec" in own.model_fields_set else whole
+    mode = verifier.mode or task_verifier.mode or "shared"
+    timed = verifier if "timeout_sec" in verifier.model_fields_set else task_verifier
     place = f"{folder / CONFIG}: [verifier].env"
-    variables = resolved({**whole.env, **own.env}, place, folder.permissions)
+    variables = resolved({**task_verifier.env, **verifier.env}, place, folder.permissions)
     common = Verification(
         command=f"/tests/{_SCRIPT}",
         parser="reward",
         report=LOGS,
         files={f"{LOGS}/": FileSpec("directory", mode=0o777)},
-        collect=tuple(_hooks(own if own.collect else whole)),
-        user=_user(own.user if own.user is not None else whole.user, _user_of_image(task)),
+        collect=tuple(_hooks(verifier if verifier.collect else task_verifier)),
+        user=_user(
+            verifier.user if verifier.user is not None else task_verifier.user, _user_of_image(task)
+        ),
         variables=variables,
         timeout=timed.timeout_sec,
     )
     if mode == "separate":
         return _separate(common, folders, config, step)
-    there = [path for path in folders if path.is_dir()]
-    script = next((path / _SCRIPT for path in reversed(there) if (path / _SCRIPT).is_file()), None)
+    test_folders = [path for path in folders if path.is_dir()]
+    script = next(
+        (path / _SCRIPT for path in reversed(test_folders) if (path / _SCRIPT).is_file()), None
+    )
     if script is None:
         raise MissingFile(f"{folders[-1]}: the tests are missing: there is no {_SCRIPT}")
     text = read_text(script, "the tests' script")
     return replace(
         common,
-        archives=tuple(Archive(path.place(), "/tests") for path in there),
+        archives=tuple(Archive(path.place(), "/tests") for path in test_folders),
         files={**common.files, f"/tests/{_SCRIPT}": FileSpec("file", text.encode(), mode=0o755)},
         carried=tuple(
             posixpath.normpath(posixpath.join(task.workdir, artifact.source))
             for artifact in _declared(config, step)
             if artifact.service in (None, "main")
         ),
-        kit=fetched_by(there),
-        limits=_phase_limits(task, config, own, whole),
+        kit=fetched_by(test_folders),
+        limits=_phase_limits(task, config, verifier, task_verifier),
     )
 
 
@@ -340,26 +346,33 @@ def _separate(
     common: Verification, folders: list[SuitePath], config: TaskConfig, step: StepConfig | None
 ) -> Verification:
     """Return a verifier with an image of its own, which gets the declared paths alone."""
-    whole, own = config.verifier, step.verifier if step else config.verifier
-    environment = own.environment or whole.environment or config.environment
+    task_verifier, verifier = config.verifier, step.verifier if step else config.verifier
+    environment = verifier.environment or task_verifier.environment or config.environment
     _refuse(environment)
-    context = next((each for each in reversed(folders) if (each / "Dockerfile").is_file()), None)
+    context = next(
+        (folder for folder in reversed(folders) if (folder / "Dockerfile").is_file()), None
+    )
     box = _box(environment, context or folders[0], "the verifier's image")
     declared = _declared(config, step)
-    elsewhere = [each.service for each in declared if each.service not in (None, "main")]
+    elsewhere = [
+        artifact.service for artifact in declared if artifact.service not in (None, "main")
+    ]
     if elsewhere:
         raise Unsupported(f"its artifacts come from the service {elsewhere[0]!r}")
     paths = {
-        each.source.rstrip("/"): Artifact(each.source, tuple(each.exclude)) for each in declared
+        artifact.source.rstrip("/"): Artifact(artifact.source, tuple(artifact.exclude))
+        for artifact in declared
     }
     paths.setdefault("/logs/artifacts", Artifact("/logs/artifacts"))
     return replace(
         common,
         artifacts=tuple(paths.values()),
         image=box.image,
-        limits=_connected(box.limits, environment, own, whole),
+        limits=_connected(box.limits, environment, verifier, task_verifier),
         workdir=box.machine.workdir,
-        user=_user(own.user if own.user is not None else whole.user, box.machine.user),
+        user=_user(
+            verifier.user if verifier.user is not None else task_verifier.user, box.machine.user
+        ),
         variables=(*box.variables, *common.variables),
         kit=fetched_by([context]) if context else None,
     )

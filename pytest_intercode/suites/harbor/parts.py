@@ -120,23 +120,23 @@ def resolved(
     Raises:
         MissingFile: there is no such variable, or it is not passed on, and there is no default.
     """
-    made = []
+    pairs = []
     for name, value in variables.items():
-        found = _HOST_VARIABLE.fullmatch(value)
-        if found is not None:
-            environment = os.environ if found[1] in permissions.variables else {}
-            default = environment.get(found[1], found[2])
+        match = _HOST_VARIABLE.fullmatch(value)
+        if match is not None:
+            environment = os.environ if match[1] in permissions.variables else {}
+            default = environment.get(match[1], match[2])
             if default is None:
                 reason = "is not set"
-                if found[1] not in permissions.variables:
-                    remedy = permissions.remedy("pass-env", found[1])
+                if match[1] not in permissions.variables:
+                    remedy = permissions.remedy("pass-env", match[1])
                     reason = f"of this machine is not passed on: {remedy} does"
                 raise MissingFile(
-                    f"{place}: {name} = {value!r}: the environment variable {found[1]} {reason}"
+                    f"{place}: {name} = {value!r}: the environment variable {match[1]} {reason}"
                 )
             value = default
-        made.append((name, value))
-    return tuple(made)
+        pairs.append((name, value))
+    return tuple(pairs)
 
 
 def gold_of(
@@ -168,11 +168,11 @@ def gold_of(
             raise SuiteError(f"{path.parent}: a solution has more than {_LARGEST // 2**20} MiB")
         commands.append(_writing(target, data))
     folders = sorted({posixpath.dirname(target) for target in files})
-    made = " ".join(map(shlex.quote, folders))
+    quoted_folders = " ".join(map(shlex.quote, folders))
     executables = " ".join(map(shlex.quote, (t for t in files if t.endswith(".sh"))))
-    given = {"DEBIAN_FRONTEND": "noninteractive", **dict(variables)}
-    env = " ".join(f"{name}={shlex.quote(value)}" for name, value in given.items())
-    commands.insert(0, f"mkdir -p {made}")
+    environment = {"DEBIAN_FRONTEND": "noninteractive", **dict(variables)}
+    env = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
+    commands.insert(0, f"mkdir -p {quoted_folders}")
     if executables:
         commands.append(f"chmod +x {executables}")
     # Run by bash itself, which takes a script without a first line of its own for one of bash.
@@ -210,8 +210,8 @@ def entrypoint_setup(entrypoint: Iterable[str], workdir: str, user: str) -> tupl
         return ()
     command = shlex.join([*words, "sh", "-c", "sleep infinity"])
     if user:
-        who = shlex.quote(user)
-        command = f'setpriv --reuid {who} --regid "$(id -g {who})" --init-groups {command}'
+        quoted_user = shlex.quote(user)
+        command = f'setpriv --reuid {quoted_user} --regid "$(id -g {quoted_user})" --init-groups {command}'
     return (f"cd {shlex.quote(workdir)} && setsid -f {command} </dev/null >/dev/null 2>&1",)
 
 
@@ -221,13 +221,13 @@ def healthcheck_setup(check: HealthcheckConfig) -> str:
     Failures in its start period do not count.
     """
     command = f"timeout {check.timeout_sec:g} bash -c {shlex.quote(check.command)} >/dev/null 2>&1"
-    said = shlex.quote(f"the health check failed {check.retries} times: {check.command}")
+    message = shlex.quote(f"the health check failed {check.retries} times: {check.command}")
     return (
         f"failed=0; until {command}; do "
         f"if [ $SECONDS -lt {int(check.start_period_sec + 0.999)} ]; "
         f"then sleep {check.start_interval_sec:g}; "
         f"else failed=$((failed + 1)); [ $failed -lt {max(1, check.retries)} ] || "
-        f"{{ echo {said}; exit 1; }}; sleep {check.interval_sec:g}; fi; done"
+        f"{{ echo {message}; exit 1; }}; sleep {check.interval_sec:g}; fi; done"
     )
 
 
@@ -282,7 +282,7 @@ def built(dockerfile: SuitePath, image: str = "") -> tuple[ImageSource, Machine]
             f"{dockerfile}: is a link that leads out of its folder, which is what an image is made "
             "of: put the file in its place"
         )
-    own = read_text(dockerfile, "the Dockerfile")
-    text = rebased(own)
-    changed = text if text != own else ""
+    original = read_text(dockerfile, "the Dockerfile")
+    text = rebased(original)
+    changed = text if text != original else ""
     return ImageSource(dockerfile=place, image=image or None, text=changed), machine(text)

@@ -136,20 +136,20 @@ def terminal_bench_task(folder: SuitePath, suite: str) -> Task:
 def _filled(blank: Task, folder: SuitePath, config: TerminalBenchConfig) -> Task:
     parser = PARSERS.get(config.parser_name)
     if parser is None:
-        known = ", ".join(PARSERS)
-        raise Unsupported(f"its parser {config.parser_name!r} is not known; known are {known}")
+        names = ", ".join(PARSERS)
+        raise Unsupported(f"its parser {config.parser_name!r} is not known; known are {names}")
     script = read_text(folder / _SCRIPT, "the tests' script")
     service = service_of(folder)
     if service.dockerfile is not None:
-        image, found = built(service.dockerfile)
+        image, image_machine = built(service.dockerfile)
     elif service.image:
-        image, found = ImageSource(image=service.image), Machine()
+        image, image_machine = ImageSource(image=service.image), Machine()
     else:
         place = folder / "docker-compose.yaml"
         raise SuiteError(f"{place}: services: client: build or image is needed")
-    workdir = service.workdir or found.workdir
-    entrypoint = found.entrypoint if service.entrypoint is None else service.entrypoint
-    user, tests = service.user or found.user, folder / "tests"
+    workdir = service.workdir or image_machine.workdir
+    entrypoint = image_machine.entrypoint if service.entrypoint is None else service.entrypoint
+    user, tests = service.user or image_machine.user, folder / "tests"
     return replace(
         blank,
         image=image,

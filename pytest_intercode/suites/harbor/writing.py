@@ -82,13 +82,13 @@ def write_terminal_bench(folder: SuitePath, target: Path) -> None:
     if task.image.dockerfile is not None:
         _copy_context(task.image.dockerfile, target / "environment")
         text = task.image.text or read_text(task.image.dockerfile, "the Dockerfile")
-        found = machine(text)
+        image_machine = machine(text)
         started = _entrypoint(folder)
-        if started is not None and tuple(started) != found.entrypoint:
+        if started is not None and tuple(started) != image_machine.entrypoint:
             text = f"{text.rstrip()}\nENTRYPOINT {json.dumps(started)}\n"
-        if found.user != task.user:
+        if image_machine.user != task.user:
             text = f"{text.rstrip()}\nUSER {task.user or 'root'}\n"
-        if found.workdir != task.workdir:
+        if image_machine.workdir != task.workdir:
             environment["workdir"] = task.workdir
         _write(target / "environment" / "Dockerfile", text)
     else:
@@ -149,14 +149,16 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
             "Harbor grades by a script; tasks of swe are written"
         )
     rule = _rule(task, verification)
-    own = bundled_folder("dockerfiles") / "swe.Dockerfile"
+    default_dockerfile = bundled_folder("dockerfiles") / "swe.Dockerfile"
     image, lines = task.image, []
     place = target / "environment"
     place.mkdir(parents=True)
     if image is not None and image.dockerfile is None:
         lines.append(f"FROM {image.image}")
     else:
-        dockerfile = image.dockerfile if image is not None and image.dockerfile else own
+        dockerfile = (
+            image.dockerfile if image is not None and image.dockerfile else default_dockerfile
+        )
         _copy_context(dockerfile, place)
         (place / dockerfile.name).unlink(missing_ok=True)
         text = image.text if image is not None and image.text else dockerfile.read_text("utf-8")
@@ -164,9 +166,9 @@ def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
     layers = [*(image.layers if image is not None else ())]
     if task.repository is not None and task.repository.source is not None:
         layers.append(repository_layer(task.repository))
-    for at, layer in enumerate(layers):
-        shutil.copy(layer, place / f"layer-{at}.tar")
-        lines.append(f"ADD layer-{at}.tar /")
+    for index, layer in enumerate(layers):
+        shutil.copy(layer, place / f"layer-{index}.tar")
+        lines.append(f"ADD layer-{index}.tar /")
     files = build_archive(task, 0.0)
     if files:
         (place / "files.tar").write_bytes(files)
@@ -256,8 +258,8 @@ def _copy_context(dockerfile: Path, target: Path) -> None:
     text = dockerfile.read_text("utf-8")
     for name, path in context_files(dockerfile):
         first = name.partition("/")[0]
-        own = first in _OWN or (first == "tests" and "tests" not in text)
-        if own and first not in text:
+        is_task_file = first in _OWN or (first == "tests" and "tests" not in text)
+        if is_task_file and first not in text:
             continue
         _copy(path, target / name)
 
@@ -284,17 +286,17 @@ def toml(tables: Mapping[str, Any]) -> str:
 
 
 def _lines(table: Mapping[str, Any], name: str) -> list[str]:
-    plain, below = [], []
+    plain, nested = [], []
     for key, value in table.items():
         full = f"{name}.{_key(key)}" if name else _key(key)
         if isinstance(value, Mapping):
-            below += [f"\n[{full}]\n", *_lines(value, full)]
+            nested += [f"\n[{full}]\n", *_lines(value, full)]
         elif isinstance(value, list) and value and all(isinstance(v, Mapping) for v in value):
-            for each in value:
-                below += [f"\n[[{full}]]\n", *_lines(each, full)]
+            for inner_table in value:
+                nested += [f"\n[[{full}]]\n", *_lines(inner_table, full)]
         else:
             plain.append(f"{_key(key)} = {_value(value)}\n")
-    return plain + below
+    return plain + nested
 
 
 def _key(key: str) -> str:
