@@ -124,7 +124,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
             tasks = suite.tasks()
         else:
             where = f"{metafunc.definition.path}::{metafunc.definition.name}"
-            tasks = selection.marked(where, dict(mark.kwargs) if mark else {})
+            tasks = selection.select_marked(where, dict(mark.kwargs) if mark else {})
     except ConfigurationError as error:
         raise pytest.Collector.CollectError(harmless(str(error))) from None
     made: dict[tuple[Any, ...], list[Any]] = {}

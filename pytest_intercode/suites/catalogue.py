@@ -34,11 +34,11 @@ __all__ = [
     "file_tasks",
     "is_suite_file",
     "named_tasks",
-    "online",
-    "reaching",
     "suite_file",
-    "verified_there",
+    "with_allowed_hosts",
     "with_kit",
+    "with_network",
+    "with_shared_verifier",
 ]
 
 
@@ -54,7 +54,7 @@ class DataFolder(NamedTuple):
     source: str
 
 
-def data_folder(given: str | os.PathLike[str] | None, option: str) -> DataFolder | None:
+def data_folder(path: str | os.PathLike[str] | None, option: str) -> DataFolder | None:
     """Return the folder of InterCode's data, or None if there is none.
 
     It is the given one, else that of the variable INTERCODE_DATA, else the one that
@@ -62,11 +62,11 @@ def data_folder(given: str | os.PathLike[str] | None, option: str) -> DataFolder
     a dataset is read from it.
 
     Args:
-        given: the folder that the user named, or None.
-        option: the name of the option or argument that ``given`` is from, for messages.
+        path: the folder that the user named, or None.
+        option: the name of the option or argument that ``path`` is from, for messages.
     """
-    if given:
-        return DataFolder(Path(given).expanduser(), option)
+    if path:
+        return DataFolder(Path(path).expanduser(), option)
     variable = os.environ.get("INTERCODE_DATA")
     if variable:
         return DataFolder(Path.cwd() / Path(variable).expanduser(), "INTERCODE_DATA")
@@ -242,42 +242,42 @@ def _remedy(dataset: str, data: Path | None) -> str:
     return f"Get them with: {fetch_command(name, data)}; or name {own_folder}"
 
 
-def online(task: Task, *, override: bool = False) -> Task:
+def with_network(task: Task, *, override: bool = False) -> Task:
     """Return the task in sandboxes that reach the network, where it does not say what they reach.
 
-    Tests that install something then fetch it, as published, in place of having it of the kit.
+    Tests that install something then fetch it, as published, instead of having it of the kit.
 
     Args:
         task: the task.
         override: all of them reach the network, whatever the task says.
     """
 
-    def opened(limits: Limits) -> Limits:
+    def open_network(limits: Limits) -> Limits:
         if (limits.offline or limits.hosts) and not override:
             return limits
         return replace(limits, network=True, hosts=(), offline=False)
 
-    task = _limited(task, opened)
+    task = _change_limits(task, open_network)
 
-    def played(verification: Verification) -> Verification:
+    def set_fetches(verification: Verification) -> Verification:
         fresh_limits = verification.limits if verification.place == "fresh" else None
         networked = (fresh_limits or task.limits).network
         return replace(verification, fetches=networked and verification.kit is not None)
 
-    return _verified(task, played)
+    return _change_verifications(task, set_fetches)
 
 
 def with_kit(task: Task, kit: str) -> Task:
     """Return the task whose tests have the verifier kit ``always``, or ``never``."""
 
-    def played(verification: Verification) -> Verification:
+    def set_fetches(verification: Verification) -> Verification:
         fetches = kit == "never" and verification.kit is not None
         return replace(verification, fetches=fetches)
 
-    return _verified(task, played)
+    return _change_verifications(task, set_fetches)
 
 
-def _verified(task: Task, change: Callable[[Verification], Verification]) -> Task:
+def _change_verifications(task: Task, change: Callable[[Verification], Verification]) -> Task:
     """Return the task with other verifications, its steps' included."""
     if task.verification is None:
         return task
@@ -285,25 +285,25 @@ def _verified(task: Task, change: Callable[[Verification], Verification]) -> Tas
     return replace(task, verification=change(task.verification), steps=steps)
 
 
-def _limited(task: Task, change: Callable[[Limits], Limits]) -> Task:
+def _change_limits(task: Task, change: Callable[[Limits], Limits]) -> Task:
     """Return the task with other limits of its sandboxes, those of its verifiers included."""
 
-    def limited(verification: Verification) -> Verification:
+    def limit_verifier(verification: Verification) -> Verification:
         own_limits = verification.limits
         return (
             verification if own_limits is None else replace(verification, limits=change(own_limits))
         )
 
-    return _verified(replace(task, limits=change(task.limits)), limited)
+    return _change_verifications(replace(task, limits=change(task.limits)), limit_verifier)
 
 
-def verified_there(task: Task) -> Task:
-    """Return the task with tests that run in the agent's own sandbox, beside what it started.
+def with_shared_verifier(task: Task) -> Task:
+    """Return the task with tests that run in the agent's own sandbox, next to what it started.
 
     A task with a repository stays as it is, and tests that have a machine of their own do.
     """
 
-    def placed(verification: Verification) -> Verification:
+    def share(verification: Verification) -> Verification:
         has_own_machine = verification.image is not None or verification.artifacts is not None
         if has_own_machine or verification.place == "shell":
             return verification
@@ -312,10 +312,10 @@ def verified_there(task: Task) -> Task:
     if task.verification is None or task.repository is not None:
         return task
     skip = None if task.verification.place == "shell" else task.skip
-    return replace(_verified(task, placed), skip=skip)
+    return replace(_change_verifications(task, share), skip=skip)
 
 
-def reaching(task: Task, hosts: Iterable[str]) -> Task:
+def with_allowed_hosts(task: Task, hosts: Iterable[str]) -> Task:
     """Return the task in sandboxes that reach a few more hosts.
 
     Those that reach all stay, and those that are to reach none, by what the task says.
@@ -324,7 +324,7 @@ def reaching(task: Task, hosts: Iterable[str]) -> Task:
         ConfigurationError: these are more than a sandbox may have.
     """
 
-    def widened(limits: Limits) -> Limits:
+    def add_hosts(limits: Limits) -> Limits:
         if limits.network or limits.offline:
             return limits
         all_hosts = tuple(dict.fromkeys((*limits.hosts, *hosts)))
@@ -335,4 +335,4 @@ def reaching(task: Task, hosts: Iterable[str]) -> Task:
             )
         return replace(limits, hosts=all_hosts)
 
-    return _limited(task, widened)
+    return _change_limits(task, add_hosts)

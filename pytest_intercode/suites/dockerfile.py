@@ -32,8 +32,8 @@ _FROM = re.compile(r"\s*(\S+)(?:\s+AS\s+(\S+))?\s*", re.IGNORECASE)
 _VARIABLE = re.compile(r"\\(\$)|\$(?:(\w+)|\{(\w+)(?:(:?[-+])([^}]*))?\})")
 _WHOLE_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _PAIR = re.compile(r"""([A-Za-z_]\w*)=("(?:\\.|[^"\\])*"|'[^']*'|\S*)""")
-_READING = ("COPY", "ADD")
-_WITH_HEREDOCS = ("RUN", *_READING)
+_CONTEXT_READERS = ("COPY", "ADD")
+_WITH_HEREDOCS = ("RUN", *_CONTEXT_READERS)
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class _Lines:
         return "\\"
 
     def skip_heredocs(self, rest: str) -> None:
-        """Skip the here-documents that an instruction begins; one without an end is none."""
+        """Skip the here-documents that an instruction begins; one without an end is not one."""
         for word in _WORD.findall(rest):
             begin = _HEREDOC.fullmatch(word)
             if begin is None:
@@ -191,8 +191,8 @@ def _plain(instruction: Instruction) -> Instruction:
 def image_names(text: str) -> list[ImageName]:
     """Return the images that a Dockerfile starts from, copies from or mounts, where it names them.
 
-    What a stage of its own has as its name is no image, and neither is what an argument without a
-    default would have to say.
+    What a stage of its own has as its name is not an image, and neither is what an argument without
+    a default would have to say.
     """
     names: list[ImageName] = []
     stages: set[str] = {"scratch"}
@@ -211,7 +211,7 @@ def image_names(text: str) -> list[ImageName]:
                 continue
             names += _named(instruction, *stage.span(1), values, stages)
             stages.add((stage[2] or "scratch").lower())
-        elif instruction.name in (*_READING, "RUN"):
+        elif instruction.name in (*_CONTEXT_READERS, "RUN"):
             for flag, value, index in instruction.flags():
                 if flag == "from":
                     # A number is that of a stage, whether there is one or not.
@@ -300,7 +300,7 @@ def reads_context(text: str) -> bool:
     for outer in instructions(text):
         instruction = _plain(outer)
         flags = list(instruction.flags())
-        if instruction.name in _READING and not any(name == "from" for name, _, _ in flags):
+        if instruction.name in _CONTEXT_READERS and not any(name == "from" for name, _, _ in flags):
             return True
         mounts = (value for name, value, _ in flags if name == "mount")
         if instruction.name == "RUN" and any(map(_mounts_context, mounts)):
@@ -329,7 +329,7 @@ def expanded(text: str, variables: Mapping[str, str], unknown: str = "") -> str:
     Args:
         text: what is written.
         variables: the variables that are set.
-        unknown: what stands for one that is not set and has no default.
+        unknown: what replaces one that is not set and has no default.
     """
 
     def value(match: re.Match[str]) -> str:

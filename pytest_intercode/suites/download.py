@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["download", "install", "is_whole", "workplace"]
 
-_WAITS = (1.0, 3.0)  # seconds before the second and the third try
+_RETRY_DELAYS = (1.0, 3.0)  # seconds before the second and the third try
 _TIMEOUT = 30.0  # seconds without a byte
-_CHUNK = 65536
+_CHUNK = 65536  # bytes
 
 
 @contextlib.contextmanager
@@ -105,7 +105,7 @@ def download(file: RemoteFile, base: str, place: Path, label: str) -> Path:
         return _retrieve(file, f"{base.rstrip('/')}/{quote(file.path)}", place, get)
 
 
-def _get(url: str, path: Path, size: int, progressed: Callable[[int], object]) -> None:
+def _get(url: str, path: Path, size: int, report_progress: Callable[[int], object]) -> None:
     """Download what has a known size; a server that sends more is not listened to any longer."""
     import requests
 
@@ -120,14 +120,14 @@ def _get(url: str, path: Path, size: int, progressed: Callable[[int], object]) -
                     "nothing of it was kept"
                 )
             output.write(chunk)
-            progressed(len(chunk))
+            report_progress(len(chunk))
 
 
 def _retrieve(file: RemoteFile, url: str, place: Path, get: Callable[..., None]) -> Path:
     import pooch
     from requests.exceptions import HTTPError, RequestException
 
-    for wait in (*_WAITS, None):
+    for wait in (*_RETRY_DELAYS, None):
         try:
             return Path(
                 pooch.retrieve(

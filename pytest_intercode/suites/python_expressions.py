@@ -24,7 +24,7 @@ _SCOPES = (*COMPREHENSIONS, ast.Lambda)
 
 
 class TestError(ValueError):
-    """A test cannot be split; the message says why, and what to write in place of it."""
+    """A test cannot be split; the message says why, and what to write instead."""
 
     __test__ = False  # pytest would take it for a test class
 
@@ -34,14 +34,14 @@ class Chains:
     """Takes the chains out of expressions.
 
     Args:
-        owner: tells the agent's values from data.
+        owner: distinguishes the agent's values from data.
         first: the number of the first value.
         displays: lists, dictionaries and the like by their names, as the test writes them.
 
     Attributes:
         steps: what the agent's side has to do, in order. ``("value", N, SOURCE)`` is a chain, or
             a loop over chains; ``("side", N, SOURCE, M, ...)`` is an expression that is made of
-            such values alone, which is worked out there when one of the values M is no data.
+            such values alone, which is worked out there when one of the values M is not data.
         sources: the expressions that the agent's side evaluates, as syntax trees.
     """
 
@@ -81,7 +81,7 @@ class Chains:
         if self._is_chain(node):
             if pure and (root_of(node) not in self.owner.foreign or self._owner().uses_code(node)):
                 return self._value(node)
-            return self._asked_of_data(node)
+            return self._split_chain(node)
         if isinstance(node, ast.Name):
             return node
         if pure and not isinstance(node, ast.Starred):
@@ -92,7 +92,7 @@ class Chains:
         return self._children(node)
 
     def _owner(self) -> Ownership:
-        return self.owner.binding(data=self._bound) if self._bound else self.owner
+        return self.owner.binding(data_names=self._bound) if self._bound else self.owner
 
     def _children(self, node: ast.expr) -> ast.expr:
         changed = copy.copy(node)
@@ -108,7 +108,7 @@ class Chains:
             return ast.keyword(item.arg, self._visit(item.value))
         return self._visit(item) if isinstance(item, ast.expr) else item
 
-    def _asked_of_data(self, node: ast.expr) -> ast.expr:
+    def _split_chain(self, node: ast.expr) -> ast.expr:
         """Return a chain of which the judge does the last part: what data are asked with data."""
         if (name := root_of(node)) in self.owner.foreign:
             raise TestError(
@@ -130,8 +130,7 @@ class Chains:
         return self._owner().uses(node)
 
     def _value(self, node: ast.expr) -> ast.expr:
-        used = names_in(node).loaded & self._bound
-        if used:
+        if names_in(node).loaded & self._bound:
             self._rows.append(node)
             return ast.Name(f"__row_{len(self._rows)}__", ast.Load())
         number = self._number()
@@ -234,8 +233,8 @@ class Chains:
                 return None
             if not pairs:
                 return keys
-            both = zip(keys, display.values, strict=True)
-            return [ast.Tuple([key, value], ast.Load()) for key, value in both]
+            values = zip(keys, display.values, strict=True)
+            return [ast.Tuple([*pair], ast.Load()) for pair in values]
         if not pairs and isinstance(display, (ast.List, ast.Tuple)):
             plain = not any(isinstance(element, ast.Starred) for element in display.elts)
             return display.elts if plain else None

@@ -87,7 +87,7 @@ def methods_of(trees: Iterable[ast.Module]) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Ownership:
-    """Tells the agent's values from data.
+    """Distinguishes the agent's values from data.
 
     Args:
         unknown: whether a name is known on the agent's side alone.
@@ -96,24 +96,24 @@ class Ownership:
         functions: names that gold defines.
         foreign: names that the test imports, and not from the standard library, and what it makes
             of them alone.
-        taken: names that earlier statements of the test bound to the agent's values.
+        assigned_names: names that earlier statements of the test bound to the agent's values.
         helpers: functions that the test defines, and that the agent's code has no part in.
-        own: names bound within an expression, to the agent's values.
-        data: names bound within an expression, to data.
+        agent_names: names bound within an expression, to the agent's values.
+        data_names: names bound within an expression, to data.
     """
 
     unknown: Callable[[str], bool]
     methods: frozenset[str] = frozenset()
     functions: frozenset[str] = frozenset()
     foreign: frozenset[str] = frozenset()
-    taken: frozenset[str] = frozenset()
+    assigned_names: frozenset[str] = frozenset()
     helpers: frozenset[str] = frozenset()
-    own: frozenset[str] = frozenset()
-    data: frozenset[str] = frozenset()
+    agent_names: frozenset[str] = frozenset()
+    data_names: frozenset[str] = frozenset()
 
     def is_agents(self, name: str) -> bool:
         """Whether a name is one of the agent's values."""
-        return name in self.own or (name not in self.data and self.unknown(name))
+        return name in self.agent_names or (name not in self.data_names and self.unknown(name))
 
     def uses(self, node: ast.stmt | ast.expr) -> bool:
         """Whether code loads a name that is one of the agent's values."""
@@ -135,14 +135,16 @@ class Ownership:
             sides = [self.is_pure(node.left), self.is_pure(node.right)]
             return all(sides) or (any(sides) and self._defines(node.op))
         if isinstance(node, ast.Lambda):
-            return self.binding(own=_parameters(node)).is_pure(node.body)
+            return self.binding(agent_names=_parameters(node)).is_pure(node.body)
         return isinstance(node, COMPREHENSIONS) and self._is_pure_comprehension(node)
 
-    def binding(self, own: Iterable[str] = (), data: Iterable[str] = ()) -> Ownership:
+    def binding(self, agent_names: Iterable[str] = (), data_names: Iterable[str] = ()) -> Ownership:
         """Return this with names that an inner scope binds."""
-        mine, theirs = frozenset(own), frozenset(data)
+        agent, data = frozenset(agent_names), frozenset(data_names)
         return replace(
-            self, own=(self.own - theirs) | mine, data=(self.data - mine) | (theirs - mine)
+            self,
+            agent_names=(self.agent_names - data) | agent,
+            data_names=(self.data_names | data) - agent,
         )
 
     def _defines(self, operator: ast.AST) -> bool:
@@ -189,7 +191,7 @@ class Ownership:
         return self._is_of_nobody(node.func) and any(map(self._is_function, functions))
 
     def uses_code(self, node: ast.stmt | ast.expr) -> bool:
-        """Whether code loads one of the agent's values; what the test imports is none."""
+        """Whether code loads one of the agent's values; what the test imports is not one."""
         return any(map(self.is_agents, names_in(node).loaded - self.foreign))
 
     def _is_of_nobody(self, called: ast.expr) -> bool:
@@ -207,9 +209,9 @@ class Ownership:
         for generator in getattr(node, "generators", ()):
             names = list(bases([generator.target]))
             if not inner.uses(generator.iter):
-                inner = inner.binding(data=names)
+                inner = inner.binding(data_names=names)
             elif inner.is_pure(generator.iter):
-                inner = inner.binding(own=names)
+                inner = inner.binding(agent_names=names)
             else:
                 return False
             if any(
@@ -221,10 +223,10 @@ class Ownership:
         return all(map(inner._is_row, parts))
 
     def _is_row(self, node: ast.expr) -> bool:
-        """Whether a part of a comprehension is pure, or an argument of what is beside it."""
+        """Whether a part of a comprehension is pure, or an argument of what is next to it."""
         if isinstance(node, ast.Tuple):
             return all(map(self._is_row, node.elts))
-        return self.is_pure(node) or (isinstance(node, ast.Name) and node.id in self.data)
+        return self.is_pure(node) or (isinstance(node, ast.Name) and node.id in self.data_names)
 
     # -- statements, which the agent's side runs as a whole
 
@@ -240,13 +242,13 @@ class Ownership:
         stored = {name.id for name in names if isinstance(name.ctx, ast.Store)}
         parameters = {node.arg for node in nodes if isinstance(node, ast.arg)}
         defined = {node.name for node in nodes if isinstance(node, _DEFINITIONS)}
-        inner = self.binding(data=(stored | defined) - self.taken | parameters)
+        inner = self.binding(data_names=(stored | defined) - self.assigned_names | parameters)
         sources = list(_bindings(nodes))
         while True:
             agent_names = {name for names, value in sources if inner.uses(value) for name in names}
-            if agent_names <= inner.own:
+            if agent_names <= inner.agent_names:
                 return inner
-            inner = inner.binding(own=agent_names)
+            inner = inner.binding(agent_names=agent_names)
 
     def _first_mixing(self, node: ast.AST) -> _Mixing | None:
         kinds = (ast.BinOp, ast.Compare, ast.Call, ast.AugAssign)

@@ -8,7 +8,7 @@ where it is needed: on the agent's side if it uses the agent's code or makes its
 judge if what is expected depends on it. Nothing here runs code.
 
 A list that a test gives to the agent's code and then compares by itself (``f(x)``, then
-``assert x == [...]``) is compared as the agent's code left it; beside a call of the agent's code
+``assert x == [...]``) is compared as the agent's code left it; next to a call of the agent's code
 (``assert f(x) == sorted(x)``) it has the value that the test gave it.
 """
 
@@ -64,7 +64,7 @@ class _Statement:
     names: Names
     judged: bool = False  # the judge can run it
     computed: bool = False  # an assignment, of which the judge does what it does of an assert
-    known: frozenset[str] = frozenset()  # what the judge knows before it
+    known_names: frozenset[str] = frozenset()  # what the judge knows before it
     steps: list[Step] = field(default_factory=list)
     remainder: ast.stmt | None = None  # what the judge runs
     loaded: set[str] = field(default_factory=set)  # what the agent's side loads
@@ -132,15 +132,15 @@ def split_test(
         _classify(statements, known_names, owner, argument_names)
         _check_names(statements, functions)
         agent_needs = _split_statements(statements, owner, displays)
-        judge_needs = _needed(statements, lambda each: each.wanted)
+        judge_needs = _collect_names(statements, lambda statement: statement.wanted)
         computed = {
             name for statement in statements if statement.computed for name in statement.names.bound
         }
         conflicts = sorted(computed & agent_needs & judge_needs)
         if conflicts:
             raise TestError(
-                f"{conflicts[0]!r} brings what the agent's code returned together with other values, "
-                "and is then both given to the agent's code and compared; use two names"
+                f"{conflicts[0]!r} brings what the agent's code returned together with other "
+                "values, and is then both given to the agent's code and compared; use two names"
             )
         if not computed & agent_needs:
             break
@@ -149,7 +149,7 @@ def split_test(
         )  # arguments of the agent's code, and nothing that is compared
     if not any(statement.steps for statement in statements):
         raise TestError("it calls nothing of the agent's")
-    run_by_judge = [_judge_runs(statement, judge_needs) for statement in statements]
+    run_by_judge = [_judge_statement(statement, judge_needs) for statement in statements]
     source = ast.unparse(ast.Module([node for node in run_by_judge if node is not None], []))
     return Split(tuple(_steps(statements, agent_needs)), source, raises)
 
@@ -163,14 +163,14 @@ def _split_statements(
         count = 0
         for statement in statements:
             count = _split_statement(statement, owner, displays, changeable, count)
-        agent_needs = _needed(statements, lambda each: each.loaded)
+        agent_needs = _collect_names(statements, lambda statement: statement.loaded)
         mutable_names = _mutable(statements, agent_needs)
         if mutable_names <= changeable:
             return agent_needs
         changeable |= mutable_names
 
 
-def _simple(code: str, root: str, known: frozenset[str]) -> Split | None:
+def _simple(code: str, root: str, known_names: frozenset[str]) -> Split | None:
     """Split the commonest test, ``assert ROOT(...) == DATA``, in a tenth of the time."""
     code = code.strip()
     body = _parse(code)
@@ -184,7 +184,9 @@ def _simple(code: str, root: str, known: frozenset[str]) -> Split | None:
         return None
     parts = [*call.args, *(keyword.value for keyword in call.keywords), data]
     for node in (node for part in parts for node in ast.walk(part)):
-        if not isinstance(node, _SIMPLE) or (isinstance(node, ast.Name) and node.id not in known):
+        if not isinstance(node, _SIMPLE) or (
+            isinstance(node, ast.Name) and node.id not in known_names
+        ):
             return None
     call_text, data_text = (code[node.col_offset : node.end_col_offset] for node in (call, data))
     return Split((("value", 0, call_text),), f"assert __value__(0) == ({data_text})", {})
@@ -246,7 +248,7 @@ def _displays(statements: list[_Statement]) -> dict[str, ast.expr]:
     return {name: value for name, value in displays.items() if name not in changed}
 
 
-def _foreign(statements: list[_Statement], known: frozenset[str]) -> frozenset[str]:
+def _foreign(statements: list[_Statement], known_names: frozenset[str]) -> frozenset[str]:
     """Return what the test imports from elsewhere than Python, and what it makes of that alone."""
     foreign_names: set[str] = set()
     for statement in statements:
@@ -254,14 +256,17 @@ def _foreign(statements: list[_Statement], known: frozenset[str]) -> frozenset[s
         if isinstance(node, _IMPORTS):
             foreign_names |= set() if _is_standard(node) else names.bound
         elif isinstance(node, ast.Assign) and names.loaded & foreign_names:
-            foreign_names |= names.bound if names.loaded <= known | foreign_names else set()
-        if names.loaded <= known:
-            known |= names.bound - foreign_names
+            foreign_names |= names.bound if names.loaded <= known_names | foreign_names else set()
+        if names.loaded <= known_names:
+            known_names |= names.bound - foreign_names
     return frozenset(foreign_names)
 
 
 def _classify(
-    statements: list[_Statement], known: frozenset[str], owner: Ownership, given: set[str]
+    statements: list[_Statement],
+    known_names: frozenset[str],
+    owner: Ownership,
+    argument_names: set[str],
 ) -> None:
     """Set what the judge can run by itself, and which names it then knows.
 
@@ -272,34 +277,34 @@ def _classify(
     assigned_names: set[str] = set()
     for statement in statements:
         node, names = statement.node, statement.names
-        statement.known = known
+        statement.known_names = known_names
         if isinstance(node, ast.Assert):
             continue
         if isinstance(node, _IMPORTS):
             statement.judged = _is_standard(node)
         else:
             defined_names = names.bound if isinstance(node, _DEFINITIONS) else frozenset()
-            statement.judged = names.loaded - defined_names <= known
+            statement.judged = names.loaded - defined_names <= known_names
         statement.computed = False
-        if not (statement.judged or names.bound & given):
+        if not (statement.judged or names.bound & argument_names):
             statement_owner = replace(
-                owner, taken=frozenset(assigned_names), helpers=frozenset(helpers)
+                owner, assigned_names=frozenset(assigned_names), helpers=frozenset(helpers)
             )
-            _classify_mixing(statement, _knowing(statement_owner, known))
+            _classify_mixing(statement, _with_known_names(statement_owner, known_names))
         if statement.judged or statement.computed:
-            known |= names.bound
+            known_names |= names.bound
             assigned_names -= names.bound
             helpers |= names.bound if isinstance(node, ast.FunctionDef) else set()
         elif isinstance(node, ast.Assign):
-            known -= statement.affects
+            known_names -= statement.affects
             assigned_names |= statement.affects
         else:
-            known -= names.bound
+            known_names -= names.bound
             assigned_names |= names.bound
 
 
-def _knowing(owner: Ownership, known: frozenset[str]) -> Ownership:
-    return replace(owner, unknown=lambda name: name not in known)
+def _with_known_names(owner: Ownership, known_names: frozenset[str]) -> Ownership:
+    return replace(owner, unknown=lambda name: name not in known_names)
 
 
 def _classify_mixing(statement: _Statement, owner: Ownership) -> None:
@@ -348,14 +353,16 @@ def _split_statement(
     first: int,
 ) -> int:
     """Set a statement's steps and remainder; return the number for the next step."""
-    node, known_names = statement.node, statement.known
+    node, known_names = statement.node, statement.known_names
     statement.steps, statement.remainder, statement.loaded = [], None, set()
     if isinstance(node, ast.Assert) or (isinstance(node, ast.Assign) and statement.computed):
         expression = node.test if isinstance(node, ast.Assert) else node.value
-        chains = Chains(_knowing(owner, known_names), first, displays)
+        chains = Chains(_with_known_names(owner, known_names), first, displays)
         remainder = chains.take(expression)
         if not chains.steps and changeable:
-            chains = Chains(_knowing(owner, known_names.difference(changeable)), first, displays)
+            chains = Chains(
+                _with_known_names(owner, known_names.difference(changeable)), first, displays
+            )
             remainder = chains.take(expression)
         statement.steps = chains.steps
         if isinstance(node, ast.Assert):
@@ -373,7 +380,9 @@ def _split_statement(
     return first
 
 
-def _needed(statements: list[_Statement], loads: Callable[[_Statement], Iterable[str]]) -> set[str]:
+def _collect_names(
+    statements: list[_Statement], loads: Callable[[_Statement], Iterable[str]]
+) -> set[str]:
     """Return all names that a side needs, those included that others are made of."""
     names: set[str] = set()
     for statement in statements:
@@ -404,7 +413,7 @@ def _mutable(statements: list[_Statement], needed: set[str]) -> set[str]:
     return mutable_names & needed
 
 
-def _judge_runs(statement: _Statement, wanted: set[str]) -> ast.stmt | None:
+def _judge_statement(statement: _Statement, wanted: set[str]) -> ast.stmt | None:
     if statement.remainder is not None:
         return statement.remainder
     return statement.node if statement.judged and statement.affects & wanted else None

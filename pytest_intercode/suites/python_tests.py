@@ -27,20 +27,18 @@ def check_tests(tasks: Iterable[Task]) -> None:
         SuiteError: a task has none, or one of them does not parse or cannot be split.
     """
     for task in tasks:
-        location = f"{task.source}: task {task.id!r}: tests"
+        label = f"{task.source}: task {task.id!r}: tests"
         if task.env != "python" and task.env in ENVIRONMENTS and task.tests:
-            raise SuiteError(f"{location}: they are for the env python, not {task.env}")
+            raise SuiteError(f"{label}: they are for the env python, not {task.env}")
         if task.env != "python" or task.skip:
             continue
         if not task.tests:
             raise SuiteError(
-                f"{location}: a python task needs some: a list of asserts, of {{input, output}} or of "
+                f"{label}: a python task needs some: a list of asserts, of {{input, output}} or of "
                 "{arguments, result}"
             )
         if any(isinstance(test, CallTest) for test in task.tests) and not entry_of(task):
-            raise SuiteError(
-                f"{location}: what do they call? Give entry, or a gold that defines it"
-            )
+            raise SuiteError(f"{label}: what do they call? Give entry, or a gold that defines it")
         for _ in splits(task):
             pass
 
@@ -118,7 +116,7 @@ def _methods_of(gold: tuple[str, ...]) -> frozenset[str]:
 
 
 def parsed(code: str) -> ast.Module | None:
-    """Return the tree of a source, or None where it is none."""
+    """Return the tree of a source, or None where it is not one."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

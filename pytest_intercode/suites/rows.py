@@ -25,7 +25,7 @@ __all__ = ["is_row_file", "json_problem", "read_apps", "read_rows"]
 _SUFFIXES = (".json", ".jsonl", ".csv", ".tsv")
 _PICKLE_SUFFIXES = (".pkl", ".pickle")
 _PARQUET = ".parquet"
-_LARGEST = 2 * 1024**3  # bytes, unpacked
+_MAX_BYTES = 2 * 1024**3  # unpacked
 
 Row: TypeAlias = dict[str, Any]
 _Place: TypeAlias = "Path | SuitePath"
@@ -75,7 +75,7 @@ def read_rows(path: Path | SuitePath) -> Iterator[tuple[str, Row]]:
 
 
 def json_problem(error: ValueError | RecursionError) -> str:
-    """Return why a text is no JSON, in a few words."""
+    """Return why a text is not JSON, in a few words."""
     if isinstance(error, json.JSONDecodeError):
         return error.msg
     return "nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
@@ -83,10 +83,10 @@ def json_problem(error: ValueError | RecursionError) -> str:
 
 def _read(path: _Place) -> str:
     try:
-        data = read_bounded(path, _LARGEST)
+        data = read_bounded(path, _MAX_BYTES)
         if data is None:
             raise SuiteError(
-                f"{path}: holds more than {_LARGEST // 1024**3} GiB, which is more than is read"
+                f"{path}: holds more than {_MAX_BYTES // 1024**3} GiB, which is more than is read"
             )
         return data.decode("utf-8-sig")
     except FileNotFoundError:

@@ -17,11 +17,11 @@ from pytest_intercode.suites.catalogue import (
     dataset_names,
     file_tasks,
     named_tasks,
-    online,
-    reaching,
     suite_file,
-    verified_there,
+    with_allowed_hosts,
     with_kit,
+    with_network,
+    with_shared_verifier,
 )
 from pytest_intercode.suites.permissions import Permissions
 
@@ -33,7 +33,7 @@ class SelectionSettings:
     """The options that say which tasks are run.
 
     Attributes:
-        environments: ``--intercode-env``, with ``all`` replaced by the names it stands for.
+        environments: ``--intercode-env``, with ``all`` replaced by the names that it means.
         datasets: ``--intercode-dataset``.
         dataset_folder: where relative paths of datasets start.
         data: the folder of InterCode's data, or None.
@@ -156,15 +156,15 @@ class Selection:
             return chosen or self.suite(env)
         tasks_by_name: dict[str, list[Task]] = {}
 
-        def know(tasks: Iterable[Task]) -> None:
+        def add_tasks(tasks: Iterable[Task]) -> None:
             for task in tasks:
                 for name in {task.id, self.item_id(task)}:
                     tasks_by_name.setdefault(name, []).append(task)
 
-        know(chosen or self.suite(env))
+        add_tasks(chosen or self.suite(env))
         for name in dataset_names():
             if any(task_id.startswith(f"{name}-") for task_id in ids - tasks_by_name.keys()):
-                know(self.dataset(name))
+                add_tasks(self.dataset(name))
         for task_id in sorted(ids):
             if task_id not in tasks_by_name:
                 raise ConfigurationError(
@@ -181,7 +181,7 @@ class Selection:
 
     def suite(self, env: str) -> list[Task]:
         """Return the tasks of the bundled suite of an environment."""
-        return self.finished(bundled_tasks(env, f"--intercode-env={env}"))
+        return self.finish(bundled_tasks(env, f"--intercode-env={env}"))
 
     def dataset(self, name: str, folder: Path | None = None) -> list[Task]:
         """Return the tasks of a dataset, by its name, its part's name, or its path."""
@@ -191,29 +191,29 @@ class Selection:
         tasks = named_tasks(
             name, self.settings.data, option, folder=start, env=env, permissions=permissions
         )
-        return self.finished(tasks)
+        return self.finish(tasks)
 
     def file(self, path: Path) -> list[Task]:
         """Return the tasks of a suite file or a file of rows."""
         permissions = self.settings.permissions
-        return self.finished(file_tasks(path, self._only_environment, permissions))
+        return self.finish(file_tasks(path, self._only_environment, permissions))
 
     @property
     def _only_environment(self) -> str | None:
         environments = self.settings.environments
         return environments[0] if len(environments) == 1 else None
 
-    def finished(self, tasks: Iterable[Task]) -> list[Task]:
+    def finish(self, tasks: Iterable[Task]) -> list[Task]:
         """Let hooks edit the tasks, then apply the options that limit and repeat them."""
         edited = list(tasks)
         self._modify(edited)
         if self.settings.network:
             override = self.settings.override_network
-            edited = [online(task, override=override) for task in edited]
+            edited = [with_network(task, override=override) for task in edited]
         elif self.settings.allow_host:
-            edited = [reaching(task, self.settings.allow_host) for task in edited]
+            edited = [with_allowed_hosts(task, self.settings.allow_host) for task in edited]
         if self.settings.verifier == "shared":
-            edited = [verified_there(task) for task in edited]
+            edited = [with_shared_verifier(task) for task in edited]
         if self.settings.kit != "auto":
             edited = [with_kit(task, self.settings.kit) for task in edited]
         part, parts = self.settings.shard or (1, 1)
@@ -229,49 +229,51 @@ class Selection:
         """Return the id of an item: the task's id, and the number of the try if there are more."""
         return task.id if self.settings.repeat == 1 else f"{task.id}-{task.repeat}"
 
-    def marked(self, where: str, wanted: Mapping[str, Any]) -> list[Task]:
+    def select_marked(self, location: str, arguments: Mapping[str, Any]) -> list[Task]:
         """Return the tasks that a user's ``@pytest.mark.intercode(...)`` asks for.
 
         Raises:
             ConfigurationError: the mark names something that is not there.
         """
         argument_names = ("env", "suite", "dataset", "hardness", "tags", "ids")
-        for name in wanted:
+        for name in arguments:
             if name not in argument_names:
                 raise ConfigurationError(
-                    f"{where}: @pytest.mark.intercode has no argument {name!r}."
+                    f"{location}: @pytest.mark.intercode has no argument {name!r}."
                     f"{suggestion(name, argument_names)} Allowed: {', '.join(argument_names)}"
                 )
-        folder = Path(where.split("::")[0]).parent
-        if "suite" in wanted:
-            tasks = self.file(folder / str(wanted["suite"]))
-        elif "dataset" in wanted:
-            tasks = self.dataset(str(wanted["dataset"]), folder)
-        elif "env" in wanted:
-            tasks = self.suite(str(wanted["env"]))
+        folder = Path(location.split("::")[0]).parent
+        if "suite" in arguments:
+            tasks = self.file(folder / str(arguments["suite"]))
+        elif "dataset" in arguments:
+            tasks = self.dataset(str(arguments["dataset"]), folder)
+        elif "env" in arguments:
+            tasks = self.suite(str(arguments["env"]))
         else:
             raise ConfigurationError(
-                f"{where}: takes an intercode fixture, so it needs to know the tasks: "
+                f"{location}: takes an intercode fixture, so it needs to know the tasks: "
                 "@pytest.mark.intercode(env=...), (dataset=...) or (suite='FILE.yaml')"
             )
-        tags, ids = (_as_set(wanted.get(name, ())) for name in ("tags", "ids"))
+        tags, ids = (_as_set(arguments.get(name, ())) for name in ("tags", "ids"))
         task_ids = {task.id for task in tasks}
         for task_id in sorted(ids - task_ids):
             raise ConfigurationError(
-                f"{where}: @pytest.mark.intercode(ids=...): there is no task {task_id!r}."
+                f"{location}: @pytest.mark.intercode(ids=...): there is no task {task_id!r}."
                 + suggestion(task_id, task_ids)
             )
         matches = [
             task
             for task in tasks
             if tags <= set(task.tags)
-            and wanted.get("env", task.env) == task.env
-            and wanted.get("hardness", task.hardness) == task.hardness
-            and ("ids" not in wanted or task.id in ids)
+            and arguments.get("env", task.env) == task.env
+            and arguments.get("hardness", task.hardness) == task.hardness
+            and ("ids" not in arguments or task.id in ids)
         ]
         if not matches:
-            mark_text = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
-            raise ConfigurationError(f"{where}: no task fits @pytest.mark.intercode({mark_text})")
+            mark_text = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+            raise ConfigurationError(
+                f"{location}: no task fits @pytest.mark.intercode({mark_text})"
+            )
         return matches
 
 
@@ -299,7 +301,7 @@ def split_by_time(
     loads = [0.0] * parts
     sizes = [0] * parts
     part_of = [0] * len(tasks)
-    for index in sorted(range(len(tasks)), key=lambda at: (-seconds[at], at)):
+    for index in sorted(range(len(tasks)), key=lambda index: (-seconds[index], index)):
         part = min(
             range(parts), key=lambda part: (loads[part], sizes[part], (part - first) % parts)
         )

@@ -161,7 +161,7 @@ def _columns(row: Row) -> str:
 
 def _fits(row: Row, manifest: SwebenchModel, tables: Path) -> bool:
     """Whether a row is of a manifest's form."""
-    if manifest.unread_columns(row) or manifest.missing_columns(row) or manifest.misfit(row):
+    if manifest.unread_columns(row) or manifest.missing_columns(row) or manifest.unfit_column(row):
         return False
     if manifest.table is None or manifest.shown:
         return True
@@ -185,7 +185,7 @@ def read_swebench(
     for place, row in read_rows(path):
         reader = _Reader(place, row, manifest, folder, tables)
         fields = reader.fields()
-        big = manifest.big()
+        big = manifest.large_columns()
         yield place, {**{k: v for k, v in row.items() if k not in big}, **fields}
 
 
@@ -255,7 +255,7 @@ class _Reader:
                 "what they are (docs/swe-bench.md, 'A manifest of your own'); its field 'unread' "
                 "names those that need not be read"
             )
-        if name := self._manifest.misfit(self._row):
+        if name := self._manifest.unfit_column(self._row):
             raise SuiteError(
                 f"{self._place}: {name}: {self._row.get(name)!r:.60} is not of the form "
                 f"{self._manifest.shown[name]!r}, which rows of this dataset have"
@@ -318,7 +318,7 @@ class _Reader:
         """Return a filled pattern whose text becomes part of a script, or names an image."""
         text = self._filled(field, getattr(self._manifest, field))
         if not form.fullmatch(text):
-            raise SuiteError(f"{self._place}: {field}: {text!r:.80} is no {what}")
+            raise SuiteError(f"{self._place}: {field}: {text!r:.80} is not a {what}")
         return text
 
     @cached_property
@@ -343,7 +343,7 @@ class _Reader:
         return None
 
     def _assets(self) -> str | None:
-        """Return why the tests miss files; rows of version 5 tell of them, and do not hold them."""
+        """Return why the tests miss files; rows of version 5 name them, and do not hold them."""
         assets = self._row.get("image_assets")
         if isinstance(assets, str):
             assets = _parsed(assets)
@@ -372,7 +372,7 @@ class _Reader:
             name = f"{manifest.namespace}/{name}"
         image = f"{name}{colon}{tag}"
         if not _IMAGE.fullmatch(image):
-            raise SuiteError(f"{self._place}: image: {image!r:.80} is no name of an image")
+            raise SuiteError(f"{self._place}: image: {image!r:.80} is not a name of an image")
         return {"image": image}
 
     def _changes(self, column: str) -> tuple[Change, ...]:

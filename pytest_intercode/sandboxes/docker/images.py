@@ -42,7 +42,7 @@ from pytest_intercode.suites.dockerfile import (
     replaced_spans,
 )
 from pytest_intercode.suites.files import context_files
-from pytest_intercode.suites.harbor.dockerfile import standing_for
+from pytest_intercode.suites.harbor.dockerfile import find_substitutes
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -361,7 +361,7 @@ class Images:
             text = text or dockerfile.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ImageError(f"{dockerfile}: cannot be read: {error}") from None
-        standing = standing_for(
+        standing = find_substitutes(
             text, self._replacements, lambda name: bool(_facts(self._api, name))
         )
         rebased, arguments, bases = replaced_bases(text, {**self._replacements, **standing})

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["folder_tasks", "registry_tasks"]
 
-_LIST = "dataset.toml"
+_DATASET_FILE = "dataset.toml"
 
 
 def folder_tasks(path: Path, permissions: Permissions = NOTHING) -> list[Task]:
@@ -62,24 +62,24 @@ def registry_tasks(path: Path, permissions: Permissions = NOTHING) -> list[Task]
         permissions: what else they may use of this machine.
 
     Raises:
-        SuiteError: it is no registry, or lists no such dataset, or its tasks are elsewhere.
+        SuiteError: it is not a registry, or lists no such dataset, or its tasks are elsewhere.
     """
     file, _, dataset = path.name.partition(":")
     if not path.parent.is_dir():
         raise MissingFile(f"{path.parent}: there is no such folder")
     with SuiteFolder(path.parent, permissions) as top:
-        return _registered(top / file, dataset)
+        return _read_registry(top / file, dataset)
 
 
-def _registered(path: SuitePath, wanted: str) -> list[Task]:
+def _read_registry(path: SuitePath, dataset: str) -> list[Task]:
     rows = _rows(path)
     names = [_full_name(row) for row in rows]
-    fitting = [row for row in rows if wanted in ("", row["name"], _full_name(row))]
+    fitting = [row for row in rows if dataset in ("", row["name"], _full_name(row))]
     if len(fitting) != 1:
-        problem = f"{wanted!r} is not one" if wanted else "which is not said"
+        problem = f"{dataset!r} is not one" if dataset else "which is not said"
         raise ConfigurationError(
             f"{path}: {problem} of its datasets: {', '.join(names) or 'none'}; give it behind a "
-            f"colon, as in {path}:NAME@VERSION.{suggestion(wanted, names)}"
+            f"colon, as in {path}:NAME@VERSION.{suggestion(dataset, names)}"
         )
     row = fitting[0]
     suite = str(row["name"])
@@ -137,7 +137,7 @@ def _local(path: SuitePath, suite: str, task: dict[str, Any]) -> SuitePath:
         raise MissingFile(
             f"{path}: {suite}: {task_path} is in the repository {url}, commit "
             f"{task.get('git_commit_id') or 'HEAD'}. Get that with git, and give its folder, or "
-            f"put it beside {path.name}"
+            f"put it next to {path.name}"
         )
     return folder
 
@@ -163,7 +163,7 @@ def _task(path: SuitePath, suite: str) -> Task:
 
 
 def _task_or_reason(path: SuitePath, suite: str) -> Task:
-    """Return a task, or one that says why it is none."""
+    """Return a task, or one that says why it is not one."""
     try:
         return _task(path, suite)
     except SuiteError as error:
@@ -207,8 +207,8 @@ def _unique(tasks: list[Task]) -> list[Task]:
 
 def _name_of(path: SuitePath) -> str:
     """Return the name of a folder of tasks: what its ``dataset.toml`` says, or its own."""
-    if (path / _LIST).is_file():
-        raw = read_toml(read_text(path / _LIST, "the dataset"), str(path / _LIST))
+    if (path / _DATASET_FILE).is_file():
+        raw = read_toml(read_text(path / _DATASET_FILE, "the dataset"), str(path / _DATASET_FILE))
         dataset = raw.get("dataset")
         if isinstance(dataset, dict) and isinstance(dataset.get("name"), str):
             return harbor.task_id(dataset["name"].rpartition("/")[2])

@@ -1,7 +1,7 @@
 """What a Dockerfile says of the machine that it makes, without building it. Pure.
 
 Harbor runs commands in the image's directory and as its user, and keeps its entry point. A sandbox
-of ours starts with a first process of its own, so these are read from the text and set for it.
+here starts with a first process of its own, so these are read from the text and set for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from pytest_intercode.suites.dockerfile import bases, expanded, instructions, pairs
 
-__all__ = ["Machine", "machine", "rebased", "standing_for"]
+__all__ = ["Machine", "find_substitutes", "machine", "rebased"]
 
 _FROM = re.compile(r"(?:--platform=\S+\s+)?(\S+)(?:\s+AS\s+(\S+))?\s*", re.IGNORECASE)
 
@@ -89,16 +89,16 @@ def rebased(text: str) -> str:
     return text
 
 
-def standing_for(
+def find_substitutes(
     text: str, replacements: Mapping[str, str], is_there: Callable[[str], bool]
 ) -> dict[str, str]:
-    """Return what takes the place of base images of Terminal-Bench 1 in a Dockerfile.
+    """Return what replaces base images of Terminal-Bench 1 in a Dockerfile.
 
-    They are made of plain images, which take it where they are not there.
+    They are made of plain images, which replace them where they are not there.
 
     Args:
         text: the Dockerfile.
-        replacements: base images to use in place of others.
+        replacements: base images to use instead of others.
         is_there: whether there is an image.
     """
     plain = {name: _plain_base(name) for name in bases(text) if name not in replacements}

@@ -35,10 +35,10 @@ from pytest_intercode.suites.harbor.config import (
 )
 from pytest_intercode.suites.harbor.dockerfile import Machine, machine
 from pytest_intercode.suites.harbor.parts import (
+    DEFAULT_ACTION_TIMEOUT,
     LOG_FOLDERS,
     LOGS,
     MAX_TURNS,
-    PATIENCE,
     built,
     entrypoint_setup,
     fetched_by,
@@ -102,7 +102,7 @@ def harbor_task(folder: SuitePath, suite: str) -> Task:
         tags=labels([*(tags if isinstance(tags, list) else ()), metadata.get("category") or ""]),
         max_turns=MAX_TURNS,
         source=str(place),
-        metadata=_plain({**metadata, **_described(config, name)}),
+        metadata=_plain({**metadata, **_harbor_metadata(config, name)}),
     )
     try:
         return _filled(blank, folder, config)
@@ -111,7 +111,7 @@ def harbor_task(folder: SuitePath, suite: str) -> Task:
         return replace(blank, query=query, skip=str(error))
 
 
-def _described(config: TaskConfig, name: str) -> dict[str, Any]:
+def _harbor_metadata(config: TaskConfig, name: str) -> dict[str, Any]:
     task = config.task.model_dump(exclude_none=True) if config.task else {}
     details = {"schema_version": config.schema_version, "source": config.source}
     return {"harbor": {**task, "name": name, **{k: v for k, v in details.items() if v}}}
@@ -128,14 +128,14 @@ def _plain(value: Any) -> Any:
 
 def _filled(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
     environment = config.environment
-    _refuse(environment)
+    _check_support(environment)
     box = _box(environment, folder / "environment", "the environment")
     agent = _user(config.agent.user, box.machine.user)
     setup = [*entrypoint_setup(box.machine.entrypoint, box.machine.workdir, box.machine.user)]
     if environment.healthcheck is not None:
         setup.append(healthcheck_setup(environment.healthcheck))
     users = {_user(step.agent.user, agent) for step in config.steps or ()} or {agent}
-    if users != {""}:  # a solution is written by whoever the agent is
+    if users != {""}:  # a solution is written by the agent's user
         setup.append(open_folder("/solution"))
     timeout = config.agent.timeout_sec
     task = replace(
@@ -149,7 +149,7 @@ def _filled(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
         setup=tuple(setup),
         user=agent,
         timeout=timeout,
-        action_timeout=timeout or PATIENCE,
+        action_timeout=timeout or DEFAULT_ACTION_TIMEOUT,
     )
     variables: tuple[tuple[str, str], ...] | None
     try:
@@ -170,7 +170,7 @@ def _filled(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
     )
 
 
-def _connected(
+def _connect(
     limits: Limits, baseline: EnvironmentConfig, *phases: AgentConfig | VerifierConfig
 ) -> Limits:
     """Return limits with what may be reached of the network in a phase.
@@ -195,13 +195,14 @@ def _agents_limits(limits: Limits, config: TaskConfig) -> Limits:
     """Return the limits of the agent's sandbox, which it has for all steps."""
     environment = config.environment
     phases = [step.agent for step in config.steps or ()] or [config.agent]
-    all_limits = {_connected(limits, environment, phase, config.agent) for phase in phases}
+    all_limits = {_connect(limits, environment, phase, config.agent) for phase in phases}
     if len(all_limits) > 1 and any(phase_limits.hosts for phase_limits in all_limits):
         raise Unsupported("its agent may reach other hosts in each step, and has one sandbox")
-    return max(all_limits, key=lambda each: each.offline)  # none in one step is none in all
+    # No network in one step is none in all.
+    return max(all_limits, key=lambda phase_limits: phase_limits.offline)
 
 
-def _refuse(environment: EnvironmentConfig) -> None:
+def _check_support(environment: EnvironmentConfig) -> None:
     """Refuse what a sandbox cannot be."""
     if environment.os != "linux":
         raise Unsupported(f"it needs a machine with {environment.os}")
@@ -212,7 +213,7 @@ def _refuse(environment: EnvironmentConfig) -> None:
         raise Unsupported(f"its agent needs tool servers (mcp_servers: {names})")
 
 
-def _box(environment: EnvironmentConfig, folder: SuitePath, what: str) -> _Box:
+def _box(environment: EnvironmentConfig, folder: SuitePath, label: str) -> _Box:
     """Return the machine that a table says, built in a folder."""
     dockerfile = folder / "Dockerfile"
     compose = next((folder / name for name in _COMPOSE if (folder / name).is_file()), None)
@@ -229,7 +230,7 @@ def _box(environment: EnvironmentConfig, folder: SuitePath, what: str) -> _Box:
         source, image_machine = ImageSource(image=image), Machine()
     else:
         raise MissingFile(
-            f"{folder.parent}: {what} is missing: there is neither {folder.name}/Dockerfile nor "
+            f"{folder.parent}: {label} is missing: there is neither {folder.name}/Dockerfile nor "
             "docker_image in task.toml"
         )
     image_machine = replace(
@@ -307,7 +308,7 @@ def _verification(
         files={**common.files, f"/tests/{_SCRIPT}": FileSpec("file", text.encode(), mode=0o755)},
         carried=tuple(
             posixpath.normpath(posixpath.join(task.workdir, artifact.source))
-            for artifact in _declared(config, step)
+            for artifact in _declared_artifacts(config, step)
             if artifact.service in (None, "main")
         ),
         kit=fetched_by(test_folders),
@@ -316,10 +317,10 @@ def _verification(
 
 
 def _phase_limits(
-    task: Task, config: TaskConfig, own: VerifierConfig, whole: VerifierConfig
+    task: Task, config: TaskConfig, verifier: VerifierConfig, task_verifier: VerifierConfig
 ) -> Limits | None:
     """Return the limits of a verifier that may reach other hosts than the agent, else None."""
-    limits = _connected(task.limits, config.environment, own, whole)
+    limits = _connect(task.limits, config.environment, verifier, task_verifier)
     return None if limits == task.limits else limits
 
 
@@ -336,7 +337,7 @@ def _hooks(verifier: VerifierConfig) -> Iterator[Hook]:
         yield Hook(collect.command, _user(collect.user), collect.timeout_sec)
 
 
-def _declared(config: TaskConfig, step: StepConfig | None) -> list[ArtifactConfig]:
+def _declared_artifacts(config: TaskConfig, step: StepConfig | None) -> list[ArtifactConfig]:
     """Return the artifacts of a task, or of it and a step."""
     artifacts = [*config.artifacts, *(step.artifacts if step else ())]
     return [ArtifactConfig(source=one) if isinstance(one, str) else one for one in artifacts]
@@ -348,12 +349,12 @@ def _separate(
     """Return a verifier with an image of its own, which gets the declared paths alone."""
     task_verifier, verifier = config.verifier, step.verifier if step else config.verifier
     environment = verifier.environment or task_verifier.environment or config.environment
-    _refuse(environment)
+    _check_support(environment)
     context = next(
         (folder for folder in reversed(folders) if (folder / "Dockerfile").is_file()), None
     )
     box = _box(environment, context or folders[0], "the verifier's image")
-    declared = _declared(config, step)
+    declared = _declared_artifacts(config, step)
     elsewhere = [
         artifact.service for artifact in declared if artifact.service not in (None, "main")
     ]
@@ -368,7 +369,7 @@ def _separate(
         common,
         artifacts=tuple(paths.values()),
         image=box.image,
-        limits=_connected(box.limits, environment, verifier, task_verifier),
+        limits=_connect(box.limits, environment, verifier, task_verifier),
         workdir=box.machine.workdir,
         user=_user(
             verifier.user if verifier.user is not None else task_verifier.user, box.machine.user
@@ -416,7 +417,7 @@ def _with_steps(
             )
         )
     times = [step.timeout for step in steps]
-    whole = None if None in times else sum(time or 0.0 for time in times)
+    total_timeout = None if None in times else sum(time or 0.0 for time in times)
     return replace(
         task,
         query=steps[0].query,
@@ -424,6 +425,6 @@ def _with_steps(
         verification=steps[0].verification,
         steps=tuple(steps),
         overall=config.multi_step_reward_strategy or "mean",
-        timeout=whole,
-        action_timeout=max((time or PATIENCE) for time in times),
+        timeout=total_timeout,
+        action_timeout=max((time or DEFAULT_ACTION_TIMEOUT) for time in times),
     )

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
+    "DEFAULT_ACTION_TIMEOUT",
     "LOGS",
     "LOG_FOLDERS",
     "MAX_TURNS",
-    "PATIENCE",
     "built",
     "entrypoint_setup",
     "fetched_by",
@@ -48,30 +48,30 @@ LOG_FOLDERS = ("/logs/agent", "/logs/artifacts", LOGS)
 MAX_TURNS = 100
 """Actions of an episode; the formats limit its time alone."""
 
-PATIENCE = 600.0
+DEFAULT_ACTION_TIMEOUT = 600.0
 """Seconds of an action where the task has no limit of time."""
 
-_READ = (".py", ".txt", ".in")  # what scripts of tests run or install from
-_LONGEST = 2**20  # bytes of such a file that are read
-_LARGEST = 16 * 1024**2  # bytes of a solution, which becomes a command
+_READ_SUFFIXES = (".py", ".txt", ".in")  # what scripts of tests run or install from
+_MAX_READ_BYTES = 2**20  # bytes of such a file that are read
+_MAX_SOLUTION_BYTES = 16 * 1024**2  # bytes of a solution, which becomes a command
 _CANARY = re.compile(r"(?:<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
 _HOST_VARIABLE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}")
-_MEMORY = 2 * 1024**3
+_MEMORY = 2 * 1024**3  # bytes
 _PROCESSES = 4096
-_DISK = 10 * 1024**3
+_DISK = 10 * 1024**3  # bytes of one file
 
 
-def read_text(path: Path | SuitePath, what: str) -> str:
+def read_text(path: Path | SuitePath, label: str) -> str:
     """Return the text of a file of a task.
 
     Raises:
         MissingFile: it is not there.
-        SuiteError: it cannot be read, or is no text.
+        SuiteError: it cannot be read, or is not text.
     """
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise MissingFile(f"{path.parent}: {what} is missing: there is no {path.name}") from None
+        raise MissingFile(f"{path.parent}: {label} is missing: there is no {path.name}") from None
     except OSError as error:
         raise SuiteError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -90,8 +90,8 @@ def fetched_by(folders: Sequence[SuitePath], scripts: Iterable[str] = ()) -> tup
     for folder in filter(SuitePath.is_dir, folders):
         texts += [read_text(path, "a script") for path in folder.glob("*.sh")]
         for name, path in folder.files():
-            if name.endswith(_READ):
-                files[name] = path.read_bytes()[:_LONGEST].decode("utf-8", "replace")
+            if name.endswith(_READ_SUFFIXES):
+                files[name] = path.read_bytes()[:_MAX_READ_BYTES].decode("utf-8", "replace")
     return requirements_of(texts, files)
 
 
@@ -164,8 +164,10 @@ def gold_of(
         except OSError as error:
             raise SuiteError(f"{path}: cannot be read: {error.strerror}") from None
         size += len(data)
-        if size > _LARGEST:
-            raise SuiteError(f"{path.parent}: a solution has more than {_LARGEST // 2**20} MiB")
+        if size > _MAX_SOLUTION_BYTES:
+            raise SuiteError(
+                f"{path.parent}: a solution has more than {_MAX_SOLUTION_BYTES // 2**20} MiB"
+            )
         commands.append(_writing(target, data))
     folders = sorted({posixpath.dirname(target) for target in files})
     quoted_folders = " ".join(map(shlex.quote, folders))
@@ -210,8 +212,8 @@ def entrypoint_setup(entrypoint: Iterable[str], workdir: str, user: str) -> tupl
         return ()
     command = shlex.join([*words, "sh", "-c", "sleep infinity"])
     if user:
-        quoted_user = shlex.quote(user)
-        command = f'setpriv --reuid {quoted_user} --regid "$(id -g {quoted_user})" --init-groups {command}'
+        name = shlex.quote(user)
+        command = f'setpriv --reuid {name} --regid "$(id -g {name})" --init-groups {command}'
     return (f"cd {shlex.quote(workdir)} && setsid -f {command} </dev/null >/dev/null 2>&1",)
 
 
@@ -237,7 +239,7 @@ def open_folder(path: str) -> str:
 
 
 def task_id(name: str) -> str:
-    """Return a name as the id of a task: what is no part of an id becomes a hyphen."""
+    """Return a name as the id of a task: what cannot be part of an id becomes a hyphen."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-") or "task"
 
 

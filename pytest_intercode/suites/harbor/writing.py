@@ -27,7 +27,7 @@ __all__ = ["toml", "write_swe", "write_terminal_bench"]
 _VERSION = "1.4"
 _SENTINELS = re.compile(r"\s*\{sentinels(?::\w+)?\}")
 _MEGABYTE = 1024**2
-_OWN = ("task.yaml", "docker-compose.yaml", "run-tests.sh", "solution.sh", "solution.yaml")
+_TASK_FILES = ("task.yaml", "docker-compose.yaml", "run-tests.sh", "solution.sh", "solution.yaml")
 # What Terminal-Bench reads on the screen: no result at all is no reward, and so Harbor's error.
 _SUMMARY = """#!/bin/bash
 # The results are read as Terminal-Bench reads them: every test of the summary has to pass.
@@ -258,7 +258,7 @@ def _copy_context(dockerfile: Path, target: Path) -> None:
     text = dockerfile.read_text("utf-8")
     for name, path in context_files(dockerfile):
         first = name.partition("/")[0]
-        is_task_file = first in _OWN or (first == "tests" and "tests" not in text)
+        is_task_file = first in _TASK_FILES or (first == "tests" and "tests" not in text)
         if is_task_file and first not in text:
             continue
         _copy(path, target / name)

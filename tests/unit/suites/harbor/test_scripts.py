@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pytest_intercode.suites.harbor import requirements
 from pytest_intercode.suites.harbor.bootstrap import requirements_of
 from pytest_intercode.suites.harbor.config import HealthcheckConfig
-from pytest_intercode.suites.harbor.dockerfile import machine, rebased, standing_for
+from pytest_intercode.suites.harbor.dockerfile import find_substitutes, machine, rebased
 from pytest_intercode.suites.harbor.parts import (
     healthcheck_setup,
     labels,
@@ -68,7 +68,7 @@ def test_known_bases_are_replaced_where_they_are_not_there() -> None:
     python, ubuntu = "python:3.13-slim-bookworm", "ubuntu:24.04"
 
     def standing(replacements: dict[str, str], *there: str) -> dict[str, str]:
-        return standing_for(rebased(text), replacements, there.__contains__)
+        return find_substitutes(rebased(text), replacements, there.__contains__)
 
     assert standing({}) == dict(zip(published, (python, ubuntu), strict=True))
     assert standing({ubuntu: "mine"}, published[0]) == {published[1]: "mine"}
