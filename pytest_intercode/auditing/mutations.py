@@ -14,7 +14,7 @@ from pytest_intercode.auditing.playing import Answer, Played
 from pytest_intercode.core.task import CallTest, CodeTest, ProgramTest, Task
 from pytest_intercode.databases.scan import Token, is_word, scan
 from pytest_intercode.environments.swe.gold import gold_actions, is_patch
-from pytest_intercode.suites.python_tests import entry_of, parsed
+from pytest_intercode.suites.python_tests import entry_of, parse_code
 
 __all__ = [
     "MOST",
@@ -318,7 +318,7 @@ def _expected(task: Task) -> Iterator[str]:
         elif isinstance(test, ProgramTest):
             yield repr(test.output)
         elif isinstance(test, CodeTest):
-            tree = parsed(test.code)
+            tree = parse_code(test.code)
             for node in ast.walk(tree) if tree else ():
                 if isinstance(node, ast.Assert):
                     yield from _compared(node.test)
@@ -342,7 +342,7 @@ def _changed_python(task: Task) -> Iterator[Answer]:
     name = entry_of(task).partition(".")[0]
     for what, change in _CHANGES:
         for at in reversed(range(len(task.gold))):
-            tree = parsed(task.gold[at])
+            tree = parse_code(task.gold[at])
             if tree is not None and any(map(change, ast.walk(tree))):
                 actions = (*task.gold[:at], ast.unparse(tree), *task.gold[at + 1 :])
                 yield Answer(actions, name, what=what, certain=False)

@@ -94,12 +94,12 @@ def _advise(datasets: Sequence[str], states: Collection[tuple[str, str]]) -> int
 def _images(tasks: Sequence[Task], replacements: Mapping[str, str]) -> dict[tuple[str, str], int]:
     """Return how many tasks need an image, by whether it is there, and its name."""
     from pytest_intercode.sandboxes.provider import images_here
-    from pytest_intercode.suites.dockerfile import bases
+    from pytest_intercode.suites.dockerfile import base_names
     from pytest_intercode.suites.harbor.dockerfile import find_substitutes
 
     sources = [list(_sources(task)) for task in tasks]
     texts = {source: _text(source) for group in sources for source in group}
-    names = {name for text in texts.values() for name in bases(text)}
+    names = {name for text in texts.values() for name in base_names(text)}
     names |= {source.image for source in texts if source.image}
     standing = {
         name: plain
@@ -123,7 +123,7 @@ def _images(tasks: Sequence[Task], replacements: Mapping[str, str]) -> dict[tupl
         base = shown(source.image) if source.image else None
         if base and (base[0] == _THERE or not texts[source]):
             return {base}
-        return set(map(shown, bases(texts[source])))
+        return set(map(shown, base_names(texts[source])))
 
     counts = Counter(one for group in sources for one in set[Any]().union(*map(needed, group)))
     return dict(sorted(counts.items(), key=lambda item: (item[0][0], -item[1], item[0][1])))

@@ -23,7 +23,7 @@ from pytest_intercode.errors import SuiteError
 
 __all__ = [
     *("Budget", "Unpacked"),
-    *("build_archive", "context_files", "pack_files", "unpack_archive", "unpacked_files"),
+    *("build_archive", "context_files", "pack_files", "unpack_archive", "unpack_files"),
 ]
 
 _MAX_BYTES = 1024**3  # of an archive or a folder, unpacked
@@ -82,7 +82,7 @@ def pack_files(files: Mapping[str, FileSpec], workdir: str, now: float) -> bytes
     return buffer.getvalue()
 
 
-def unpacked_files(archive: bytes) -> dict[str, bytes]:
+def unpack_files(archive: bytes) -> dict[str, bytes]:
     """Return the contents of the regular files of a tar archive, by their paths."""
     contents = {}
     with tarfile.open(fileobj=io.BytesIO(archive)) as packed:

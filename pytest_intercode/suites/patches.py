@@ -22,7 +22,7 @@ __all__ = [
     "PatchRefused",
     "heredoc",
     "read_patch",
-    "reversed_patch",
+    "reverse_patch",
 ]
 
 MAX_PATCH_LENGTH = 64 * 1024**2
@@ -383,7 +383,7 @@ def heredoc(command: str, text: str, then: str = "") -> str:
 # -- the other way round
 
 
-def reversed_patch(changes: Sequence[Change]) -> str:
+def reverse_patch(changes: Sequence[Change]) -> str:
     """Return the patch that takes back what these changes do.
 
     Raises:

@@ -14,7 +14,7 @@ from pytest_intercode.core.hosts import is_private, parse_host
 from pytest_intercode.core.task import Limits, Task, Verification
 from pytest_intercode.errors import SuiteError
 
-__all__ = ["EVERYTHING", "NOTHING", "Permissions", "asked_hosts"]
+__all__ = ["EVERYTHING", "NOTHING", "Permissions", "requested_hosts"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Permissions:
         nothing = not (limits.hosts or limits.network or task.verification)  # as nearly all ask for
         if nothing or self.trusted or self.network:
             return task
-        refused = [host for host in asked_hosts(task) if self._is_refused(host)]
+        refused = [host for host in requested_hosts(task) if self._is_refused(host)]
         if refused:
             raise SuiteError(
                 f"{task.source}: task {task.id!r}: network: {refused[0]} is of this machine or of "
@@ -81,7 +81,7 @@ EVERYTHING = Permissions(paths=(Path("/"),), trusted=True)
 """For suites of this package, whose code runs here anyway."""
 
 
-def asked_hosts(task: Task) -> Iterator[str]:
+def requested_hosts(task: Task) -> Iterator[str]:
     """Yield the hosts that a task's sandboxes may reach, each once."""
     yield from dict.fromkeys(host for limits in _limits(task) for host in limits.hosts)
 

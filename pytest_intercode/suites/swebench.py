@@ -15,7 +15,7 @@ from pathlib import Path
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.manifest import SwebenchModel, fields_of
 from pytest_intercode.suites.parser_names import UnknownParser
-from pytest_intercode.suites.patches import PatchRefused, heredoc, reversed_patch
+from pytest_intercode.suites.patches import PatchRefused, heredoc, reverse_patch
 from pytest_intercode.suites.rows import Row, read_rows
 from pytest_intercode.suites.suite_folder import SuitePath
 from pytest_intercode.suites.swebench_rows import SwebenchRow, column_names, parse_literal
@@ -215,7 +215,7 @@ def _gold(row: SwebenchRow) -> Row:
         raise row.error(column, "is empty")
     if row.manifest.bug is None:
         return {"gold": text if text.endswith("\n") else f"{text}\n"}
-    return {"gold": reversed_patch(changes), "setup": [_planting(text, row.at)]}
+    return {"gold": reverse_patch(changes), "setup": [_planting(text, row.at)]}
 
 
 def _planting(bug: str, at: str) -> str:

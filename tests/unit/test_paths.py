@@ -42,7 +42,7 @@ _ALLOWED = {
     "suites.files": {
         **dict.fromkeys(("build_archive", "context_files", "__init__"), _PLACED),
         **dict.fromkeys(("_linked_files", "_copy_folder"), "a root"),
-        **dict.fromkeys(("pack_files", "unpacked_files"), "an archive in memory"),
+        **dict.fromkeys(("pack_files", "unpack_files"), "an archive in memory"),
         "_copy_archive": "an archive that is being read",
         "unpack_archive": "a name that relative_path let pass, in a folder without links",
     },

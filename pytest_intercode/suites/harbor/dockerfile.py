@@ -12,9 +12,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from pytest_intercode.suites.dockerfile import bases, expanded, instructions, pairs
+from pytest_intercode.suites.dockerfile import (
+    base_names,
+    expand_variables,
+    parse_pairs,
+    read_instructions,
+)
 
-__all__ = ["Machine", "find_substitutes", "machine", "rebased"]
+__all__ = ["Machine", "find_substitutes", "read_machine", "rebase"]
 
 _FROM = re.compile(r"(?:--platform=\S+\s+)?(\S+)(?:\s+AS\s+(\S+))?\s*", re.IGNORECASE)
 
@@ -43,7 +48,7 @@ class Machine:
     variables: dict[str, str] = field(default_factory=dict)
 
 
-def machine(text: str) -> Machine:
+def read_machine(text: str) -> Machine:
     """Return what the last stage of a Dockerfile says.
 
     What a base image says by itself is not known here; those of Terminal-Bench are.
@@ -51,23 +56,25 @@ def machine(text: str) -> Machine:
     stages: dict[str, Machine] = {}
     name = ""
     state = Machine()
-    for step in instructions(text):
+    for step in read_instructions(text):
         instruction, rest = step.name, step.rest
         if instruction == "FROM":
             match = _FROM.fullmatch(rest)
             if match is None:
                 continue
-            base = expanded(match[1], state.variables)
+            base = expand_variables(match[1], state.variables)
             fresh = Machine(_KNOWN_WORKDIR if _plain_base(base) else "/")
             state = replace(stages.get(base.lower(), fresh), variables=dict(state.variables))
             name = (match[2] or "").lower()
         elif instruction in ("ENV", "ARG"):
-            state = replace(state, variables={**state.variables, **pairs(rest, state.variables)})
+            state = replace(
+                state, variables={**state.variables, **parse_pairs(rest, state.variables)}
+            )
         elif instruction == "WORKDIR":
-            path = expanded(rest.strip().strip("\"'"), state.variables)
+            path = expand_variables(rest.strip().strip("\"'"), state.variables)
             state = replace(state, workdir=posixpath.normpath(posixpath.join(state.workdir, path)))
         elif instruction == "USER":
-            state = replace(state, user=expanded(rest.strip(), state.variables))
+            state = replace(state, user=expand_variables(rest.strip(), state.variables))
         elif instruction == "ENTRYPOINT":
             state = replace(state, entrypoint=_words(rest))
         if name:
@@ -76,12 +83,12 @@ def machine(text: str) -> Machine:
     return replace(state, user="" if user in ("root", "0") else user)
 
 
-def rebased(text: str) -> str:
+def rebase(text: str) -> str:
     """Return a Dockerfile that is the same where a base image of Terminal-Bench 1 is replaced.
 
     Those have a directory, which is made in any other.
     """
-    for name in filter(_plain_base, bases(text)):
+    for name in filter(_plain_base, base_names(text)):
         line = re.compile(
             rf"^(\s*FROM\s+(?:--platform=\S+\s+)?{re.escape(name)}(?:[ \t].*)?)$", re.I | re.M
         )
@@ -101,7 +108,7 @@ def find_substitutes(
         replacements: base images to use instead of others.
         is_there: whether there is an image.
     """
-    plain = {name: _plain_base(name) for name in bases(text) if name not in replacements}
+    plain = {name: _plain_base(name) for name in base_names(text) if name not in replacements}
     return {
         name: replacements.get(base, base)
         for name, base in plain.items()

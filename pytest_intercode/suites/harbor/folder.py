@@ -33,22 +33,22 @@ from pytest_intercode.suites.harbor.config import (
     VerifierConfig,
     read_config,
 )
-from pytest_intercode.suites.harbor.dockerfile import Machine, machine
+from pytest_intercode.suites.harbor.dockerfile import Machine, read_machine
 from pytest_intercode.suites.harbor.parts import (
     DEFAULT_ACTION_TIMEOUT,
     LOG_FOLDERS,
     LOGS,
     MAX_TURNS,
-    built,
     entrypoint_setup,
-    fetched_by,
-    gold_of,
+    find_requirements,
     healthcheck_setup,
-    labels,
-    limits,
+    make_gold,
+    make_limits,
+    make_tags,
     open_folder,
+    read_image,
     read_text,
-    resolved,
+    resolve_variables,
     solution_files,
     task_id,
     without_canary,
@@ -70,8 +70,8 @@ class _Box:
     """The machine of a task or of its verifier: its image, and what holds in it."""
 
     image: ImageSource
-    machine: Machine
-    limits: Limits
+    read_machine: Machine
+    make_limits: Limits
     variables: tuple[tuple[str, str], ...]
     files: Archive | None = None
 
@@ -99,7 +99,7 @@ def harbor_task(folder: SuitePath, suite: str) -> Task:
         suite=suite,
         dataset=suite,
         hardness=str(metadata.get("difficulty") or "")[:40],
-        tags=labels([*(tags if isinstance(tags, list) else ()), metadata.get("category") or ""]),
+        tags=make_tags([*(tags if isinstance(tags, list) else ()), metadata.get("category") or ""]),
         max_turns=MAX_TURNS,
         source=str(place),
         metadata=_plain({**metadata, **_harbor_metadata(config, name)}),
@@ -154,7 +154,7 @@ def _filled(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
     variables: tuple[tuple[str, str], ...] | None
     try:
         place = f"{folder / CONFIG}: [solution].env"
-        variables = resolved(config.solution.env, place, folder.permissions)
+        variables = resolve_variables(config.solution.env, place, folder.permissions)
     except MissingFile as error:  # agents do without it
         variables = None
         task = replace(task, gold_skip=str(error))
@@ -225,7 +225,7 @@ def _box(environment: EnvironmentConfig, folder: SuitePath, label: str) -> _Box:
     image = environment.docker_image or service.image
     files = None
     if dockerfile.is_file():
-        source, image_machine = built(dockerfile, image)
+        source, image_machine = read_image(dockerfile, image)
     elif image:
         source, image_machine = ImageSource(image=image), Machine()
     else:
@@ -243,13 +243,13 @@ def _box(environment: EnvironmentConfig, folder: SuitePath, label: str) -> _Box:
     if bare and any(path.name != ".gitkeep" for path in folder.iterdir()):
         files = Archive(folder.place(), image_machine.workdir)
     place = f"{folder.parent / CONFIG}: env"
-    variables = resolved(environment.env, place, folder.permissions)
+    variables = resolve_variables(environment.env, place, folder.permissions)
     memory = environment.memory_mb and environment.memory_mb * _MEGABYTE
     storage = environment.storage_mb and environment.storage_mb * _MEGABYTE
     return _Box(
         source,
         image_machine,
-        limits(environment.cpus or service.cpus, memory or service.memory, storage),
+        make_limits(environment.cpus or service.cpus, memory or service.memory, storage),
         (*service.variables, *variables),
         files,
     )
@@ -266,7 +266,7 @@ def _gold(
 ) -> tuple[str, ...]:
     if variables is None or "/solution/solve.sh" not in files:
         return ()
-    return gold_of(files, "/solution/solve.sh", workdir, variables)
+    return make_gold(files, "/solution/solve.sh", workdir, variables)
 
 
 def _verification(
@@ -280,7 +280,7 @@ def _verification(
     mode = verifier.mode or task_verifier.mode or "shared"
     timed = verifier if "timeout_sec" in verifier.model_fields_set else task_verifier
     place = f"{folder / CONFIG}: [verifier].env"
-    variables = resolved({**task_verifier.env, **verifier.env}, place, folder.permissions)
+    variables = resolve_variables({**task_verifier.env, **verifier.env}, place, folder.permissions)
     common = Verification(
         command=f"/tests/{_SCRIPT}",
         parser="reward",
@@ -311,7 +311,7 @@ def _verification(
             for artifact in _declared_artifacts(config, step)
             if artifact.service in (None, "main")
         ),
-        kit=fetched_by(test_folders),
+        kit=find_requirements(test_folders),
         limits=_phase_limits(task, config, verifier, task_verifier),
     )
 
@@ -327,7 +327,7 @@ def _phase_limits(
 def _user_of_image(task: Task) -> str:
     text = task.image.text if task.image else ""
     path = task.image.dockerfile if task.image else None
-    return machine(text or (read_text(path, "the Dockerfile") if path else "")).user
+    return read_machine(text or (read_text(path, "the Dockerfile") if path else "")).user
 
 
 def _hooks(verifier: VerifierConfig) -> Iterator[Hook]:
@@ -375,7 +375,7 @@ def _separate(
             verifier.user if verifier.user is not None else task_verifier.user, box.machine.user
         ),
         variables=(*box.variables, *common.variables),
-        kit=fetched_by([context]) if context else None,
+        kit=find_requirements([context]) if context else None,
     )
 
 

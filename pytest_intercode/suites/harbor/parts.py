@@ -14,7 +14,7 @@ from pytest_intercode.core.task import ImageSource, Limits
 from pytest_intercode.errors import MissingFile, SuiteError
 from pytest_intercode.suites.harbor.bootstrap import requirements_of
 from pytest_intercode.suites.harbor.config import HealthcheckConfig
-from pytest_intercode.suites.harbor.dockerfile import Machine, machine, rebased
+from pytest_intercode.suites.harbor.dockerfile import Machine, read_machine, rebase
 from pytest_intercode.suites.permissions import Permissions
 from pytest_intercode.suites.suite_folder import SuitePath
 
@@ -26,16 +26,16 @@ __all__ = [
     "LOGS",
     "LOG_FOLDERS",
     "MAX_TURNS",
-    "built",
     "entrypoint_setup",
-    "fetched_by",
-    "gold_of",
+    "find_requirements",
     "healthcheck_setup",
-    "labels",
-    "limits",
+    "make_gold",
+    "make_limits",
+    "make_tags",
     "open_folder",
+    "read_image",
     "read_text",
-    "resolved",
+    "resolve_variables",
     "solution_files",
     "task_id",
     "without_canary",
@@ -78,7 +78,9 @@ def read_text(path: Path | SuitePath, label: str) -> str:
         raise SuiteError(f"{path}: cannot be read: {error}") from None
 
 
-def fetched_by(folders: Sequence[SuitePath], scripts: Iterable[str] = ()) -> tuple[str, ...] | None:
+def find_requirements(
+    folders: Sequence[SuitePath], scripts: Iterable[str] = ()
+) -> tuple[str, ...] | None:
     """Return what tests install from the network; None where they fetch nothing.
 
     Args:
@@ -109,7 +111,7 @@ def without_canary(text: str) -> str:
     return "\n".join(lines[first:])
 
 
-def resolved(
+def resolve_variables(
     variables: Mapping[str, str], place: str, permissions: Permissions
 ) -> tuple[tuple[str, str], ...]:
     """Return environment variables with those of the host that they name.
@@ -139,7 +141,7 @@ def resolved(
     return tuple(pairs)
 
 
-def gold_of(
+def make_gold(
     files: Mapping[str, SuitePath],
     run: str,
     workdir: str,
@@ -243,7 +245,7 @@ def task_id(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-") or "task"
 
 
-def labels(values: Iterable[Any]) -> tuple[str, ...]:
+def make_tags(values: Iterable[Any]) -> tuple[str, ...]:
     """Return tags as the names of marks: "Data Processing" is data-processing.
 
     A mark may begin with a digit, and not with an underscore.
@@ -252,7 +254,7 @@ def labels(values: Iterable[Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, names)))
 
 
-def limits(cpus: float | None, memory: int | None, storage: int | None = None) -> Limits:
+def make_limits(cpus: float | None, memory: int | None, storage: int | None = None) -> Limits:
     """Return what a machine may use; where a format sets no limit, ours are these.
 
     Args:
@@ -268,7 +270,7 @@ def limits(cpus: float | None, memory: int | None, storage: int | None = None) -
     )
 
 
-def built(dockerfile: SuitePath, image: str = "") -> tuple[ImageSource, Machine]:
+def read_image(dockerfile: SuitePath, image: str = "") -> tuple[ImageSource, Machine]:
     """Return the image of a Dockerfile, and what it says of the machine.
 
     Args:
@@ -285,6 +287,6 @@ def built(dockerfile: SuitePath, image: str = "") -> tuple[ImageSource, Machine]
             "of: put the file in its place"
         )
     original = read_text(dockerfile, "the Dockerfile")
-    text = rebased(original)
+    text = rebase(original)
     changed = text if text != original else ""
-    return ImageSource(dockerfile=place, image=image or None, text=changed), machine(text)
+    return ImageSource(dockerfile=place, image=image or None, text=changed), read_machine(text)

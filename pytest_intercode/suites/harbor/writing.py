@@ -16,7 +16,7 @@ from pytest_intercode.core.task import Limits, Task, Verification
 from pytest_intercode.errors import SuiteError
 from pytest_intercode.suites.files import build_archive, context_files, pack_files
 from pytest_intercode.suites.harbor import terminal_bench
-from pytest_intercode.suites.harbor.dockerfile import machine
+from pytest_intercode.suites.harbor.dockerfile import read_machine
 from pytest_intercode.suites.harbor.parts import read_text
 from pytest_intercode.suites.loader import bundled_folder
 from pytest_intercode.suites.repositories import repository_layer
@@ -82,7 +82,7 @@ def write_terminal_bench(folder: SuitePath, target: Path) -> None:
     if task.image.dockerfile is not None:
         _copy_context(task.image.dockerfile, target / "environment")
         text = task.image.text or read_text(task.image.dockerfile, "the Dockerfile")
-        image_machine = machine(text)
+        image_machine = read_machine(text)
         started = _entrypoint(folder)
         if started is not None and tuple(started) != image_machine.entrypoint:
             text = f"{text.rstrip()}\nENTRYPOINT {json.dumps(started)}\n"

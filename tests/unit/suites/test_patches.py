@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_intercode.suites import patches
-from pytest_intercode.suites.patches import PatchError, read_patch, reversed_patch
+from pytest_intercode.suites.patches import PatchError, read_patch, reverse_patch
 
 _EDIT = """\
 diff --git a/src/a.py b/src/a.py
@@ -73,7 +73,7 @@ def test_every_kind_of_change_and_its_reverse(tmp_path: Path) -> None:
     assert (changes["new name"].old, changes["new name"].moved) == ("old name", "rename")
     assert changes["dos.txt"].hunks[0].lines[2] == "+B\r"
 
-    _git(repository, "apply", "--cached", "-", given=reversed_patch(read_patch(text)))
+    _git(repository, "apply", "--cached", "-", given=reverse_patch(read_patch(text)))
     assert _git(repository, "write-tree").strip() == before
     _git(repository, "apply", "--cached", "-", given=text)
     assert _git(repository, "write-tree").strip() == after
@@ -100,7 +100,7 @@ def test_a_reverse_is_what_git_makes(
     command = ["git", "-c", "core.autocrlf=false", "diff", "--no-index", "x", "y"]
     text = subprocess.run(command, cwd=folder, capture_output=True, check=False).stdout.decode()
     text = text.replace("b/y", "b/x")
-    back = reversed_patch(read_patch(text))
+    back = reverse_patch(read_patch(text))
     (folder / "x").write_bytes((folder / "y").read_bytes())
     if text:
         _git(folder, "apply", "-", given=back)
@@ -196,4 +196,4 @@ def test_what_cannot_be_turned_around() -> None:
     change = read_patch(binary)
     assert change[0].binary is not None
     with pytest.raises(PatchError, match="cannot be turned around"):
-        reversed_patch(change)
+        reverse_patch(change)
