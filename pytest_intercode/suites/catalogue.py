@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +17,13 @@ from pytest_intercode.core.hosts import MOST_HOSTS
 from pytest_intercode.core.task import Limits, Task, Verification
 from pytest_intercode.errors import ConfigurationError, MissingFile, suggestion
 from pytest_intercode.suites.loader import bundled_folder, load_rows, load_suite
-from pytest_intercode.suites.permissions import EVERYTHING, NOTHING, Permissions
+from pytest_intercode.suites.permissions import (
+    EVERYTHING,
+    NOTHING,
+    Permissions,
+    change_limits,
+    change_verifications,
+)
 from pytest_intercode.suites.registered import added_environment, environment_names
 from pytest_intercode.suites.rows import is_row_file
 from pytest_intercode.suites.upstream import DATASETS, ELSEWHERE
@@ -257,14 +263,14 @@ def with_network(task: Task, *, override: bool = False) -> Task:
             return limits
         return replace(limits, network=True, hosts=(), offline=False)
 
-    task = _change_limits(task, open_network)
+    task = change_limits(task, open_network)
 
     def set_fetches(verification: Verification) -> Verification:
         fresh_limits = verification.limits if verification.place == "fresh" else None
         networked = (fresh_limits or task.limits).network
         return replace(verification, fetches=networked and verification.kit is not None)
 
-    return _change_verifications(task, set_fetches)
+    return change_verifications(task, set_fetches)
 
 
 def with_kit(task: Task, kit: str) -> Task:
@@ -274,27 +280,7 @@ def with_kit(task: Task, kit: str) -> Task:
         fetches = kit == "never" and verification.kit is not None
         return replace(verification, fetches=fetches)
 
-    return _change_verifications(task, set_fetches)
-
-
-def _change_verifications(task: Task, change: Callable[[Verification], Verification]) -> Task:
-    """Return the task with other verifications, its steps' included."""
-    if task.verification is None:
-        return task
-    steps = tuple(replace(step, verification=change(step.verification)) for step in task.steps)
-    return replace(task, verification=change(task.verification), steps=steps)
-
-
-def _change_limits(task: Task, change: Callable[[Limits], Limits]) -> Task:
-    """Return the task with other limits of its sandboxes, those of its verifiers included."""
-
-    def limit_verifier(verification: Verification) -> Verification:
-        own_limits = verification.limits
-        return (
-            verification if own_limits is None else replace(verification, limits=change(own_limits))
-        )
-
-    return _change_verifications(replace(task, limits=change(task.limits)), limit_verifier)
+    return change_verifications(task, set_fetches)
 
 
 def with_shared_verifier(task: Task) -> Task:
@@ -312,7 +298,7 @@ def with_shared_verifier(task: Task) -> Task:
     if task.verification is None or task.repository is not None:
         return task
     skip = None if task.verification.place == "shell" else task.skip
-    return replace(_change_verifications(task, share), skip=skip)
+    return replace(change_verifications(task, share), skip=skip)
 
 
 def with_allowed_hosts(task: Task, hosts: Iterable[str]) -> Task:
@@ -335,4 +321,4 @@ def with_allowed_hosts(task: Task, hosts: Iterable[str]) -> Task:
             )
         return replace(limits, hosts=all_hosts)
 
-    return _change_limits(task, add_hosts)
+    return change_limits(task, add_hosts)

@@ -306,10 +306,6 @@ def root_of(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _is_builtin(name: str) -> bool:
-    return hasattr(builtins, name)
-
-
 def _name_of(called: ast.expr) -> str:
     if isinstance(called, ast.Attribute):
         return called.attr
@@ -323,7 +319,7 @@ def _is_harmless(node: ast.expr, name: str) -> bool:
             isinstance(node.value, int) and name in _COUNTED
         )
     if isinstance(node, ast.Name):
-        return _is_builtin(node.id)
+        return hasattr(builtins, node.id)
     if isinstance(node, ast.Call) and name in _COUNTED:
         inner = _name_of(node.func)
         return inner in _COUNTED and all(_is_harmless(argument, inner) for argument in node.args)

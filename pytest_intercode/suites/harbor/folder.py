@@ -70,8 +70,8 @@ class _Box:
     """The machine of a task or of its verifier: its image, and what holds in it."""
 
     image: ImageSource
-    read_machine: Machine
-    make_limits: Limits
+    machine: Machine
+    limits: Limits
     variables: tuple[tuple[str, str], ...]
     files: Archive | None = None
 

@@ -83,9 +83,9 @@ def write_terminal_bench(folder: SuitePath, target: Path) -> None:
         _copy_context(task.image.dockerfile, target / "environment")
         text = task.image.text or read_text(task.image.dockerfile, "the Dockerfile")
         image_machine = read_machine(text)
-        started = _entrypoint(folder)
-        if started is not None and tuple(started) != image_machine.entrypoint:
-            text = f"{text.rstrip()}\nENTRYPOINT {json.dumps(started)}\n"
+        entrypoint = terminal_bench.service_of(folder).entrypoint
+        if entrypoint is not None and entrypoint != image_machine.entrypoint:
+            text = f"{text.rstrip()}\nENTRYPOINT {json.dumps(entrypoint)}\n"
         if image_machine.user != task.user:
             text = f"{text.rstrip()}\nUSER {task.user or 'root'}\n"
         if image_machine.workdir != task.workdir:
@@ -123,12 +123,6 @@ def write_terminal_bench(folder: SuitePath, target: Path) -> None:
         _write(target / "solution" / "solve.sh", _with_shebang(text), 0o755)
     elif task.gold:
         _write(target / "solution" / "solve.sh", _with_shebang("\n".join(task.gold)), 0o755)
-
-
-def _entrypoint(folder: SuitePath) -> list[str] | None:
-    """Return the entry point that a compose file gives, if it gives one."""
-    service = terminal_bench.service_of(folder)
-    return None if service.entrypoint is None else list(service.entrypoint)
 
 
 def write_swe(task: Task, gold: Iterable[str], target: Path) -> None:
