@@ -24,9 +24,9 @@ from pytest_intercode.suites.catalogue import (
     file_tasks,
     is_suite_file,
     named_tasks,
-    online,
-    reaching,
     suite_file,
+    with_allowed_hosts,
+    with_network,
 )
 from pytest_intercode.suites.permissions import Permissions
 from pytest_intercode.suites.registered import environment_names
@@ -250,8 +250,8 @@ def _obstacle(task: Task, network: Reached) -> str:
 
 def _connected(task: Task, network: Reached) -> Task:
     if isinstance(network, tuple):
-        return reaching(task, network) if network else task
-    return online(task) if network else task
+        return with_allowed_hosts(task, network) if network else task
+    return with_network(task) if network else task
 
 
 def _none_of(tasks: Sequence[Task], network: Reached) -> ConfigurationError:

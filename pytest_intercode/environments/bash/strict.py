@@ -49,7 +49,7 @@ from pytest_intercode.rewards.text_diffs import text_diff
 from pytest_intercode.sandboxes.protocol import HOST, Changes, Execution, Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.digest import digest
-from pytest_intercode.suites.files import unpacked_files
+from pytest_intercode.suites.files import unpack_files
 
 __all__ = ["BashEnvironment"]
 
@@ -351,7 +351,7 @@ def _contents(sandbox: Sandbox, paths: list[str], state: BashState) -> dict[str,
         elif left > 0:
             with contextlib.suppress(IntercodeError, tarfile.TarError):
                 archive = sandbox.archive([path], content=_MOST_READ, seconds=left)
-                for content in unpacked_files(archive).values():
+                for content in unpack_files(archive).values():
                     if entry.content == hashlib.sha256(content).hexdigest():
                         found[path] = content
     return found

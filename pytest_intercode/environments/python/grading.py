@@ -27,7 +27,7 @@ from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.suites.files import pack_files
 from pytest_intercode.suites.loader import bundled_folder
 from pytest_intercode.suites.python_split import Split
-from pytest_intercode.suites.python_tests import entry_of, splits
+from pytest_intercode.suites.python_tests import entry_of, split_tests
 
 __all__ = [
     "ForgedAnswers",
@@ -124,7 +124,7 @@ def answers_of(
     Raises:
         ForgedAnswers: the sandbox wrote something else.
     """
-    tests = [_candidates(test, submission.program) for test in splits(task)]
+    tests = [_candidates(test, submission.program) for test in split_tests(task)]
     request = {
         "entry": entry_of(task),
         "submitted": submission.name,
@@ -208,7 +208,7 @@ class Judge:
             SandboxError: the judge's sandbox broke, twice.
         """
         tests, left = [], _MOST
-        for number, test in enumerate(splits(task)):
+        for number, test in enumerate(split_tests(task)):
             answer = answers.get(number, "")
             left -= len(answer)
             tests.append((_judges(test), answer if left >= 0 else '"too long"'))

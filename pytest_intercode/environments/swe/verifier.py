@@ -34,7 +34,7 @@ from pytest_intercode.errors import CommandFailed, SandboxBroken, TaskError, Ung
 from pytest_intercode.rewards.verification import TestRun
 from pytest_intercode.sandboxes.protocol import Changes, Entry, Sandbox
 from pytest_intercode.suites.eval_scripts import sealed_script
-from pytest_intercode.suites.files import build_archive, pack_files, unpacked_files
+from pytest_intercode.suites.files import build_archive, pack_files, unpack_files
 
 __all__ = ["Index", "Verifier", "read_index", "read_programs"]
 
@@ -118,7 +118,7 @@ def host_lines(sandbox: Sandbox) -> list[bytes]:
 
 def _lines(sandbox: Sandbox) -> list[bytes]:
     archive = sandbox.archive([_HOSTS])
-    return unpacked_files(archive).get(_HOSTS, b"").splitlines()
+    return unpack_files(archive).get(_HOSTS, b"").splitlines()
 
 
 def machine_changes(sandbox: Sandbox, first_hosts: list[bytes]) -> Changes:
@@ -359,7 +359,7 @@ class Verifier:
 
     def _write(self, path: str, agents: Sandbox) -> None:
         """Give a file that the engine keeps the content that it has in the agent's sandbox."""
-        content = unpacked_files(agents.archive([path])).get(path, b"")
+        content = unpack_files(agents.archive([path])).get(path, b"")
         if path == _HOSTS:
             own_lines = set(_lines(self._sandbox)).difference(host_lines(self._sandbox))
             content = b"".join(line + b"\n" for line in [*own_lines, *host_lines(agents)])
@@ -483,7 +483,7 @@ class Verifier:
         run, reports = self._ran(action), self._reports()
         return replace(
             run,
-            reports=unpacked_files(self._sandbox.archive(reports)) if reports else {},
+            reports=unpack_files(self._sandbox.archive(reports)) if reports else {},
             passes=sentinels.passes if sentinels else "",
             fails=sentinels.fails if sentinels else "",
             seal=seal,

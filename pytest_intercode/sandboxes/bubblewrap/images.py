@@ -28,7 +28,7 @@ from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
 from pytest_intercode.sandboxes.docker.images import build_context, one_builder
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
-from pytest_intercode.suites.dockerfile import instructions
+from pytest_intercode.suites.dockerfile import read_instructions
 
 __all__ = ["Images"]
 
@@ -201,7 +201,7 @@ class Images:
             try:
                 if stopped:
                     raise SandboxError("the run is over")
-                for step in instructions(_text(dockerfile)):
+                for step in read_instructions(_text(dockerfile)):
                     if step.name == "COPY":
                         box.unpack(_copied(context, *step.rest.split()))
                     elif step.name == "RUN":
@@ -248,7 +248,7 @@ def _text(dockerfile: Path) -> str:
 
 def _is_plain(dockerfile: str) -> bool:
     """Whether a Dockerfile does nothing but install Debian packages."""
-    steps = [" ".join((step.name, *step.rest.split())) for step in instructions(dockerfile)]
+    steps = [" ".join((step.name, *step.rest.split())) for step in read_instructions(dockerfile)]
     plain = all(map(_PLAIN.fullmatch, steps))
     return plain and _INSTALL.search(dockerfile) is not None
 

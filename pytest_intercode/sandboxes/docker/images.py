@@ -36,13 +36,13 @@ from pytest_intercode.sandboxes.docker.registry import (
     pull,
 )
 from pytest_intercode.suites.dockerfile import (
-    instructions,
+    read_instructions,
     reads_context,
-    replaced_bases,
-    replaced_spans,
+    replace_bases,
+    replace_spans,
 )
 from pytest_intercode.suites.files import context_files
-from pytest_intercode.suites.harbor.dockerfile import standing_for
+from pytest_intercode.suites.harbor.dockerfile import find_substitutes
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -361,10 +361,10 @@ class Images:
             text = text or dockerfile.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ImageError(f"{dockerfile}: cannot be read: {error}") from None
-        standing = standing_for(
+        standing = find_substitutes(
             text, self._replacements, lambda name: bool(_facts(self._api, name))
         )
-        rebased, arguments, bases = replaced_bases(text, {**self._replacements, **standing})
+        rebased, arguments, bases = replace_bases(text, {**self._replacements, **standing})
         rebased, modes = copied_modes(rebased)
         changed = bool(source.text) or rebased != text
         return _Recipe(dockerfile, rebased, changed, modes, arguments, bases, purpose)
@@ -497,7 +497,7 @@ def copied_modes(text: str) -> tuple[str, dict[str, int]]:
     """
     modes: dict[str, int] = {}
     spans: list[tuple[tuple[int, int], str]] = []
-    for instruction in instructions(text):
+    for instruction in read_instructions(text):
         if instruction.name not in ("COPY", "ADD"):
             continue
         for flag, value, index in instruction.flags():
@@ -508,7 +508,7 @@ def copied_modes(text: str) -> tuple[str, dict[str, int]]:
                 for name in instruction.rest[instruction.arguments_index :].split()[:-1]:
                     if not name.startswith("--"):
                         modes[posixpath.normpath(name)] = int(value, 8)
-    return replaced_spans(text, spans), modes
+    return replace_spans(text, spans), modes
 
 
 def build_context(

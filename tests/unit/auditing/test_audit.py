@@ -199,7 +199,7 @@ def test_suites_acknowledge_findings(tmp_path: Path) -> None:
             "audit: {weak-chek: x}",
             "audit: the audit has no check 'weak-chek'. Did you mean 'weak-check'?",
         ),
-        ("audit: {weak-check: ' '}", "weak-check: say why this is no fault of the task"),
+        ("audit: {weak-check: ' '}", "weak-check: say why this is not a fault of the task"),
         ("audit: [weak-check]", "audit: a mapping is needed"),
         ("decoys: notes.txt", "decoys: a list is needed"),
     ],
