@@ -6,7 +6,7 @@ import inspect
 from typing import NamedTuple
 
 from pytest_intercode.core.task import TaskView
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 from pytest_intercode.core.turn import Observation
 from pytest_intercode.suites.registered import added_environment
 
@@ -93,7 +93,7 @@ def describe_execute(task: TaskView, turns_left: int) -> str:
     """Return the description of the tool ``execute``."""
     return (
         f"Run code in the task's sandbox and return its output. The code is {describe_code(task)}. "
-        f"Every call is a turn; {counted(turns_left, 'turn')} left."
+        f"Every call is a turn; {pluralize(turns_left, 'turn')} left."
     )
 
 
@@ -126,7 +126,7 @@ def describe_task(task: TaskView, where: str) -> str:
     return (
         f"{where}\n"
         f"- execute(code) runs {describe_code(task)}. Every call is a turn, and there are "
-        f"{counted(task.max_turns, 'turn')}.\n"
+        f"{pluralize(task.max_turns, 'turn')}.\n"
         f"- submit(answer) ends the episode. {graded}answer: {describe_answer(task)}.\n"
         "Nobody answers questions. Call submit as soon as the task is done.\n\n"
         f"The task:\n{task.query}"
@@ -150,5 +150,5 @@ def describe_end(observation: Observation, *, over: bool = False) -> str:
         why = "the task is solved" if reward == 1.0 else "no turns left"
         state += f"; {why}, and the episode is over: stop now"
     else:
-        state += f"; {counted(observation.turns_left, 'turn')} left"
+        state += f"; {pluralize(observation.turns_left, 'turn')} left"
     return f"[{state}]"

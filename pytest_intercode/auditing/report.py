@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_intercode.auditing.findings import MEANINGS, AuditedTask, Finding
-from pytest_intercode.core.text import aligned, counted, markdown_text
+from pytest_intercode.core.text import format_columns, markdown_text, pluralize
 
 __all__ = ["Report", "as_json", "as_markdown", "as_table"]
 
@@ -59,11 +59,11 @@ class Report:
         """One line: the number of tasks, and of findings of each kind."""
         audited = len(self.audited) - len(self.left_out)
         of = "" if len(self.audited) == self.tasks else f" of {self.tasks}"
-        said = [f"{counted(audited, 'task')}{of} audited", counted(len(self.faults), "fault")]
+        said = [f"{pluralize(audited, 'task')}{of} audited", pluralize(len(self.faults), "fault")]
         acknowledged = [f for f in self.findings if f.acknowledged]
         notes = [f for f in self.findings if f.note]
         said += [f"{len(acknowledged)} acknowledged"] if acknowledged else []
-        said += [counted(len(notes), "note")] if notes else []
+        said += [pluralize(len(notes), "note")] if notes else []
         said += [f"{len(self.left_out)} left out"] if self.left_out else []
         return f"{self.suite}: {', '.join(said)}"
 
@@ -81,7 +81,7 @@ def as_table(findings: Iterable[Finding]) -> list[str]:
         lines.append(row)
     if len(lines) == 1:
         return []
-    return aligned(lines, labels=len(lines[0]))
+    return format_columns(lines, labels=len(lines[0]))
 
 
 def as_json(reports: Sequence[Report]) -> str:
@@ -151,8 +151,8 @@ _SAMPLE = ("It is a sample, to save time. All tasks:", "")
 def _of(report: Report) -> str:
     audited = len(report.audited) - len(report.left_out)
     if audited == report.tasks:
-        return f"all {counted(audited, 'task')}"
-    return f"{audited} of its {counted(report.tasks, 'task')}"
+        return f"all {pluralize(audited, 'task')}"
+    return f"{audited} of its {pluralize(report.tasks, 'task')}"
 
 
 def _grouped(findings: Sequence[Finding]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.cli.arguments import add_base_image_argument
 from pytest_intercode.cli.printing import note, say
-from pytest_intercode.core.text import aligned, counted
+from pytest_intercode.core.text import format_columns, pluralize
 from pytest_intercode.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -68,10 +68,10 @@ def run(options: argparse.Namespace) -> int:
         *(("skipped", "", number, reason) for reason, number in _reasons(tasks).items()),
         *((text, "", len(items), _names(items)) for text, items in _without(played) if items),
     ]
-    table = [[state, kind, counted(number, "task"), text] for state, kind, number, text in rows]
-    for line in aligned(table, labels=4) if table else ():
+    table = [[state, kind, pluralize(number, "task"), text] for state, kind, number, text in rows]
+    for line in format_columns(table, labels=4) if table else ():
         say(line.rstrip())
-    say(f"{counted(len(tasks), 'task')}, {len(tasks) - len(played)} of them skipped")
+    say(f"{pluralize(len(tasks), 'task')}, {len(tasks) - len(played)} of them skipped")
     return _advise(options.datasets, {(state, kind) for state, kind, *_ in rows})
 
 

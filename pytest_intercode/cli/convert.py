@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pytest_intercode.cli.arguments import add_permission_arguments, permissions_of
 from pytest_intercode.cli.printing import note, say
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 
 __all__ = ["HELP", "add_arguments", "run"]
 
@@ -72,5 +72,5 @@ def run(options: argparse.Namespace) -> int:
         except SuiteError as error:
             shutil.rmtree(target, ignore_errors=True)
             note(str(error))
-    say(f"{options.to}: {counted(written, 'task')} of {len(tasks)} written")
+    say(f"{options.to}: {pluralize(written, 'task')} of {len(tasks)} written")
     return 0 if written == len(tasks) else 1

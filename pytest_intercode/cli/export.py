@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from pytest_intercode.cli.printing import note, say, warn
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import ConfigurationError
 
 __all__ = ["HELP", "add_arguments", "run"]
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     written = export(results, wanted.name, output, warn)
     # What is written to a pipe, or to the terminal itself, stays alone there.
     tell = say if output.is_file() or output.is_dir() else note
-    tell(f"{output}: {counted(written, 'episode')}, as {wanted.name}")
+    tell(f"{output}: {pluralize(written, 'episode')}, as {wanted.name}")
     return 0
 
 

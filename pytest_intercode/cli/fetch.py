@@ -18,7 +18,7 @@ from pytest_intercode.cli.arguments import (
     check_docker,
 )
 from pytest_intercode.cli.printing import note, say
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import EngineUnavailable, FetchError, suggestion
 from pytest_intercode.suites.download import download, install, is_whole, workplace
 from pytest_intercode.suites.upstream import (
@@ -135,7 +135,7 @@ class _Fetch:
                 f"{name}: {error}. {whole} of {count} files are there; the same command continues"
             ) from None
         count = len(files) + len(trees)
-        say(f"{name}: {counted(count, 'file')} in {self._folder} ({done:,} new)")
+        say(f"{name}: {pluralize(count, 'file')} in {self._folder} ({done:,} new)")
         if dataset.note:
             say(f"{name}: {dataset.note}")
 

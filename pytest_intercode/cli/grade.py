@@ -175,7 +175,7 @@ def _grade_all(
 
 
 def _print(graded: Sequence[Graded]) -> None:
-    from pytest_intercode.core.text import aligned, counted, one_line
+    from pytest_intercode.core.text import format_columns, one_line, pluralize
 
     resolved = sum(each.resolved for each in graded)
     rows = []
@@ -185,8 +185,8 @@ def _print(graded: Sequence[Graded]) -> None:
         )
         value = "" if each.reward is None else f"{each.reward:.2f}"
         rows.append([word, value, each.task.id, one_line(each.reason)[:200]])
-    for line in aligned([[a, b, c, d] for a, b, c, d in rows], labels=4) if rows else ():
+    for line in format_columns([[a, b, c, d] for a, b, c, d in rows], labels=4) if rows else ():
         say(line.rstrip())
     failed = sum(each.reward is None for each in graded)
     left = f", {failed} could not be graded" if failed else ""
-    say(f"{resolved} of {counted(len(graded), 'prediction')} resolved{left}")
+    say(f"{resolved} of {pluralize(len(graded), 'prediction')} resolved{left}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_intercode.cli.printing import say, warn
 from pytest_intercode.core.files import write_file
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -104,16 +104,16 @@ def _print_counts(out: Path, paths: Sequence[Path], merged: Merged) -> None:
 
     made = summarise(merged.tries)
     say(
-        f"{out}: {counted(len(merged.records), 'row')}, {counted(made.tries, 'try', 'tries')} of "
-        f"{counted(made.tasks, 'task')}"
+        f"{out}: {pluralize(len(merged.records), 'row')}, "
+        f"{pluralize(made.tries, 'try', 'tries')} of {pluralize(made.tasks, 'task')}"
     )
     width = len(str(max(merged.kept)))
     for path, kept, duplicates in zip(paths, merged.kept, merged.duplicates, strict=True):
         more = f" (and {duplicates} that a later file has, too)" if duplicates else ""
         say(f"  {kept:>{width}} from {path}{more}")
     if merged.superseded:
-        say(f"{counted(merged.superseded, 'row')} superseded by a later or graded try")
+        say(f"{pluralize(merged.superseded, 'row')} superseded by a later or graded try")
     if made.spoiled:
-        say(f"{counted(made.spoiled, 'try', 'tries')} spoiled by the infrastructure")
+        say(f"{pluralize(made.spoiled, 'try', 'tries')} spoiled by the infrastructure")
     if made.task_errors:
-        say(f"{counted(made.task_errors, 'try', 'tries')} with a task error")
+        say(f"{pluralize(made.task_errors, 'try', 'tries')} with a task error")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_intercode.cli.arguments import add_permission_arguments, permissions_of
 from pytest_intercode.cli.printing import note, say, warn
 from pytest_intercode.core.files import write_file
-from pytest_intercode.core.text import aligned, counted, one_line
+from pytest_intercode.core.text import format_columns, one_line, pluralize
 from pytest_intercode.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
         say(f"written: {output}")
     for problem, ids in done.problems.items():
         named = ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")
-        note(f"not scored: {counted(len(ids), 'episode')} ({named}): {problem}")
+        note(f"not scored: {pluralize(len(ids), 'episode')} ({named}): {problem}")
     return 1 if done.problems else 0
 
 
@@ -129,7 +129,7 @@ def _table(changes: list[Change]) -> list[str]:
                 str(sum(c.after < c.before for c in those)),
             ]
         )
-    return aligned(lines, labels=1)
+    return format_columns(lines, labels=1)
 
 
 def _solved(outcome: str, reward: float) -> bool:

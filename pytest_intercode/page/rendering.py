@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from pytest_intercode.core.text import harmless
+from pytest_intercode.core.text import escape_for_terminal
 from pytest_intercode.page import charts
 from pytest_intercode.page.run import (
     Change,
@@ -141,7 +141,7 @@ def _environment() -> jinja2.Environment:
 
     def shown(value: Any) -> Any:
         # Markup is our own style and script; every other text may be an agent's, a key's too.
-        return value if hasattr(value, "__html__") else harmless(str(value))
+        return value if hasattr(value, "__html__") else escape_for_terminal(str(value))
 
     made = jinja2.Environment(
         loader=jinja2.FunctionLoader(_source),

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from pytest_intercode.core.record import OUTCOMES, EpisodeRecord
 from pytest_intercode.core.task import ENVIRONMENTS
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.results import comparison
 from pytest_intercode.results.files import read_records
@@ -119,7 +119,7 @@ def facts(run: Run) -> list[tuple[str, str]]:
     """Return what the head of the page says of a run, as pairs of a name and a value."""
     tries = run.tries
     arguments = (pair for each in tries for pair in each.agent_arguments.items())
-    again = f"{counted(run.again, 'try', 'tries')} that the infrastructure had spoiled"
+    again = f"{pluralize(run.again, 'try', 'tries')} that the infrastructure had spoiled"
     found = [
         ("agent", _listed(each.agent for each in tries)),
         ("arguments", _listed(f"{name}={value}" for name, value in arguments)),
@@ -196,7 +196,7 @@ def measures(summary: Summary) -> list[Measure]:
             found.append(Measure(f"pass^{k}", hat, f"all of {k} tries solve"))
     tries = "" if summary.tries == summary.tasks else f"{summary.tries:,} tries"
     spoiled = f"{summary.spoiled:,} spoiled, not counted" if summary.spoiled else ""
-    broken = counted(summary.task_errors, "task error") + ", not counted"
+    broken = pluralize(summary.task_errors, "task error") + ", not counted"
     notes = (tries, spoiled, broken if summary.task_errors else "")
     found += [
         Measure("tasks", f"{summary.tasks:,}", ", ".join(filter(None, notes))),

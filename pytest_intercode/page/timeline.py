@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from pytest_intercode.core.phases import PHASES
 from pytest_intercode.core.record import EpisodeRecord, lost_on
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 
 __all__ = ["WIDTH", "Band", "Bar", "Stroke", "Tick", "Timeline", "timeline"]
 
@@ -170,7 +170,7 @@ def timeline(tries: Iterable[EpisodeRecord]) -> Timeline | None:
     ]
     most = max(lanes.values())
     says = (
-        f"{counted(len(everything), 'episode')} on {counted(len(hosts), 'machine')} in "
+        f"{pluralize(len(everything), 'episode')} on {pluralize(len(hosts), 'machine')} in "
         f"{_duration(axis.total)}, at most {most} at a time on one of them."
     )
     notes: list[str] = []
@@ -178,7 +178,7 @@ def timeline(tries: Iterable[EpisodeRecord]) -> Timeline | None:
         notes.append("Each machine has a clock of its own.")
     if axis.cut:
         notes.append(
-            f"{counted(len(axis.cut), 'pause')} in which nothing ran "
+            f"{pluralize(len(axis.cut), 'pause')} in which nothing ran "
             f"{'is' if len(axis.cut) == 1 else 'are'} left out, "
             f"{_duration(sum(axis.cut))} altogether."
         )

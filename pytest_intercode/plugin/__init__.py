@@ -59,14 +59,14 @@ def pytest_configure(config: pytest.Config) -> None:
     asked = given(config) or any("intercode/" in arg or _is_suite(arg) for arg in named)
     if not asked:
         return
-    from pytest_intercode.core.text import harmless
+    from pytest_intercode.core.text import escape_for_terminal
     from pytest_intercode.errors import ConfigurationError
     from pytest_intercode.plugin.startup import start
 
     try:
         start(config)
     except ConfigurationError as error:
-        raise pytest.UsageError(harmless(str(error))) from None
+        raise pytest.UsageError(escape_for_terminal(str(error))) from None
 
 
 def _is_suite(argument: str) -> bool:
@@ -137,7 +137,7 @@ class _Listener:
             not report.skipped or hasattr(report, "wasxfail")
         )
         if hasattr(report, "intercode") or hasattr(report, "intercode_missing_image"):
-            from pytest_intercode.core.text import harmless
+            from pytest_intercode.core.text import escape_for_terminal
             from pytest_intercode.errors import ConfigurationError
             from pytest_intercode.plugin.reporter import reporter_of
 
@@ -147,7 +147,7 @@ class _Listener:
                 if hasattr(report, "intercode"):
                     reporter.take(report)
             except ConfigurationError as error:
-                pytest.exit(harmless(str(error)), returncode=pytest.ExitCode.USAGE_ERROR)
+                pytest.exit(escape_for_terminal(str(error)), returncode=pytest.ExitCode.USAGE_ERROR)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -7,7 +7,7 @@ import pytest
 from pytest_intercode.auditing.auditor import Auditor
 from pytest_intercode.auditing.findings import Finding
 from pytest_intercode.core.task import Task
-from pytest_intercode.core.text import harmless
+from pytest_intercode.core.text import escape_for_terminal
 from pytest_intercode.errors import InfrastructureError
 from pytest_intercode.plugin.run import SUITE_TASKS, run_of
 
@@ -26,15 +26,15 @@ def faults(request: pytest.FixtureRequest, intercode_task: Task) -> list[Finding
     try:
         found, left_out = auditor.faults(intercode_task)
     except InfrastructureError as error:
-        spoiled = harmless(str(error))
+        spoiled = escape_for_terminal(str(error))
     if spoiled:  # outside of the handler, or pytest would show the error twice
         pytest.fail(spoiled, pytrace=False)
     if left_out:
-        pytest.skip(harmless(left_out))
+        pytest.skip(escape_for_terminal(left_out))
     return found
 
 
 def test_is_sound(faults: list[Finding]) -> None:
     """The audit finds no fault in the task."""
     if faults:
-        pytest.fail(harmless("\n".join(map(str, faults))), pytrace=False)
+        pytest.fail(escape_for_terminal("\n".join(map(str, faults))), pytrace=False)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pytest_intercode.core.task import Task
-from pytest_intercode.core.text import harmless, one_line
+from pytest_intercode.core.text import escape_for_terminal, one_line
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.plugin.run import SUITE_TASKS, Run, run_of
 from pytest_intercode.suites.registered import is_environment
@@ -46,7 +46,7 @@ class Suite(pytest.Module):
         try:
             audit = run_of(self.config).settings.audit
         except ConfigurationError as error:
-            raise self.CollectError(harmless(str(error))) from None
+            raise self.CollectError(escape_for_terminal(str(error))) from None
         if audit:
             from pytest_intercode.plugin import audit_items
 
@@ -126,7 +126,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
             where = f"{metafunc.definition.path}::{metafunc.definition.name}"
             tasks = selection.marked(where, dict(mark.kwargs) if mark else {})
     except ConfigurationError as error:
-        raise pytest.Collector.CollectError(harmless(str(error))) from None
+        raise pytest.Collector.CollectError(escape_for_terminal(str(error))) from None
     made: dict[tuple[Any, ...], list[Any]] = {}
     metafunc.parametrize(
         "intercode_task",

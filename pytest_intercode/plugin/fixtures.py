@@ -35,7 +35,7 @@ def _one_line(session: pytest.Session | None = None) -> Iterator[None]:
 
     Given a session that runs nothing but tasks, also end it: each would say the same again.
     """
-    from pytest_intercode.core.text import harmless, one_line
+    from pytest_intercode.core.text import escape_for_terminal, one_line
     from pytest_intercode.errors import ConfigurationError
     from pytest_intercode.plugin.hooks import HookError
     from pytest_intercode.plugin.run import task_of
@@ -46,7 +46,7 @@ def _one_line(session: pytest.Session | None = None) -> Iterator[None]:
         of_all = session is not None and not isinstance(error, HookError)
         if session is not None and of_all and all(task_of(item) for item in session.items):
             session.shouldstop = one_line(str(error))
-        raise pytest.fail.Exception(harmless(str(error)), pytrace=False) from None
+        raise pytest.fail.Exception(escape_for_terminal(str(error)), pytrace=False) from None
 
 
 @contextlib.contextmanager

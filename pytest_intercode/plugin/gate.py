@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.text import counted, one_line
+from pytest_intercode.core.text import one_line, pluralize
 from pytest_intercode.plugin.options import FailUnder
 from pytest_intercode.plugin.reports import reported_episode
 from pytest_intercode.results.comparison import Baseline
@@ -141,7 +141,7 @@ def _of_tasks(tries: Iterable[EpisodeRecord]) -> Iterable[Judgement]:
     if broken:
         named = ", ".join([*broken][:_NAMED]) + (", ..." if len(broken) > _NAMED else "")
         have = "has an error of its own" if len(broken) == 1 else "have errors of their own"
-        yield Judgement(True, f"not counted: {counted(len(broken), 'task')} {have} ({named})")
+        yield Judgement(True, f"not counted: {pluralize(len(broken), 'task')} {have} ({named})")
 
 
 def _of_baseline(baseline: Baseline, tries: list[EpisodeRecord]) -> Iterable[Judgement]:
@@ -152,7 +152,7 @@ def _of_baseline(baseline: Baseline, tries: list[EpisodeRecord]) -> Iterable[Jud
         return
     unknown = baseline.unknown(tries)
     are = "is" if unknown == 1 else "are"
-    new = f" ({counted(unknown, 'task')} {are} not in it)" if unknown else ""
+    new = f" ({pluralize(unknown, 'task')} {are} not in it)" if unknown else ""
     line = f"compared with {name}{new}: {verdict.sentence}"
     yield Judgement(verdict.kind != "regressed", line, compares=True)
 

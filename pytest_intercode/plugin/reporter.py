@@ -16,8 +16,8 @@ import pytest
 
 from pytest_intercode.core.files import write_file
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.text import counted, markdown_text, one_line
-from pytest_intercode.errors import ConfigurationError, IntercodeError, TornResultsWarning
+from pytest_intercode.core.text import markdown_text, one_line, pluralize
+from pytest_intercode.errors import ConfigurationError, IntercodeError, TruncatedResultsWarning
 from pytest_intercode.plugin.reports import take_off
 from pytest_intercode.plugin.run import task_of
 from pytest_intercode.plugin.settings import Settings
@@ -55,7 +55,7 @@ class Reporter:
         path = settings.results or self._spool
         self._file = ResultsFile(path, resume=settings.resume) if path else None
         for line in self._file.notes if self._file else ():
-            config.issue_config_time_warning(TornResultsWarning(line), stacklevel=2)
+            config.issue_config_time_warning(TruncatedResultsWarning(line), stacklevel=2)
         self._noted = len(self._file.notes) if self._file else 0
         self._predictions = _predictions(settings)
         self._episodes: dict[str, EpisodeRecord] = {}
@@ -170,8 +170,8 @@ class Reporter:
         are = "is" if file.unwritten == 1 else "are"
         return one_line(
             f"--intercode-results={file.path}: cannot be written: {file.problem}; "
-            f"{counted(safe, 'row')} {'is' if safe == 1 else 'are'} safe in it, "
-            f"{counted(file.unwritten, 'episode')} {are} not; mend it, and run what is missing "
+            f"{pluralize(safe, 'row')} {'is' if safe == 1 else 'are'} safe in it, "
+            f"{pluralize(file.unwritten, 'episode')} {are} not; mend it, and run what is missing "
             "with --intercode-resume"
         )
 
@@ -202,7 +202,7 @@ class Reporter:
                 terminalreporter.write_line(line)
         self._warn_of_limits_without_effect(terminalreporter, tries)
         if self._reused:
-            reused = counted(self._reused, "episode")
+            reused = pluralize(self._reused, "episode")
             terminalreporter.write_line(f"{reused} reused from the resumed run")
         if self._file is not None and self._settings.results is not None:
             self._write_summary(terminalreporter, tries, self._file.path)
@@ -214,7 +214,7 @@ class Reporter:
     def _print_problems(self, terminalreporter: pytest.TerminalReporter) -> None:
         for image, items in self._not_played.items():
             verb = "was" if len(items) == 1 else "were"
-            tasks = counted(len(items), "task")
+            tasks = pluralize(len(items), "task")
             line = f"intercode: image {image} is missing: {tasks} {verb} not played"
             terminalreporter.write_line(one_line(line), red=True)
         if self._unwritable:
@@ -265,12 +265,12 @@ class Reporter:
         if self._unreported:
             kept = f", with results in {self._file.path}" if self._file is not None else ""
             said.append(
-                f"{counted(self._unreported, 'episode')} had ended and not been reported{kept}"
+                f"{pluralize(self._unreported, 'episode')} had ended and not been reported{kept}"
             )
         if self._ended:
             were = "were" if self._ended != 1 else "was"
             said.append(
-                f"{counted(self._ended, 'episode')} {were} running and ended without a result"
+                f"{pluralize(self._ended, 'episode')} {were} running and ended without a result"
             )
         if said:
             terminalreporter.write_line(f"intercode: {'; '.join(said)}")

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.text import clipped, harmless, indented, one_line
+from pytest_intercode.core.text import clipped, escape_for_terminal, indented, one_line
 from pytest_intercode.errors import EngineUnavailable, ImageError, InfrastructureError, TaskError
 from pytest_intercode.plugin.run import is_own_test, run_of, task_of
 from pytest_intercode.results.format import from_line, to_line
@@ -83,13 +83,13 @@ def escape(report: pytest.TestReport) -> None:
     ]
     report.longrepr = _escaped(report.longrepr)
     if hasattr(report, "wasxfail"):
-        report.wasxfail = harmless(report.wasxfail)
+        report.wasxfail = escape_for_terminal(report.wasxfail)
 
 
 def _escaped(value: Any) -> Any:
     """Return what pytest made of an exception with all of its texts escaped, in place if it can."""
     if isinstance(value, str):
-        return harmless(clipped(value))
+        return escape_for_terminal(clipped(value))
     if isinstance(value, (list, tuple)):
         return type(value)(map(_escaped, value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import pytest
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.text import counted, one_line
+from pytest_intercode.core.text import one_line, pluralize
 from pytest_intercode.plugin.run import Run, is_own_test, task_of
 from pytest_intercode.results.format import shown_arguments, to_line
 from pytest_intercode.rollouts.rollout import sandbox_of
@@ -124,6 +124,6 @@ def _grade(report: pytest.TestReport, item: pytest.Item, record: EpisodeRecord) 
     report.outcome = "failed" if expected is None else "skipped"
     why = f": {record.reason}" if record.reason else ""
     report.longrepr = one_line(
-        f"{record.outcome}, reward {record.reward:.2f} after {counted(len(record.turns), 'turn')}"
+        f"{record.outcome}, reward {record.reward:.2f} after {pluralize(len(record.turns), 'turn')}"
         f"{why} (reused from the resumed run)"
     )

@@ -15,7 +15,7 @@ import pytest
 
 from pytest_intercode.agents.protocol import AgentFactory
 from pytest_intercode.core.task import Task
-from pytest_intercode.core.text import counted, harmless, one_line
+from pytest_intercode.core.text import escape_for_terminal, one_line, pluralize
 from pytest_intercode.environments.registry import environment_class
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.plugin.arguments import take_arguments
@@ -78,7 +78,7 @@ class Startup:
             _resume(run)
             _choose_execution(run)
         except ConfigurationError as error:
-            raise pytest.UsageError(harmless(str(error))) from None
+            raise pytest.UsageError(escape_for_terminal(str(error))) from None
 
     def pytest_report_header(self) -> list[str]:
         """Say what is run."""
@@ -146,7 +146,7 @@ class Startup:
             counts.pop(host, None)
         if not counts:
             return []
-        names = [f"{host} ({counted(n, 'task')})" for host, n in counts.most_common(_MOST_HOSTS)]
+        names = [f"{host} ({pluralize(n, 'task')})" for host, n in counts.most_common(_MOST_HOSTS)]
         if len(counts) > len(names):
             names.append(f"{len(counts) - len(names)} more")
         return [one_line(f"intercode: suites let sandboxes reach {', '.join(names)}")]

@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 import pytest
 
-from pytest_intercode.core.text import harmless
+from pytest_intercode.core.text import escape_for_terminal
 from pytest_intercode.errors import AgentLoadError
 from pytest_intercode.plugin.xdist import is_worker
 
@@ -81,7 +81,7 @@ def _is_terminal(stream: TextIO | None) -> bool:
 def _say(line: str) -> None:
     """Write a line to the terminal, escaped: an agent's words may not drive it."""
     if sys.__stdout__ is not None:
-        sys.__stdout__.write(f"{harmless(line)}\n")
+        sys.__stdout__.write(f"{escape_for_terminal(line)}\n")
         sys.__stdout__.flush()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from _pytest import runner
 
-from pytest_intercode.core.text import harmless
+from pytest_intercode.core.text import escape_for_terminal
 
 __all__ = ["escape_live_log", "log_level_held", "may_be_tried_again", "variables_kept_still"]
 
@@ -38,11 +38,11 @@ class _Escaping(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         escaped = copy.copy(record)
-        escaped.msg, escaped.args = harmless(record.getMessage()), None
+        escaped.msg, escaped.args = escape_for_terminal(record.getMessage()), None
         if record.exc_info and not record.exc_text:
             escaped.exc_text = self._formatter.formatException(record.exc_info)
-        escaped.exc_text = escaped.exc_text and harmless(escaped.exc_text)
-        escaped.stack_info = escaped.stack_info and harmless(escaped.stack_info)
+        escaped.exc_text = escaped.exc_text and escape_for_terminal(escaped.exc_text)
+        escaped.stack_info = escaped.stack_info and escape_for_terminal(escaped.stack_info)
         return self._formatter.format(escaped)
 
 

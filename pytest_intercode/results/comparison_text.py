@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_intercode.core.text import aligned, counted, one_line
+from pytest_intercode.core.text import format_columns, one_line, pluralize
 from pytest_intercode.results.comparison import KINDS, Change, Compared, Difference, Run
 from pytest_intercode.results.summary import Summary, summarise
 
@@ -35,7 +35,7 @@ def lines(compared: Compared, *, everything: bool = False) -> list[str]:
         found += [
             "",
             "left out, as the task or the infrastructure spoiled them: "
-            f"{counted(ungraded[0], 'try', 'tries')} before, {ungraded[1]} after",
+            f"{pluralize(ungraded[0], 'try', 'tries')} before, {ungraded[1]} after",
         ]
     if compared.verdict.tasks:
         found += ["", *_tables(compared)]
@@ -44,7 +44,7 @@ def lines(compared: Compared, *, everything: bool = False) -> list[str]:
 
 def _run(run: Run) -> str:
     made = summarise(run.tries)
-    said = [counted(made.tasks, "task"), counted(made.tries, "try", "tries")]
+    said = [pluralize(made.tasks, "task"), pluralize(made.tries, "try", "tries")]
     settings = run.settings()
     said += [f"{name} {settings[name]}" for name in ("agent", "profile") if settings[name]]
     return one_line(f"{run.path}: {', '.join(said)}")
@@ -156,7 +156,7 @@ def _tables(compared: Compared) -> list[str]:
                 _reward(now),
             ]
         )
-    return aligned(rows, labels=2)
+    return format_columns(rows, labels=2)
 
 
 def _rate(summary: Summary) -> str:

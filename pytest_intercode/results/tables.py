@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from pytest_intercode.core.record import EpisodeRecord
-from pytest_intercode.core.text import aligned, markdown_text
+from pytest_intercode.core.text import format_columns, markdown_text
 from pytest_intercode.core.usage import UNSPENT
 from pytest_intercode.results.summary import (
     Grouping,
@@ -35,7 +35,7 @@ def table(tries: Iterable[EpisodeRecord]) -> list[str]:
     they are named below.
     """
     tries = list(tries)
-    lines = aligned(_rows(tries), labels=len(_LABELS))
+    lines = format_columns(_rows(tries), labels=len(_LABELS))
     outcomes = Counter(record.outcome for record in tries)
     lines.append("outcomes: " + ", ".join(f"{n} {name}" for name, n in outcomes.most_common()))
     verdicts = Counter(record.test_passed for record in tries if record.test_passed is not None)
@@ -80,7 +80,7 @@ def detailed_table(tries: Iterable[EpisodeRecord]) -> list[str]:
         row += [_percent(made.pass_hat.get(k)) for k in shown if k > 1]
         row += [_number(made.reward, 3), _range(made.reward_interval, percent=False)]
         rows.append(row)
-    return aligned(rows, labels=2)
+    return format_columns(rows, labels=2)
 
 
 def summaries(tries: Iterable[EpisodeRecord]) -> dict[str, list[tuple[str, Summary]]]:

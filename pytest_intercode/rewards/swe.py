@@ -16,7 +16,7 @@ from typing import Any
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Verification
-from pytest_intercode.core.text import clipped, counted, one_line
+from pytest_intercode.core.text import clipped, one_line, pluralize
 from pytest_intercode.errors import UngradableState
 from pytest_intercode.rewards.test_logs import Status, Statuses, junit_name, parse
 from pytest_intercode.suites.eval_scripts import END, EXIT_STATUS, START
@@ -217,12 +217,12 @@ def swe_reward(report: SweReport, tolerance: int = 0) -> Reward:
     reasons = []
     if report.unfixed:
         reasons.append(
-            f"{len(report.fixed)} of {counted(len(report.fixed) + len(report.unfixed), 'test')} "
+            f"{len(report.fixed)} of {pluralize(len(report.fixed) + len(report.unfixed), 'test')} "
             f"of fail_to_pass pass, not {_shown(report.unfixed[0])}"
         )
     if report.broken:
         reasons.append(
-            f"{counted(len(report.broken), 'test')} that passed before "
+            f"{pluralize(len(report.broken), 'test')} that passed before "
             f"{'does' if len(report.broken) == 1 else 'do'} not: {_shown(report.broken[0])}"
         )
     parts = {"fail_to_pass": fixed, "pass_to_pass": kept}

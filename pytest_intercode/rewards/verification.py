@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Verification
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import IntercodeError, UngradableState
 from pytest_intercode.rewards.reward_file import UnreadableReward, reward_of_files
 from pytest_intercode.rewards.swe import (
@@ -76,7 +76,7 @@ class TestRun:
         tail = "\n".join(lines)
         missing = len(self.log.rstrip("\n")) - len(tail)
         if missing:
-            tail = f"[... {counted(missing, 'character')} before this]\n{tail}"
+            tail = f"[... {pluralize(missing, 'character')} before this]\n{tail}"
         own_lines = [
             f"{name} has to {verb}"
             for name, verb in ((self.passes, "pass"), (self.fails, "fail"))

@@ -14,7 +14,7 @@ from pytest_intercode.agents.human.console import (
     open_history,
 )
 from pytest_intercode.agents.protocol import QuitRun
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 from pytest_intercode.errors import suggestion
 
 if TYPE_CHECKING:
@@ -143,7 +143,8 @@ class Player:
         show(f"== {task.id} ({', '.join(facts)})", _TITLE)
         show(task.query)
         show(
-            f"{', '.join([*where, counted(turns_left, 'turn')])} left. submit ends it; :help", _OURS
+            f"{', '.join([*where, pluralize(turns_left, 'turn')])} left. submit ends it; :help",
+            _OURS,
         )
 
 

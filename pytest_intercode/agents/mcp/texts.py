@@ -10,7 +10,7 @@ from pytest_intercode.agents.texts import (
     describe_task,
 )
 from pytest_intercode.core.task import TaskView
-from pytest_intercode.core.text import counted
+from pytest_intercode.core.text import pluralize
 from pytest_intercode.core.turn import Observation
 
 __all__ = [
@@ -38,7 +38,7 @@ def instructions(task: TaskView) -> str:
         "This server is the only way into the sandbox of one task. Solve the task with the tool "
         "execute, then call submit once.\n"
         f"execute runs {describe_code(task)}. {describe_graded(task)} "
-        f"There are {counted(task.max_turns, 'turn')}.\n\n"
+        f"There are {pluralize(task.max_turns, 'turn')}.\n\n"
         f"The task:\n{task.query}"
     )
 
