@@ -202,7 +202,7 @@ class SqlEnvironment(Environment):
 
     def sandbox_host(self) -> str:
         """Return the Docker host of the agent's server; empty for this machine."""
-        return self._session.place if self._session is not None else ""
+        return self._session.host if self._session is not None else ""
 
     def stop(self) -> None:
         """Close the agent's session."""

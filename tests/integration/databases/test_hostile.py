@@ -205,7 +205,7 @@ MUCH = "WITH RECURSIVE r(n) AS (VALUES(1) UNION ALL SELECT n + 1 FROM r LIMIT 20
 
 
 def test_an_end_state_of_too_many_rows(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_STATE_ROWS", 3000)
+    monkeypatch.setattr(session, "_MAX_STATE_ROWS", 3000)
     environment = start(RAISE)
     environment.step(RAISE)
     environment.step(";".join(f"CREATE TABLE t{n} AS {MUCH} SELECT n FROM r" for n in range(2)))
