@@ -32,7 +32,7 @@ from pytest_intercode.agents.agent_environment import AgentEnvironment, folder_a
 from pytest_intercode.agents.arguments import find_folder
 from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import TaskView
-from pytest_intercode.environments.access import MOST_BYTES, MOST_ENTRIES, remove_links_out
+from pytest_intercode.environments.access import MAX_BYTES, MAX_ENTRIES, remove_links_out
 from pytest_intercode.errors import AgentError, BudgetExhausted
 
 __all__ = ["ARGUMENT", "Workspace", "Workspaces"]
@@ -253,9 +253,9 @@ class Workspace:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 for each in self._entries(folder):
                     name = f"{folder}{each.name}"
-                    if len(found) >= MOST_ENTRIES:
+                    if len(found) >= MAX_ENTRIES:
                         raise AgentError(
-                            f"workspace: it has more than {MOST_ENTRIES:,} files and folders"
+                            f"workspace: it has more than {MAX_ENTRIES:,} files and folders"
                         )
                     with contextlib.suppress(OSError):  # it has just been replaced
                         status = each.stat(follow_symlinks=False)
@@ -315,7 +315,7 @@ class Workspace:
         self, names: list[str], here: Mapping[str, _Entry]
     ) -> tuple[bytes, dict[str, _Entry]]:
         """Return an archive of what the program has changed, and what is in it."""
-        buffer, sent, room = io.BytesIO(), dict[str, _Entry](), MOST_BYTES
+        buffer, sent, room = io.BytesIO(), dict[str, _Entry](), MAX_BYTES
         with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
             for name in names:
                 entry, data = here[name], b""
@@ -335,7 +335,7 @@ class Workspace:
                 room -= len(data)
                 if room < 0:
                     raise AgentError(
-                        f"workspace: more than {MOST_BYTES // 1024**2} MiB have changed at once"
+                        f"workspace: more than {MAX_BYTES // 1024**2} MiB have changed at once"
                     )
                 archive.addfile(member, io.BytesIO(data))
                 sent[name] = entry
@@ -402,16 +402,16 @@ class Workspace:
 def _read(archive: tarfile.TarFile) -> dict[str, tuple[_Entry | None, tarfile.TarInfo]]:
     """Return what an archive holds; None for what cannot be here."""
     found: dict[str, tuple[_Entry | None, tarfile.TarInfo]] = {}
-    room = MOST_BYTES
+    room = MAX_BYTES
     for count, member in enumerate(archive):
         name = posixpath.normpath(member.name)
         if name.startswith(("/", "../")) or name == "..":
             raise AgentError(f"workspace: the name {member.name!r:.80} leads elsewhere")
         room -= max(0, member.size)
-        if room < 0 or member.size < 0 or count >= MOST_ENTRIES:
+        if room < 0 or member.size < 0 or count >= MAX_ENTRIES:
             raise AgentError(
-                f"workspace: the task's directory has more than {MOST_BYTES // 1024**2} MiB or "
-                f"{MOST_ENTRIES:,} files"
+                f"workspace: the task's directory has more than {MAX_BYTES // 1024**2} MiB or "
+                f"{MAX_ENTRIES:,} files"
             )
         if name == ".":
             continue
@@ -483,9 +483,9 @@ def _content(place: Path) -> bytes:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise FileNotFoundError(place)
-        data = file.read(MOST_BYTES + 1) if status.st_size <= MOST_BYTES else b""
-    if status.st_size > MOST_BYTES or len(data) > MOST_BYTES:
-        raise AgentError(f"workspace: {place.name!r:.80} has more than {MOST_BYTES // 1024**2} MiB")
+        data = file.read(MAX_BYTES + 1) if status.st_size <= MAX_BYTES else b""
+    if status.st_size > MAX_BYTES or len(data) > MAX_BYTES:
+        raise AgentError(f"workspace: {place.name!r:.80} has more than {MAX_BYTES // 1024**2} MiB")
     return data
 
 

@@ -34,9 +34,9 @@ from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.stock import Order
 
-__all__ = ["Environment", "blamed"]
+__all__ = ["Environment", "reward_for_agent_fault"]
 
-_PATIENCE = 0.2  # seconds for an interrupted action to end
+_INTERRUPT_TIMEOUT = 0.2  # seconds for an interrupted action to end
 
 _MOST_REFUSED = 200  # lines of a record
 
@@ -50,7 +50,7 @@ _RENAMED = {
 }
 
 
-def blamed(error: SandboxBroken | CommandFailed | UngradableState) -> Reward:
+def reward_for_agent_fault(error: SandboxBroken | CommandFailed | UngradableState) -> Reward:
     """Return the reward of what cannot be graded through the agent's fault.
 
     Raises:
@@ -80,7 +80,7 @@ class Environment(abc.ABC):
         suite: the suite that is run where only the environment is named.
         dockerfile: the image of tasks that name none; by default ours.
         language: what its actions are written in, for models; by default its name.
-        description: what a model is told of it: what lasts from action to action, and what is
+        description: what a model is shown of it: what lasts from action to action, and what is
             graded; by default the class's docstring.
         example: an action, for models.
         in_order: whether an episode depends on those before it, so that a run takes them one at a
@@ -275,7 +275,7 @@ class Environment(abc.ABC):
 
         Args:
             task: the task; by default the next of the environment's own list.
-            seed: begin that list anew, in the order that belongs to this seed.
+            seed: begin that list again, in the order that belongs to this seed.
             options: ``{"task": ...}`` with a task, or the id of one of the list.
 
         Raises:
@@ -338,11 +338,11 @@ class Environment(abc.ABC):
             self._check_open()
             latest = self._latest
 
-            def tell(_: str) -> Observation:
+            def show(_: str) -> Observation:
                 self._latest = latest  # nothing is run, so this is still the state's
                 return Observation(observation, executed=False)
 
-            result = self._turn(action, tell)
+            result = self._turn(action, show)
             self.amend_turn(passed=True)
             return result
 
@@ -353,7 +353,7 @@ class Environment(abc.ABC):
             self._over = self._over or "budget"
 
     def submit(self, answer: str = "") -> StepResult:
-        """End the episode and grade it; ``answer`` is graded in place of the last output.
+        """End the episode and grade it; ``answer`` is graded instead of the last output.
 
         In ctf the answer is a flag, and a wrong one does not end the episode.
         """
@@ -368,7 +368,7 @@ class Environment(abc.ABC):
             return result
 
     def end(self, reason: str) -> Reward:
-        """End the episode for a reason of ours and grade the state as it is."""
+        """End the episode for another reason and grade the state as it is."""
         with self._lock:
             if self.final is None:
                 self._finish(None)
@@ -388,10 +388,10 @@ class Environment(abc.ABC):
 
     def exhaust(self) -> None:
         """Let no further action run, as a budget that is counted elsewhere is used up."""
-        # Without the lock: what runs may be waiting for whoever has used it up.
+        # Without the lock: what runs may be waiting for the one that has used it up.
         self._over = self._over or "budget"
 
-    def call_off(self, reason: str) -> None:
+    def stop_actions(self, reason: str) -> None:
         """Let no further action run, without waiting for the one that runs.
 
         What is being graded was done in time, and grading may need the sandbox.
@@ -428,7 +428,7 @@ class Environment(abc.ABC):
             return
         self._over = self._over or "closed"
         self.interrupt()
-        if not self._lock.acquire(timeout=_PATIENCE):  # another thread is grading
+        if not self._lock.acquire(timeout=_INTERRUPT_TIMEOUT):  # another thread is grading
             self.abandon()
             self._lock.acquire()
         try:
@@ -436,9 +436,9 @@ class Environment(abc.ABC):
         finally:
             self._lock.release()
 
-    def amend_turn(self, at: int = -1, **fields: Any) -> None:
+    def amend_turn(self, index: int = -1, **fields: Any) -> None:
         """Put on a turn that was taken what became known later, by the names of its fields."""
-        self.turns[at] = replace(self.turns[at], **fields)
+        self.turns[index] = replace(self.turns[index], **fields)
 
     # -- inside
 
@@ -513,7 +513,7 @@ class Environment(abc.ABC):
             with self.phases.timed("tests"):
                 return self.grade(answer)
         except (SandboxBroken, CommandFailed, UngradableState) as error:
-            reward = blamed(error)
+            reward = reward_for_agent_fault(error)
             self._without_state = True
             return reward
 

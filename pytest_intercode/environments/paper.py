@@ -104,10 +104,10 @@ def run_words(
     """
     if words is None:
         return MALFORMED, None
-    added = [f"{name}={value}" for name, value in (variables or {}).items()]
+    assignments = [f"{name}={value}" for name, value in (variables or {}).items()]
     process = (
         f'cd -- {shlex.quote(directory)} && exec env -i PATH="$PATH" HOSTNAME="$HOSTNAME" '
-        f"HOME=/root {shlex.join([*added, *words])}"
+        f"HOME=/root {shlex.join([*assignments, *words])}"
     )
     command = _WAITING % process
     execution: Execution = sandbox.run(command, timeout)

@@ -63,10 +63,10 @@ class PaperCtfEnvironment(PaperShell, CtfEnvironment):
         words = (answer or "").split()
         return super()._submit(action, words[0] if words else None)
 
-    def _refuse(self, _: str) -> Observation:
+    def _reply_wrong(self, _: str) -> Observation:
         return Observation(_INCORRECT)
 
-    def _explain(self, _: str) -> Observation:
+    def _reply_empty(self, _: str) -> Observation:
         return Observation(_INCORRECT)
 
     def grade(self, answer: str | None) -> Reward:

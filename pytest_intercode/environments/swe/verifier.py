@@ -40,12 +40,12 @@ __all__ = ["Index", "Verifier", "read_index", "read_programs"]
 
 _HOSTS = "/etc/hosts"
 _KEPT_BY_ENGINES = (_HOSTS, "/etc/hostname", "/etc/resolv.conf")  # mounted, so never replaced
-_NOTE = "/dev/shm/.intercode"  # what a command of ours reads
+_NOTE = "/dev/shm/.intercode"  # what one of our commands reads
 _REWARDS = ("reward.json", "reward.txt")
-_LONGEST_ARGUMENT = 100_000  # bytes; Linux takes 128 KiB
-_SECONDS = 120.0  # for one command of ours
-_LARGEST = 64 * 1024**2  # bytes of a patch
-_SHORT = 4000  # characters that a command of ours may be given with its text
+_MAX_ARGUMENT = 100_000  # bytes; Linux takes 128 KiB
+_COMMAND_TIMEOUT = 120.0  # seconds for one of our commands
+_MAX_PATCH = 64 * 1024**2  # bytes of a patch
+_MAX_INLINE = 4000  # characters that one of our commands may be given with its text
 _GIT = (
     "GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null "
     "git -c safe.directory='*' -c core.hooksPath=/dev/null -c core.fsmonitor=false "
@@ -86,14 +86,14 @@ def read_index(sandbox: Sandbox, task: Task) -> Index | None:
     """
     if task.repository is None:
         return None
-    at = task.repository.at
-    git = _GIT.format(at=shlex.quote(at))
-    command = _READ_INDEX.format(at=shlex.quote(at), git=git, suffix=_COPY)
-    status, output = sandbox.admin(command, _SECONDS)
+    folder = task.repository.at
+    git = _GIT.format(at=shlex.quote(folder))
+    command = _READ_INDEX.format(at=shlex.quote(folder), git=git, suffix=_COPY)
+    status, output = sandbox.admin(command, _COMMAND_TIMEOUT)
     if status:
         return None
     index, *tracked = _paths(output)
-    return Index(posixpath.join(at, index) + _COPY, frozenset(tracked))
+    return Index(posixpath.join(folder, index) + _COPY, frozenset(tracked))
 
 
 def read_programs(sandbox: Sandbox, task: Task) -> Programs:
@@ -106,7 +106,7 @@ def read_programs(sandbox: Sandbox, task: Task) -> Programs:
     if task.repository is not None:
         work.append(posixpath.normpath(task.repository.at))
     command = f"workdir={shlex.quote(work[-1])}\n{SURVEY}"
-    _, output = sandbox.admin(f"bash -c {shlex.quote(command)}", _SECONDS)
+    _, output = sandbox.admin(f"bash -c {shlex.quote(command)}", _COMMAND_TIMEOUT)
     return read_survey(output, work)
 
 
@@ -124,7 +124,7 @@ def _lines(sandbox: Sandbox) -> list[bytes]:
 def machine_changes(sandbox: Sandbox, first_hosts: list[bytes]) -> Changes:
     """Return what changed in a sandbox, its list of hosts included.
 
-    That is no part of its disk where it has a network, as the engine writes an address to it.
+    That is not a part of its disk where it has a network, as the engine writes an address to it.
 
     Args:
         sandbox: the sandbox.
@@ -239,7 +239,7 @@ class Verifier:
     def _take_rules(
         self, agents: Sandbox, changes: Changes, inside: dict[str, str], index: Index
     ) -> list[str]:
-        """Forget what git is to ignore, which is no part of a patch; the agent's own rules count.
+        """Forget what git is to ignore, which no patch has; the agent's own rules count.
 
         Returns:
             The paths that were ignored and would not be any more, which gold does not change:
@@ -271,7 +271,7 @@ class Verifier:
         self.left_out = topmost(left_out)
 
     def _with_removed(self, changes: Changes, paths: Iterable[str]) -> tuple[Changes, set[str]]:
-        """Add what was in folders that are no folders any more.
+        """Add what was in folders that have been replaced.
 
         Args:
             changes: the changes, which name such a folder alone.
@@ -341,18 +341,18 @@ class Verifier:
             path for path in paths if path in _KEPT_BY_ENGINES and changes.entries[path]
         ]
         paths = [path for path in paths if path not in engine_files]
-        there = [path for path in paths if changes.entries[path] is not None]
-        archive = agents.archive(there) if there else b""
+        present = [path for path in paths if changes.entries[path] is not None]
+        archive = agents.archive(present) if present else b""
         gone = []
         for path in paths:
-            now, known = changes.entries[path], path in changes.before
-            before = changes.before.get(path)
-            was = before.type if before is not None else "" if known else "?"
-            if now is None or now.type not in "fdl" or was not in ("", now.type):
+            entry, is_known = changes.entries[path], path in changes.before
+            first_entry = changes.before.get(path)
+            first_type = first_entry.type if first_entry is not None else "" if is_known else "?"
+            if entry is None or entry.type not in "fdl" or first_type not in ("", entry.type):
                 gone.append(path)
         if gone:
             self._command("xargs -0r rm -rf --", gone)
-        if there:
+        if present:
             self._unpack(archive, changes.entries)
         for path in engine_files:
             self._write(path, agents)
@@ -376,7 +376,7 @@ class Verifier:
         for path, entry in entries.items():
             kind = "gone" if entry is None else "file" if entry.type in "fl" else "other"
             noted[kind].append(path)
-        # A path that is gone may have been a folder; what is no file any more may have been one,
+        # A path that is gone may have been a folder; what is not a file any more may have been one,
         # and the index knows no folders.
         words = {
             "gone": "--literal-pathspecs rm -rq --cached --ignore-unmatch "
@@ -385,13 +385,13 @@ class Verifier:
             "file": "update-index --add --remove --replace -z --stdin",
         }
         git = f"GIT_INDEX_FILE={shlex.quote(index.copy)} {self._git}"
-        given = {f"-{kind}": _zeroed(paths) for kind, paths in noted.items() if paths}
-        long = {name: text for name, text in given.items() if not _is_short(text)}
+        inputs = {f"-{kind}": _zeroed(paths) for kind, paths in noted.items() if paths}
+        long = {name: text for name, text in inputs.items() if not _is_short(text)}
         if long:
             self._note(long)
         commands = [
             _with_input(f"{git} {words[name[1:]]}", text, _NOTE + name)
-            for name, text in given.items()
+            for name, text in inputs.items()
         ]
         commands.append(  # the paths, and after an empty one the patch
             f"{git} diff --cached --raw -z --patch --binary --full-index --no-color --no-renames "
@@ -399,12 +399,14 @@ class Verifier:
         )
         # What the tests bring is written over what a patch of theirs has done.
         early = not self._verification.patch
-        done = [index.copy, *(_NOTE + name for name in long)]
-        commands.append(self._clearing(done) if early else f"rm -f -- {shlex.join(done)}")
+        used_files = [index.copy, *(_NOTE + name for name in long)]
+        commands.append(
+            self._clearing(used_files) if early else f"rm -f -- {shlex.join(used_files)}"
+        )
         names, _, patch = self._command(" && ".join(commands)).partition(b"\0\0")
         self.patch = patch.decode("utf-8", "surrogateescape")
-        if len(self.patch) > _LARGEST:
-            raise UngradableState(f"the patch has more than {_LARGEST} characters")
+        if len(self.patch) > _MAX_PATCH:
+            raise UngradableState(f"the patch has more than {_MAX_PATCH} characters")
         self._cleared = early
         return _paths(names)[1::2]
 
@@ -418,11 +420,11 @@ class Verifier:
         if not self.left_out:
             return
         self._cleared = False
-        known = self._known_index().tracked
-        new = [path for path in laid if path not in known]
+        tracked = self._known_index().tracked
+        new = [path for path in laid if path not in tracked]
         if new:
             self._command(f"cd {shlex.quote(root)} && xargs -0r rm -rf --", new)
-        old = [path for path in self.left_out if path in known]
+        old = [path for path in self.left_out if path in tracked]
         # By the agent's attributes, git would write the others in another form.
         first = [path for path in old if posixpath.basename(path) == ".gitattributes"]
         for paths in (first, [path for path in old if path not in first]):
@@ -459,8 +461,10 @@ class Verifier:
         clearing = "" if self._cleared else self._clearing()
         if clearing:
             self._command(clearing)
-        for each in verification.archives:
-            archive = build_archive(replace(task, archive=each, files={}), self._time())
+        for verification_archive in verification.archives:
+            archive = build_archive(
+                replace(task, archive=verification_archive, files={}), self._time()
+            )
             self._sandbox.unpack(archive)
         files = self._files()
         if files:
@@ -474,7 +478,7 @@ class Verifier:
             workdir = verification.workdir or task.workdir
             script += f"cd -- {shlex.quote(workdir)} || exit\n"
         script += command
-        if len(script.encode("utf-8", "surrogateescape")) > _LONGEST_ARGUMENT:
+        if len(script.encode("utf-8", "surrogateescape")) > _MAX_ARGUMENT:
             self._note({"": script})
             script = f'script=$(cat {_NOTE}); rm -f {_NOTE}; eval "$script"'
         action = f"bash -c {shlex.quote(script)}"
@@ -490,7 +494,7 @@ class Verifier:
         )
 
     def _ran(self, action: str) -> TestRun:
-        """Run the tests: in the shell that there is, or beside it, as it is not to be trusted."""
+        """Run the tests: in the shell that there is, or next to it, as it is not to be trusted."""
         place, timeout = self._verification.place, self._verification.timeout
         if place == "agents":
             try:
@@ -512,8 +516,8 @@ class Verifier:
         folders = sorted({posixpath.dirname(path) for path in reports})
         if not old:
             return ""
-        made = f"mkdir -p -- {shlex.join(folders)}" if folders else ":"
-        return f"{{ rm -rf -- {shlex.join(old)}; {made}; }}"
+        make_folders = f"mkdir -p -- {shlex.join(folders)}" if folders else ":"
+        return f"{{ rm -rf -- {shlex.join(old)}; {make_folders}; }}"
 
     def _files(self) -> dict[str, FileSpec]:
         """Return the files that the tests bring, by their paths."""
@@ -523,12 +527,12 @@ class Verifier:
         return files
 
     def _apply_tests(self, patch: str) -> None:
-        status, said = self._tried(f"{self._git} apply --whitespace=nowarn", patch)
+        status, output = self._tried(f"{self._git} apply --whitespace=nowarn", patch)
         if status:
             task = self._task
             raise TaskError(
                 f"{task.source}: task {task.id!r}: the patch with the tests does not apply: "
-                f"{said.decode('utf-8', 'replace').strip()[:300]}"
+                f"{output.decode('utf-8', 'replace').strip()[:300]}"
             )
 
     def _reports(self) -> list[str]:
@@ -544,7 +548,7 @@ class Verifier:
         """End its sandbox."""
         self._sandbox.close()
 
-    # -- commands of ours
+    # -- our own commands
 
     def _asked(
         self, words: str, paths: Iterable[str] = (), allowed: tuple[int, ...] = (0,)
@@ -561,17 +565,17 @@ class Verifier:
             raise self._failed(command, output)
         return output
 
-    def _tried(self, command: str, given: str = "") -> tuple[int, bytes]:
-        if not _is_short(given):
-            self._note({"": given})
-        line = _with_input(f"{{ {command}; }}", given, _NOTE)
+    def _tried(self, command: str, text: str = "") -> tuple[int, bytes]:
+        if not _is_short(text):
+            self._note({"": text})
+        line = _with_input(f"{{ {command}; }}", text, _NOTE)
         try:
-            return self._sandbox.admin(line, _SECONDS)
+            return self._sandbox.admin(line, _COMMAND_TIMEOUT)
         except CommandFailed as failed:
             raise UngradableState(f"what was left cannot be tested: {failed}") from None
 
     def _note(self, texts: Mapping[str, str]) -> None:
-        """Bring texts that a command of ours reads, by what follows the note's name."""
+        """Bring texts that our commands read, by what follows the note's name."""
         files = {
             f"{_NOTE}{name}": FileSpec("file", text.encode("utf-8", "surrogateescape"))
             for name, text in texts.items()
@@ -579,9 +583,9 @@ class Verifier:
         self._sandbox.unpack(pack_files(files, "/", 0.0))
 
     def _failed(self, command: str, output: bytes) -> UngradableState:
-        said = output.decode("utf-8", "replace").strip()[-300:]
+        message = output.decode("utf-8", "replace").strip()[-300:]
         return UngradableState(
-            f"{command[:60]} failed on what was left: {said or 'no reason given'}"
+            f"{command[:60]} failed on what was left: {message or 'no reason given'}"
         )
 
 
@@ -606,7 +610,7 @@ def _excluded(path: str, patterns: Iterable[str]) -> bool:
 
 def _is_short(text: str) -> bool:
     """Whether a command can be given a text with its own, which saves the way of a file."""
-    return len(text) <= _SHORT and text.isascii()
+    return len(text) <= _MAX_INLINE and text.isascii()
 
 
 def _with_input(command: str, text: str, note: str) -> str:

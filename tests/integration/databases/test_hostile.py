@@ -267,7 +267,7 @@ def test_calling_off_ends_an_action(start: Start, query: str) -> None:
     began = time.monotonic()
     thread.start()
     time.sleep(0.3)
-    environment.call_off("timed out")
+    environment.stop_actions("timed out")
     thread.join(30)
     assert done
     assert environment.end("stopped").value == 1.0  # what was done before still counts
