@@ -171,7 +171,7 @@ class ShellEnvironment(Environment):
         """Start the agent's sandbox and prepare it; what grading needs is made ready meanwhile."""
         self._last = None
         self._began = time.time()
-        order = self._order(self.spec(task, self.provider))
+        order = self.order_sandbox(self.spec(task, self.provider))
         self._gold = self._start_gold(task)  # after the agent's, which is needed first
         self._sandbox = order.wait()
         self.prepare(self._sandbox, task)
@@ -234,32 +234,30 @@ class ShellEnvironment(Environment):
                 self._last = execution
             return Observation(result.output, executed=result.status == 0, status=result.status)
 
-        with self._lock:
-            if counts_as_turn:
-                self._check_open()
-                self._turn(command, execute)
-                return result
-            try:
-                with self._using():
-                    execute(command)
-            except SandboxBroken as broken:
-                return CommandResult(None, f"[this broke the sandbox: {broken}]\n")
+        if counts_as_turn:
+            self.take_turn(command, execute)
+            return result
+        try:
+            with self.acting():
+                execute(command)
+        except SandboxBroken as broken:
+            return CommandResult(None, f"[this broke the sandbox: {broken}]\n")
         return result
 
     def upload(self, path: Path, at: str) -> None:
         """Copy a file or a folder into the sandbox, as the task's user; see ``access.put``."""
-        with self._lock, self._using():
+        with self.acting():
             access.put(self.sandbox, path, self._absolute(at), self.current_task.user)
 
     def download(self, path: str) -> bytes:
         """Return a tar archive of what the task's user may read; see ``access.fetch``."""
-        with self._lock, self._using():
+        with self.acting():
             return access.fetch(self.sandbox, self._absolute(path), self.current_task.user)
 
     def changed_files(self, since: str) -> bytes:
         """Return what has changed in the task's directory; see ``access.changed_files``."""
         task = self.current_task
-        with self._lock, self._using():
+        with self.acting():
             return access.changed_files(self.sandbox, task.workdir, since, task.user)
 
     def apply_changes(self, archive: bytes, removed: Sequence[bytes]) -> None:
@@ -268,7 +266,7 @@ class ShellEnvironment(Environment):
         What was done in time counts, also where it comes when a budget is used up.
         """
         task = self.current_task
-        with self._lock, self._using(late=True):
+        with self.acting(late=True):
             access.apply_changes(self.sandbox, archive, removed, task.workdir, task.user)
 
     @property

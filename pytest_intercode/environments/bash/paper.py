@@ -167,11 +167,11 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
             wait([agents_future])
         return agents_future.result(), golds_status
 
-    def _submit(self, action: str, answer: str | None) -> StepResult:
+    def handle_submission(self, action: str, answer: str | None) -> StepResult:
         """Grade again, be the state graded already: gold may do something else by now."""
         if not self._ungradable:
-            self._latest = None
-        return super()._submit(action, answer)
+            self.episode.latest = None
+        return super().handle_submission(action, answer)
 
     def abandon(self) -> None:
         """Let gold end at once, while it is graded too."""
@@ -183,7 +183,7 @@ class PaperBashEnvironment(PaperShell, BashEnvironment):
         """Note what InterCode's next reset would leave, and end both sandboxes."""
         repository, self._mine = self._mine, None
         golds, self._golds = self._golds, None
-        if self._sandbox and self.task and not self._cancelled:
+        if self._sandbox and self.task and not self.cancelled:
             with contextlib.suppress(IntercodeError):  # or git does not answer
                 self._note(None if self._ungradable else repository, golds, self.task)
         super().stop()

@@ -69,14 +69,14 @@ class CtfEnvironment(ShellEnvironment):
                 "own, as in: `program &`, or `(...; exec program) &`"
             )
 
-    def _submit(self, action: str, answer: str | None) -> StepResult:
+    def handle_submission(self, action: str, answer: str | None) -> StepResult:
         """End the episode if the flag is right; else it is a turn like any other."""
         if answer is None:
-            return self._turn(action, self._reply_empty)
+            return self.take_turn(action, self._reply_empty)
         self._submitted.append(answer)
         if self.grade(None).value >= 1.0:
-            return super()._submit(action, answer)
-        return self._turn(action, self._reply_wrong)
+            return super().handle_submission(action, answer)
+        return self.take_turn(action, self._reply_wrong)
 
     def _reply_wrong(self, _: str) -> Observation:
         return Observation(f"[that is not the flag; {self._remaining_turns()}]\n", executed=False)

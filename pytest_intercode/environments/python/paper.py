@@ -76,10 +76,10 @@ class PaperPythonEnvironment(PaperEnvironment, PythonEnvironment):
         text, executed = answer
         return Observation(text, executed=executed)
 
-    def _turn(self, action: str, execute: Callable[[str], Observation]) -> StepResult:
+    def take_turn(self, action: str, execute: Callable[[str], Observation]) -> StepResult:
         """In Try Again, show nothing but ``TRY_AGAIN`` where a test raised."""
         former_results = self._results
-        observation, *rest = super()._turn(action, execute)
+        observation, *rest = super().take_turn(action, execute)
         graded = bool(self._results) and self._results is not former_results
         results = self._results[0].values() if graded else ()
         if self.feedback == "reward" and any(result["error"] for result in results):

@@ -159,16 +159,16 @@ class SweEnvironment(ShellEnvironment):
 
     # -- steps
 
-    def _submit(self, action: str, answer: str | None) -> StepResult:
+    def handle_submission(self, action: str, answer: str | None) -> StepResult:
         """End the episode, or the step, if there is another one and this one came far enough."""
         steps = self.current_task.steps
         if self._step + 1 >= len(steps):
-            return super()._submit(action, answer)
+            return super().handle_submission(action, answer)
         reward = self._graded_step()
         reason = missing(reward, steps[self._step].least)
         if reason:
-            self._latest = self._overall(replace(reward, reason=reason))
-            return super()._submit(action, None)
+            self.episode.latest = self._overall(replace(reward, reason=reason))
+            return super().handle_submission(action, None)
         self._rewards.append(reward)
         self._step += 1
         step = steps[self._step]
@@ -179,9 +179,9 @@ class SweEnvironment(ShellEnvironment):
                 f"step {step.name!r} does not begin after gold", self._gold_entry_problem, error
             )
             reason = f"what was left keeps step {step.name!r} from beginning: {error}"
-            self._latest = self._overall(Reward(0.0, {}, reason))
-            return super()._submit(action, None)
-        return self._turn(action, lambda _: Observation(step.query))
+            self.episode.latest = self._overall(Reward(0.0, {}, reason))
+            return super().handle_submission(action, None)
+        return self.take_turn(action, lambda _: Observation(step.query))
 
     def _graded_step(self) -> Reward:
         """Grade the present step, and go on afterwards."""
@@ -218,9 +218,8 @@ class SweEnvironment(ShellEnvironment):
 
     def grade(self, answer: str | None) -> Reward:
         """Take what the agent left into the verifier, and run the tests there."""
-        is_preliminary = self.feedback == "reward" and not self._over
         task = self._at_step(self._step)
-        return self._overall(self._graded(task, task if is_preliminary else None))
+        return self._overall(self._graded(task, task if self.goes_on else None))
 
     def _graded(self, task: Task, then: Task | None) -> Reward:
         """Grade a task, and make ready for another grading of it, or of its next step.
