@@ -28,7 +28,7 @@ from pytest_intercode.errors import (
     UngradableState,
 )
 from pytest_intercode.sandboxes.images import ImageWait, waiting_for_images
-from pytest_intercode.sandboxes.protocol import SandboxSpec
+from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.stock import Order
 
@@ -412,13 +412,13 @@ class Environment(abc.ABC):
 
     # -- for subclasses
 
-    def order_sandbox(self, spec: SandboxSpec) -> Order:
-        """Ask for a sandbox; waiting for it ends when the episode is cancelled."""
+    def order_sandbox(self, spec: SandboxSpec) -> Callable[[], Sandbox]:
+        """Ask for a sandbox; return what waits for it, until the episode is cancelled."""
         order = self.provider.order(spec)
         self._orders.append(order)
         if self.cancelled:
             order.cancel()
-        return order
+        return order.wait
 
     @contextlib.contextmanager
     def acting(self, *, late: bool = False) -> Iterator[None]:

@@ -171,9 +171,9 @@ class ShellEnvironment(Environment):
         """Start the agent's sandbox and prepare it; what grading needs is made ready meanwhile."""
         self._last = None
         self._began = time.time()
-        order = self.order_sandbox(self.spec(task, self.provider))
+        wait = self.order_sandbox(self.spec(task, self.provider))
         self._gold = self._start_gold(task)  # after the agent's, which is needed first
-        self._sandbox = order.wait()
+        self._sandbox = wait()
         self.prepare(self._sandbox, task)
 
     def _start_gold(self, task: Task) -> GoldRun | None:

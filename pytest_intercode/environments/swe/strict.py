@@ -21,14 +21,14 @@ from pytest_intercode.environments.shell import ShellEnvironment
 from pytest_intercode.environments.swe.carrying import Carrying, GoldPaths, Programs
 from pytest_intercode.environments.swe.gold import check_first_state, gold_actions
 from pytest_intercode.environments.swe.kit import AT, kit_with
-from pytest_intercode.environments.swe.verifier import (
+from pytest_intercode.environments.swe.machine import (
     Index,
-    Verifier,
     host_lines,
     machine_changes,
     read_index,
     read_programs,
 )
+from pytest_intercode.environments.swe.verifier import Verifier
 from pytest_intercode.errors import (
     CommandFailed,
     IntercodeError,
