@@ -25,7 +25,7 @@ __all__ = ["Egress", "Plan", "Proxy", "open_from_thread"]
 Plan: TypeAlias = "dict[str, list[tuple[str, int]]]"
 """The sockets of a sandbox; see ``plan.sockets_of``."""
 
-_TEXTS = (
+_MODULES = (
     *("core.hosts", "sandboxes.messages", "sandboxes.egress.plan", "sandboxes.egress.dns"),
     *("sandboxes.egress.traffic", "sandboxes.egress.proxy"),
 )
@@ -171,7 +171,7 @@ class Proxy:
         close_in_children(self)
         with inner:
             python = sys.executable or shutil.which("python3") or "python3"
-            text = text_of("pytest_intercode", *_TEXTS)
+            text = text_of("pytest_intercode", *_MODULES)
             self._process = subprocess.Popen(
                 [python, "-I", "-S", "-c", text, str(inner.fileno())],
                 pass_fds=(inner.fileno(),),
