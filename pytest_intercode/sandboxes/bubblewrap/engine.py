@@ -167,7 +167,7 @@ class Bubblewrap:
 
     def _launch(self, spec: SandboxSpec) -> BubblewrapSandbox:
         name = f"bwrap-{secrets.token_hex(4)}"
-        streams = PipeStreams.fresh()
+        streams = PipeStreams.create()
         group: ControlGroup | None = None
         descriptors: list[int] = []
         starter: StarterProcess | None = None
@@ -182,7 +182,7 @@ class Bubblewrap:
             elif starter.readable:
                 streams.past_keeper = pid, group.open_count()
             # One that had only begun when its starter was killed may wait for it endlessly.
-            streams.hopeless = starter.ended
+            streams.is_hopeless = starter.ended
             sandbox = BubblewrapSandbox(
                 name,
                 pid,
@@ -195,7 +195,7 @@ class Bubblewrap:
                 ended=self._forget,
                 starter_ended=starter.ended,
             )
-            streams.hopeless = None
+            streams.is_hopeless = None
         except BaseException as error:
             streams.close()
             if descriptors:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from pytest_intercode.errors import SandboxError
-from pytest_intercode.sandboxes.attached import AttachedSandbox, who_killed
+from pytest_intercode.sandboxes.attached import AttachedSandbox, find_killer
 from pytest_intercode.sandboxes.bubblewrap.cgroups import ControlGroup
 from pytest_intercode.sandboxes.overlay import OverlayProbe, Unreadable
 from pytest_intercode.sandboxes.pipes import PipeStreams
@@ -101,7 +101,7 @@ class BubblewrapSandbox(AttachedSandbox):
             return ""
         if self._exit_status() != _KILLED:
             return ""
-        return who_killed(self.pid, self._started_at)
+        return find_killer(self.pid, self._started_at)
 
     def _exit_status(self) -> int | None:
         """Return the status that the keeper ended with; None while it goes on, or is unknown."""

@@ -346,11 +346,11 @@ def _explain(error: Exception, address: Address) -> str:
         return "no permission to use its socket; add the user to the group 'docker'"
     if any(isinstance(cause, TimeoutError | exceptions.Timeout) for cause in causes):
         return f"no answer within {ANSWER_TIMEOUT} seconds"
-    for each in causes:
-        if isinstance(each, http.client.RemoteDisconnected):
+    for cause in causes:
+        if isinstance(cause, http.client.RemoteDisconnected):
             return "no Docker engine answers there: the connection is closed"
-        if isinstance(each, OSError) and each.strerror:
-            return f"no Docker engine answers there: {each.strerror}"
+        if isinstance(cause, OSError) and cause.strerror:
+            return f"no Docker engine answers there: {cause.strerror}"
     return f"no Docker engine answers there: {explanation[:200]}"
 
 

@@ -18,7 +18,7 @@ from pytest_intercode.sandboxes.attached import (
     CAPABILITIES,
     SHM_SIZE,
     AttachedSandbox,
-    who_killed,
+    find_killer,
 )
 from pytest_intercode.sandboxes.channel import INPUT_ENDED, ChannelClosed
 from pytest_intercode.sandboxes.docker.errors import NO_ANSWER, plain
@@ -266,7 +266,7 @@ class Container(AttachedSandbox):
         status = event["Actor"]["Attributes"].get("exitCode")
         if status == str(INPUT_ENDED):
             return _LOST
-        return who_killed(self._pid, self._started_at) if self._pid and status == _KILLED else ""
+        return find_killer(self._pid, self._started_at) if self._pid and status == _KILLED else ""
 
     def hung_up(self) -> bool:
         """Whether its engine has let go of it, as far as that is known without asking."""

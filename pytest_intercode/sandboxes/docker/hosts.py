@@ -151,11 +151,11 @@ class _Container(Container):
             return f"the Docker host {self.host.name} was lost"
         return super().outside_cause()
 
-    def _blamed(self, error: SandboxError) -> Any:
+    def _classify(self, error: SandboxError) -> Any:
         if not self._acted and not self._probed:
             self._probed = True
             self.host.probe()
-        return super()._blamed(error)
+        return super()._classify(error)
 
     def close(self) -> None:
         """End the container and everything in it."""

@@ -98,7 +98,7 @@ class AttachedStreams:
         """Return False: the engine carries everything."""
         return False
 
-    def written(self) -> None:
+    def read_output(self) -> None:
         """Return None: the engine carries what the container writes."""
 
     def _take_frames(self) -> list[Chunk]:
