@@ -57,8 +57,8 @@ def test_addresses_of_names_are_found_again() -> None:
 @pytest.mark.parametrize(
     ("package", "modules"),
     [
-        ("pytest_intercode", proxy._TEXTS),
-        ("pytest_intercode.sandboxes", starter._TEXTS),
+        ("pytest_intercode", proxy._MODULES),
+        ("pytest_intercode.sandboxes", starter._MODULES),
     ],
 )
 def test_no_name_is_hidden_where_texts_are_joined(package: str, modules: tuple[str, ...]) -> None:
