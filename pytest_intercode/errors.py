@@ -193,7 +193,7 @@ class LeftBehindWarning(UserWarning):
     """An agent changed the process that it shares with others, or left threads in it."""
 
 
-class TornResultsWarning(UserWarning):
+class TruncatedResultsWarning(UserWarning):
     """A results file ends with a line that is only begun, as its run was killed."""
 
 

@@ -25,8 +25,8 @@ def data_of(task: Task) -> tuple[Any, ...]:
     if task.env in ("python", "ctf"):
         return (task.env,)
     files = tuple(sorted((path, repr(spec)) for path, spec in task.files.items()))
-    about = (task.archive, task.image, task.database, task.repository)
-    return (task.env, task.workdir, task.setup, *about, files)
+    sources = (task.archive, task.image, task.database, task.repository)
+    return (task.env, task.workdir, task.setup, *sources, files)
 
 
 def dialect_of(task: Task) -> Dialect:
@@ -62,12 +62,12 @@ def find_duplicates(tasks: Iterable[Task]) -> Iterator[Finding]:
         query = queries.setdefault((*data, _normalised_query(task)), task)
         gold = golds.setdefault((*data, normalised_gold(task)), task)
         if query is not task and gold is query:
-            said = f"the query and the gold are those of {query.id}"
+            message = f"the query and the gold are those of {query.id}"
         elif query is not task:
-            said = f"the query is that of {query.id}, on the same data; the golds differ"
+            message = f"the query is that of {query.id}, on the same data; the golds differ"
         elif gold is not task:
-            said = f"the gold is that of {gold.id}, on the same data"
+            message = f"the gold is that of {gold.id}, on the same data"
         else:
             continue
         evidence = f"{(query if query is not task else gold).query}\n{task.query}"
-        yield Finding(task.id, "no-duplicates", said, evidence)
+        yield Finding(task.id, "no-duplicates", message, evidence)

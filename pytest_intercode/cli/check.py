@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_intercode.cli.arguments import add_base_image_argument
 from pytest_intercode.cli.printing import note, say
-from pytest_intercode.core.text import aligned, counted
+from pytest_intercode.core.text import format_columns, pluralize
 from pytest_intercode.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ __all__ = ["HELP", "add_arguments", "run"]
 
 HELP = "say what a dataset needs: base images, verifier kit, and which tasks would be skipped"
 
-_USAGE = 2
-_NAMED = 5  # tasks that are named in a row
+_USAGE = 2  # exit status
+_MAX_NAMED = 5  # tasks that are named in a row
 _THERE, _MISSING, _UNKNOWN = "there", "missing", "unknown"
 
 
@@ -68,10 +68,10 @@ def run(options: argparse.Namespace) -> int:
         *(("skipped", "", number, reason) for reason, number in _reasons(tasks).items()),
         *((text, "", len(items), _names(items)) for text, items in _without(played) if items),
     ]
-    table = [[state, kind, counted(number, "task"), text] for state, kind, number, text in rows]
-    for line in aligned(table, labels=4) if table else ():
+    table = [[state, kind, pluralize(number, "task"), text] for state, kind, number, text in rows]
+    for line in format_columns(table, labels=4) if table else ():
         say(line.rstrip())
-    say(f"{counted(len(tasks), 'task')}, {len(tasks) - len(played)} of them skipped")
+    say(f"{pluralize(len(tasks), 'task')}, {len(tasks) - len(played)} of them skipped")
     return _advise(options.datasets, {(state, kind) for state, kind, *_ in rows})
 
 
@@ -83,8 +83,8 @@ def _advise(datasets: Sequence[str], states: Collection[tuple[str, str]]) -> int
         note("no Docker engine answers, which would know the images")
     if (_MISSING, "image") in states:
         note(
-            "missing images: get them with docker pull or docker load, or put others in their "
-            "place with --intercode-base-image NAME=REPLACEMENT"
+            "missing images: get them with docker pull or docker load, or replace them "
+            "with --intercode-base-image NAME=REPLACEMENT"
         )
     if (_MISSING, "kit") in states:
         note(f"missing sets of the verifier kit: add them with {add_command(datasets, ())}")
@@ -175,5 +175,5 @@ def _without(tasks: Sequence[Task]) -> list[tuple[str, list[Task]]]:
 
 
 def _names(tasks: Sequence[Task]) -> str:
-    names = ", ".join(task.id for task in tasks[:_NAMED])
-    return f"{names}, ..." if len(tasks) > _NAMED else names
+    names = ", ".join(task.id for task in tasks[:_MAX_NAMED])
+    return f"{names}, ..." if len(tasks) > _MAX_NAMED else names

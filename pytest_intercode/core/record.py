@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from pytest_intercode.core.task import Task
-from pytest_intercode.core.text import clipped, harmless
+from pytest_intercode.core.text import clipped, escape_for_terminal
 from pytest_intercode.core.turn import Turn
 from pytest_intercode.core.usage import UNSPENT, Usage
 
@@ -241,7 +241,7 @@ class EpisodeRecord:
     @property
     def headline(self) -> str:
         """How it ended, for a failing test: one line, harmless; more of a build's log, indented."""
-        return _NEXT_LINE.sub("\n    ", harmless(clipped(self._headline(), _LONGEST)))
+        return _NEXT_LINE.sub("\n    ", escape_for_terminal(clipped(self._headline(), _LONGEST)))
 
     def _headline(self) -> str:
         turns = f"after {len(self.turns)}/{self.max_turns} turns"

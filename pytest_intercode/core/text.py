@@ -18,14 +18,14 @@ import textwrap
 from collections.abc import Sequence
 
 __all__ = [
-    "aligned",
     "clipped",
-    "counted",
+    "escape_for_terminal",
+    "format_columns",
     "fragments",
-    "harmless",
     "indented",
     "markdown_text",
     "one_line",
+    "pluralize",
 ]
 
 _STYLE = "reverse"
@@ -47,7 +47,7 @@ def fragments(text: str, style: str = "") -> list[tuple[str, str]]:
     return found
 
 
-def harmless(text: str) -> str:
+def escape_for_terminal(text: str) -> str:
     """Return a text in which what does not show as itself, or is a command, is escaped.
 
     Lines stay lines, and tabs stay. Escaping twice changes nothing more. What is returned for a
@@ -57,13 +57,13 @@ def harmless(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a harmless text on one line: line ends and tabs are escaped, too."""
-    return harmless(text).replace("\n", "\\n").replace("\t", "\\t")
+    """Return an escaped text on one line: line ends and tabs are escaped, too."""
+    return escape_for_terminal(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def indented(text: str, margin: str = "    ") -> str:
-    """Return a harmless text with a margin before each line, so that none passes for ours."""
-    return textwrap.indent(harmless(text), margin, lambda line: True)
+    """Return an escaped text with a margin before each line, so that none passes for ours."""
+    return textwrap.indent(escape_for_terminal(text), margin, lambda line: True)
 
 
 def clipped(text: str, most: int = _MOST) -> str:
@@ -95,13 +95,13 @@ def _disarm(command: re.Match[str]) -> str:
     return f"{command[0][:-1]}\\x{ord(command[0][-1]):02x}"
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
+def pluralize(number: int, noun: str, plural: str = "") -> str:
     """Return a number with its noun: ``1 episode``, ``1,024 episodes``."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
-def aligned(rows: Sequence[Sequence[str]], *, labels: int) -> list[str]:
-    """Return a line for each row, its cells in columns and harmless.
+def format_columns(rows: Sequence[Sequence[str]], *, labels: int) -> list[str]:
+    """Return a line for each row, its cells in columns and escaped.
 
     Args:
         rows: the rows, all of the same length.

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from pytest_intercode.core.usage import UNSPENT, Usage
 
 __all__ = [
+    "Command",
     "CommandResult",
     "Feedback",
     "Observation",
@@ -53,6 +54,24 @@ class Observation(str):
         made.executed, made.status = executed, status
         made.reward, made.turns_left = reward, turns_left
         return made
+
+
+class Command(NamedTuple):
+    """A command of an agent's own shell, as ``AgentEnvironment.exec`` takes it.
+
+    Attributes:
+        text: the command.
+        cwd: where it runs; the task's directory if it is empty.
+        timeout: seconds after which it is killed; None for those of an action.
+        user: by whom; the user of the task's actions if it is empty.
+        counts_as_turn: it takes a turn, and its output is graded.
+    """
+
+    text: str
+    cwd: str
+    timeout: float | None
+    user: str
+    counts_as_turn: bool
 
 
 class CommandResult(NamedTuple):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_intercode.core.task import ENVIRONMENTS, ImageSource, Task
-from pytest_intercode.core.turn import CommandResult, Observation, SandboxInfo
+from pytest_intercode.core.turn import Command, CommandResult, Observation, SandboxInfo
 from pytest_intercode.environments import access
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.environments.gold import Gold, GoldRun
@@ -204,23 +204,17 @@ class ShellEnvironment(Environment):
 
     # -- beside the turns, for an agent that owns its shell
 
-    def run_command(
-        self,
-        command: str,
-        *,
-        cwd: str = "",
-        timeout: float | None = None,
-        user: str = "",
-        counts_as_turn: bool = False,
-    ) -> CommandResult:
+    def run_command(self, command: Command) -> CommandResult:
         """Run a command in a bash of its own, as ``AgentEnvironment.exec`` says.
 
         Raises:
             BudgetExhausted: the episode is over.
             AgentError: the user may not be changed, or the command cannot be sent.
         """
-        line = access.command_line(command, self._place(cwd), self._other_user(user))
-        seconds = self.action_timeout if timeout is None else timeout
+        line = access.command_line(
+            command.text, self._place(command.cwd), self._other_user(command.user)
+        )
+        seconds = self.action_timeout if command.timeout is None else command.timeout
         if fault := _unsendable(line):
             raise AgentError(f"env.exec(): a command cannot hold {fault}")
         done = CommandResult(None, "")
@@ -229,18 +223,18 @@ class ShellEnvironment(Environment):
             nonlocal done
             execution = self.sandbox.run(line, seconds)
             done = CommandResult(execution.status, text_of(execution))
-            if counts_as_turn:
+            if command.counts_as_turn:
                 self._last = execution
             return Observation(done.output, executed=done.status == 0, status=done.status)
 
         with self._lock:
-            if counts_as_turn:
+            if command.counts_as_turn:
                 self._check_open()
-                self._turn(command, execute)
+                self._turn(command.text, execute)
                 return done
             try:
                 with self._using():
-                    execute(command)
+                    execute(command.text)
             except SandboxBroken as broken:
                 return CommandResult(None, f"[this broke the sandbox: {broken}]\n")
         return done

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_intercode.auditing.duplicates import find_duplicates
 from pytest_intercode.auditing.findings import MEANINGS, AuditedTask, Finding, acknowledge
-from pytest_intercode.auditing.mutations import MOST, changed_golds, constants, wrong_answers
+from pytest_intercode.auditing.mutations import MAX_ANSWERS, changed_golds, constants, wrong_answers
 from pytest_intercode.auditing.report import Report, as_json, as_markdown, as_table
 from pytest_intercode.cli import audit as command
 from pytest_intercode.core.task import AUDIT_CHECKS, CodeTest, Database, FileSpec, Task
@@ -32,7 +32,7 @@ SQL = replace(BASH, env="sql", database=Database("sqlite", "d"))
 
 def changed(task: Task) -> dict[str, str]:
     """Return the changed golds of a task by what they are; the last action of each."""
-    return {answer.what: answer.actions[-1] for answer in changed_golds(task)}
+    return {answer.description: answer.actions[-1] for answer in changed_golds(task)}
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_golds_of_neighbours_are_wrong_answers() -> None:
     tasks = [replace(SQL, id=f"t{n}", gold=(f"SELECT {chr(97 + n)} FROM t",)) for n in range(4)]
     other = replace(SQL, id="far", gold=("SELECT z FROM t",), database=Database("sqlite", "e"))
     answers = wrong_answers(tasks[2], [*tasks, other])
-    assert [answer.what for answer in answers] == ["the gold of t3", "the gold of t0"]
+    assert [answer.description for answer in answers] == ["the gold of t3", "the gold of t0"]
     assert not any(answer.certain for answer in answers)
 
 
@@ -127,7 +127,7 @@ def test_no_task_gets_more_wrong_answers_than_it_may() -> None:
     for env in ("bash", "sql", "python", "ctf"):
         tasks = load_suite(bundled_folder("tasks") / f"{env}.yaml").tasks
         counts = [len(wrong_answers(task, tasks)) for task in tasks]
-        assert max(counts) <= MOST
+        assert max(counts) <= MAX_ANSWERS
         assert sum(count > 0 for count in counts) >= 0.9 * len(tasks)
 
 
