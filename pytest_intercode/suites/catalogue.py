@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pytest_intercode.core.files import cache_folder
-from pytest_intercode.core.hosts import MOST_HOSTS
+from pytest_intercode.core.hosts import MAX_HOSTS
 from pytest_intercode.core.task import Limits, Task, Verification
 from pytest_intercode.errors import ConfigurationError, MissingFile, suggestion
 from pytest_intercode.suites.loader import bundled_folder, load_rows, load_suite
@@ -314,9 +314,9 @@ def with_allowed_hosts(task: Task, hosts: Iterable[str]) -> Task:
         if limits.network or limits.offline:
             return limits
         all_hosts = tuple(dict.fromkeys((*limits.hosts, *hosts)))
-        if len(all_hosts) > MOST_HOSTS:
+        if len(all_hosts) > MAX_HOSTS:
             raise ConfigurationError(
-                f"{task.source}: task {task.id!r}: a sandbox may reach {MOST_HOSTS} hosts, and "
+                f"{task.source}: task {task.id!r}: a sandbox may reach {MAX_HOSTS} hosts, and "
                 f"with those of --intercode-allow-host these are {len(all_hosts)}"
             )
         return replace(limits, hosts=all_hosts)

@@ -27,7 +27,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from pytest_intercode.core.hosts import MOST_HOSTS, parse_host
+from pytest_intercode.core.hosts import MAX_HOSTS, parse_host
 from pytest_intercode.core.task import (
     AUDIT_CHECKS,
     FORMAT_NAMES,
@@ -44,7 +44,6 @@ from pytest_intercode.core.task import (
     Task,
     Test,
     Verification,
-    audit_check,
 )
 from pytest_intercode.errors import MissingFile, suggestion
 from pytest_intercode.suites.manifest import SwebenchModel
@@ -88,8 +87,8 @@ def _absolute(value: str) -> str:
 
 
 def _hosts(names: tuple[str, ...]) -> tuple[str, ...]:
-    if len(names) > MOST_HOSTS:
-        raise ValueError(f"no more than {MOST_HOSTS} hosts, found {len(names)}")
+    if len(names) > MAX_HOSTS:
+        raise ValueError(f"no more than {MAX_HOSTS} hosts, found {len(names)}")
     return tuple(dict.fromkeys(str(parse_host(host)) for host in names))
 
 
@@ -110,8 +109,7 @@ def _environment(value: str) -> str:
 
 
 def _audit(value: dict[str, str]) -> dict[str, str]:
-    reasons = {audit_check(name): reason for name, reason in value.items()}
-    for name, reason in reasons.items():
+    for name, reason in value.items():
         if name not in AUDIT_CHECKS:
             raise ValueError(
                 f"the audit has no check {name!r}.{suggestion(name, AUDIT_CHECKS)} Allowed: "
@@ -119,7 +117,7 @@ def _audit(value: dict[str, str]) -> dict[str, str]:
             )
         if not reason.strip():
             raise ValueError(f"{name}: say why this is not a fault of the task")
-    return reasons
+    return value
 
 
 Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]

@@ -210,12 +210,6 @@ def test_mistakes_in_what_a_suite_says(tmp_path: Path, task: str, said: str) -> 
     assert str(caught.value).startswith(f"{tmp_path}/suite.yaml:3: task 'a': ")
 
 
-def test_the_former_name_of_a_check_is_accepted(tmp_path: Path) -> None:
-    (task,) = load_suite(suite(tmp_path, "audit: {twins-agree: it is the time}")).tasks
-    assert task.audit == {"gold-deterministic": "it is the time"}
-    assert command._checks(["twins-agree"]) == ["gold-deterministic"]
-
-
 def test_every_check_has_a_meaning() -> None:
     assert tuple(MEANINGS) == AUDIT_CHECKS
 
