@@ -21,6 +21,7 @@ from benchmarks.machine import backends, needs
 from benchmarks.measuring import Scale, in_turn, seconds
 from benchmarks.table import Bound, Part, against
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 
 TASK = pytest_intercode.Task("t", "nothing", ("true",), "bash", "benchmark", "benchmark")
 ACTIONS = (":", "ls")
@@ -32,7 +33,7 @@ BARE_BOUNDS = {":": Bound("at most", 2), "ls": Bound("at most", 1.2)}
 @contextlib.contextmanager
 def episode(backend: str) -> Iterator[Callable[[str], object]]:
     """Begin an episode that never ends, and lend what runs its actions."""
-    provider = SandboxProvider(sandbox=backend)
+    provider = SandboxProvider(SandboxSettings(backend))
     environment = pytest_intercode.make("bash", provider=provider, max_turns=1_000_000)
     try:
         environment.reset(task=TASK)

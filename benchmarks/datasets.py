@@ -28,6 +28,7 @@ from pytest_intercode.core.task import Limits, Task
 from pytest_intercode.databases.mysql.engine import image_source
 from pytest_intercode.databases.mysql.server import MySqlServer
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.catalogue import default_data
 from pytest_intercode.suites.loader import bundled_folder, load_suite
 
@@ -72,7 +73,9 @@ def _spider(scale: Scale, data: Path, part: Part) -> None:
     database = tasks[0].database
     assert database is not None
     with contextlib.ExitStack() as stack:
-        provider = stack.enter_context(contextlib.closing(SandboxProvider(sandbox="docker")))
+        provider = stack.enter_context(
+            contextlib.closing(SandboxProvider(SandboxSettings("docker")))
+        )
         folder = stack.enter_context(temporary_folder())
         shared = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="benchmark-")))
         shared.chmod(0o777)

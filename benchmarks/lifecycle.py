@@ -25,6 +25,7 @@ from pytest_intercode.rollouts.turn_loop import run_episode
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 
 TASK = Task("t", "Print 7", ("echo 7",), "bash", "benchmark", "benchmark")
 TIMEOUT = 10.0
@@ -84,7 +85,9 @@ def measure(scale: Scale) -> Part:
         before = bare.sandboxes()
         works: dict[str, Callable[[], float]] = {}
         for backend in backends():
-            provider = stack.enter_context(contextlib.closing(SandboxProvider(sandbox=backend)))
+            provider = stack.enter_context(
+                contextlib.closing(SandboxProvider(SandboxSettings(backend)))
+            )
             episodes(provider, 1)
 
             def work(provider: SandboxProvider = provider) -> float:

@@ -39,6 +39,7 @@ from pytest_intercode.environments.paper import resolve_cd
 from pytest_intercode.results.files import read_records
 from pytest_intercode.rewards.bash_paper import parse_status
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.catalogue import data_folder, dataset_tasks
 from pytest_intercode.suites.files import build_archive
 
@@ -157,7 +158,9 @@ def measure(scale: Scale) -> Part:
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         bare = stack.enter_context(bare_containers())
-        provider = stack.enter_context(contextlib.closing(SandboxProvider(sandbox="docker")))
+        provider = stack.enter_context(
+            contextlib.closing(SandboxProvider(SandboxSettings("docker")))
+        )
         spec = PaperBashEnvironment.spec(tasks[0], provider)
         agent, gold = (stack.enter_context(bare.lent(spec)) for _ in range(2))
         for side in (agent, gold):

@@ -25,6 +25,7 @@ from pytest_intercode.databases.mysql.session import MySqlSession
 from pytest_intercode.environments.sql.strict import SqlEnvironment
 from pytest_intercode.errors import IntercodeError
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 
 NAME = "stock"
 TABLE = "CREATE TABLE part (id INTEGER PRIMARY KEY, name VARCHAR(40), weight INTEGER)"
@@ -114,7 +115,7 @@ def _mysql(scale: Scale, folder: Path) -> list[Row]:
     shared = folder / "socket"
     shared.mkdir()
     shared.chmod(0o777)
-    with contextlib.closing(SandboxProvider(sandbox=backends()[0])) as provider:
+    with contextlib.closing(SandboxProvider(SandboxSettings(backends()[0]))) as provider:
         scale.say("the image of a MySQL server is built when it is first used")
         try:
             image = provider.image(image_source([script]))

@@ -32,6 +32,7 @@ from pytest_intercode.rollouts.turn_loop import run_episode
 from pytest_intercode.sandboxes.attached import AttachedSandbox
 from pytest_intercode.sandboxes.protocol import Execution, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.catalogue import bundled_tasks
 from pytest_intercode.suites.files import pack_files
 
@@ -102,7 +103,9 @@ def measure(scale: Scale) -> Part:
     tasks = [known[name] for name in scale.pick(TASKS, TASKS[:1])]
     with contextlib.ExitStack() as stack:
         bare = stack.enter_context(bare_containers())
-        provider = stack.enter_context(contextlib.closing(SandboxProvider(sandbox="docker")))
+        provider = stack.enter_context(
+            contextlib.closing(SandboxProvider(SandboxSettings("docker")))
+        )
         before = bare.sandboxes()
         count = scale.pick(2, 1)
         inside: dict[str, float] = {}

@@ -23,7 +23,14 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 import pytest_intercode
-from pytest_intercode import AgentEnvironment, EpisodeRecord, SandboxProvider, Task, TaskView
+from pytest_intercode import (
+    AgentEnvironment,
+    EpisodeRecord,
+    SandboxProvider,
+    SandboxSettings,
+    Task,
+    TaskView,
+)
 
 __all__ = ["IntercodeRollouts", "intercode_reward"]
 
@@ -54,7 +61,7 @@ class IntercodeRollouts:
         self, tasks: Sequence[Task], *, sandbox: str = "auto", max_turns: int | None = None
     ) -> None:
         self._max_turns = max_turns
-        self._sandboxes = SandboxProvider(sandbox=sandbox)
+        self._sandboxes = SandboxProvider(SandboxSettings(sandbox))
         self._tasks = {self._first(task.view()): task for task in tasks}
         if len(self._tasks) < len(tasks):
             raise ValueError("two tasks have the same query, and TRL hands on nothing but that")

@@ -75,7 +75,9 @@ class IntercodeEnv(vf.Env[IntercodeEnvConfig]):
 
     async def start(self) -> None:
         """Get ready to start sandboxes."""
-        self._sandboxes = pytest_intercode.SandboxProvider(sandbox=self.taskset.config.sandbox)
+        self._sandboxes = pytest_intercode.SandboxProvider(
+            pytest_intercode.SandboxSettings(self.taskset.config.sandbox)
+        )
 
     async def stop(self) -> None:
         """End them."""

@@ -18,7 +18,14 @@ from typing import Any
 import numpy
 
 import pytest_intercode
-from pytest_intercode import AgentEnvironment, EpisodeRecord, SandboxProvider, Task, TaskView
+from pytest_intercode import (
+    AgentEnvironment,
+    EpisodeRecord,
+    SandboxProvider,
+    SandboxSettings,
+    Task,
+    TaskView,
+)
 
 TASKS = (
     *("access-log-server-errors", "tools-executable", "current-release-link"),
@@ -130,7 +137,7 @@ def main() -> None:
     suite = pytest_intercode.make("bash").tasks
     tasks = [suite.find(name) for name in TASKS]
     policy = Policy((task.query for task in tasks), options.seed)
-    sandboxes = SandboxProvider(sandbox=options.sandbox)
+    sandboxes = SandboxProvider(SandboxSettings(options.sandbox))
     for step in range(options.steps):
         records = play(tasks, policy.draw, options.tries, sandboxes)
         print(f"step {step + 1:2}: mean reward {mean_reward(records):.3f}", flush=True)

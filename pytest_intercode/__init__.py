@@ -60,8 +60,14 @@ if TYPE_CHECKING:
     from pytest_intercode.rollouts.cluster.schedule import NodeCounts
     from pytest_intercode.rollouts.stream import RolloutStream, run_rollouts
     from pytest_intercode.rollouts.turn_loop import run_episode
+    from pytest_intercode.sandboxes.attached import AttachedSandbox
+    from pytest_intercode.sandboxes.backend import Backend, BackendEvents
+    from pytest_intercode.sandboxes.channel import Chunk, Transport
+    from pytest_intercode.sandboxes.hosts import DockerHost
+    from pytest_intercode.sandboxes.images import Images
     from pytest_intercode.sandboxes.protocol import Changes, Entry, Execution, Sandbox, SandboxSpec
     from pytest_intercode.sandboxes.provider import SandboxProvider
+    from pytest_intercode.sandboxes.settings import SandboxSettings
     from pytest_intercode.suites.loader import Suite, load_suite
     from pytest_intercode.suites.permissions import Permissions
 
@@ -71,13 +77,18 @@ __all__ = [
     "AgentLike",
     "Archive",
     "Artifact",
+    "AttachedSandbox",
+    "Backend",
+    "BackendEvents",
     "Budget",
     "BudgetExhausted",
     "Change",
     "Changes",
+    "Chunk",
     "Cluster",
     "CommandResult",
     "Database",
+    "DockerHost",
     "Entry",
     "Environment",
     "EpisodeRecord",
@@ -88,6 +99,7 @@ __all__ = [
     "FormatName",
     "Hook",
     "ImageSource",
+    "Images",
     "IntercodeError",
     "InterpreterEnvironment",
     "Limits",
@@ -108,6 +120,7 @@ __all__ = [
     "Sandbox",
     "SandboxInfo",
     "SandboxProvider",
+    "SandboxSettings",
     "SandboxSpec",
     "ShardRecord",
     "SharedLoop",
@@ -120,6 +133,7 @@ __all__ = [
     "TaskRecord",
     "TaskView",
     "Test",
+    "Transport",
     "Turn",
     "Usage",
     "Verification",
@@ -143,13 +157,18 @@ _HOMES = {
     "AgentLike": "agents.protocol",
     "Archive": "core.task",
     "Artifact": "core.task",
+    "AttachedSandbox": "sandboxes.attached",
+    "Backend": "sandboxes.backend",
+    "BackendEvents": "sandboxes.backend",
     "Budget": "core.usage",
     "BudgetExhausted": "errors",
     "Change": "rescoring.rescored",
     "Changes": "sandboxes.protocol",
+    "Chunk": "sandboxes.channel",
     "Cluster": "rollouts.cluster.connection",
     "CommandResult": "core.turn",
     "Database": "core.task",
+    "DockerHost": "sandboxes.hosts",
     "Entry": "sandboxes.protocol",
     "Environment": "environments.base",
     "EpisodeRecord": "core.record",
@@ -160,6 +179,7 @@ _HOMES = {
     "FormatName": "core.task",
     "Hook": "core.task",
     "ImageSource": "core.task",
+    "Images": "sandboxes.images",
     "IntercodeError": "errors",
     "InterpreterEnvironment": "environments.interpreter",
     "Limits": "core.task",
@@ -180,6 +200,7 @@ _HOMES = {
     "Sandbox": "sandboxes.protocol",
     "SandboxInfo": "core.turn",
     "SandboxProvider": "sandboxes.provider",
+    "SandboxSettings": "sandboxes.settings",
     "SandboxSpec": "sandboxes.protocol",
     "ShardRecord": "core.record",
     "SharedLoop": "rollouts.agent_thread",
@@ -192,6 +213,7 @@ _HOMES = {
     "TaskRecord": "core.record",
     "TaskView": "core.task",
     "Test": "core.task",
+    "Transport": "sandboxes.channel",
     "Turn": "core.turn",
     "Usage": "core.usage",
     "Verification": "core.task",

@@ -1,4 +1,4 @@
-"""Types of arguments that more than one command has, and the arguments that lead to Docker."""
+"""Types of arguments that more than one command has, and the arguments about sandboxes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pytest_intercode.sandboxes.hosts import DockerHost
     from pytest_intercode.sandboxes.provider import SandboxProvider
+    from pytest_intercode.sandboxes.settings import SandboxSettings
     from pytest_intercode.suites.permissions import Permissions
 
 __all__ = [
     *("add_base_image_argument", "add_docker_arguments", "add_permission_arguments"),
-    *("check_docker", "count", "permissions_of"),
+    *("add_sandbox_argument", "check_sandboxes", "count", "permissions_of", "sandbox_settings"),
 ]
 
 
@@ -88,14 +89,49 @@ def permissions_of(options: argparse.Namespace) -> Permissions:
     )
 
 
-def check_docker(provider: SandboxProvider) -> None:
-    """See that hosts and registry answer, before anything is run.
+def add_sandbox_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that names a backend."""
+    parser.add_argument(
+        "--sandbox",
+        metavar="NAME",
+        type=_backend,
+        default="auto",
+        help="the backend: auto, docker, bubblewrap or one of an installed package (default: auto)",
+    )
+
+
+def sandbox_settings(options: argparse.Namespace) -> SandboxSettings:
+    """Return where sandboxes come from, as the arguments say."""
+    from pytest_intercode.sandboxes.settings import SandboxSettings
+
+    return SandboxSettings(
+        backend=getattr(options, "sandbox", "auto"),
+        base_images=dict(getattr(options, "base_image", ())),
+        runtime=getattr(options, "runtime", None),
+        docker_hosts=options.docker_host,
+        registry=options.registry,
+        hidden=(Path.cwd(), *filter(None, [getattr(options, "data", None)])),
+    )
+
+
+def check_sandboxes(provider: SandboxProvider) -> None:
+    """See that runtime, hosts and registry can be had, before anything is run.
 
     Raises:
-        ConfigurationError: one does not.
+        ConfigurationError: one cannot.
     """
-    provider.check_hosts("--docker-host")
-    provider.check_registry("--registry")
+    options = {"runtime": "--runtime", "docker_hosts": "--docker-host", "registry": "--registry"}
+    provider.check(options)
+
+
+def _backend(text: str) -> str:
+    from pytest_intercode.core.values import choice
+    from pytest_intercode.sandboxes.choice import backend_names
+
+    try:
+        return choice(*backend_names())(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text}: {error}") from None
 
 
 def _docker_host(text: str) -> DockerHost:

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING
 from pytest_intercode.cli.arguments import (
     add_docker_arguments,
     add_permission_arguments,
-    check_docker,
+    add_sandbox_argument,
+    check_sandboxes,
     count,
     permissions_of,
+    sandbox_settings,
 )
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.errors import ConfigurationError, suggestion
@@ -59,12 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit", metavar="N", type=count, help="audit the first N tasks of each suite"
     )
-    parser.add_argument(
-        "--sandbox",
-        choices=("auto", "docker", "bubblewrap"),
-        default="auto",
-        help="the backend (default: auto)",
-    )
+    add_sandbox_argument(parser)
     parser.add_argument(
         "--runtime",
         metavar="NAME",
@@ -126,18 +123,9 @@ def _audit(
     from pytest_intercode.sandboxes.provider import SandboxProvider
 
     reports = []
-    hidden = [Path.cwd(), *filter(None, [options.data])]
-    provider = SandboxProvider(
-        sandbox=options.sandbox,
-        runtime=options.runtime,
-        docker_hosts=options.docker_host,
-        registry=options.registry,
-        progress=note,
-        hidden=hidden,
-    )
+    provider = SandboxProvider(sandbox_settings(options), progress=note)
     try:
-        provider.check_runtime("--runtime")
-        check_docker(provider)
+        check_sandboxes(provider)
         for (name, tasks), selection in zip(suites, selections, strict=True):
             auditor = Auditor(tasks, provider, checks)
             audited = _audit_all(auditor.audit, selection, options.concurrency)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from pytest_intercode.cli.arguments import (
     add_base_image_argument,
     add_docker_arguments,
-    check_docker,
+    check_sandboxes,
+    sandbox_settings,
 )
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.core.text import pluralize
@@ -149,7 +150,7 @@ class _Fetch:
 
         provider = self._sandboxes()
         try:
-            check_docker(provider)
+            check_sandboxes(provider)
             for path, roots in dataset.filesystems:
                 if path in scripts:
                     script = self._download(scripts[path]).read_text("utf-8")
@@ -165,12 +166,7 @@ class _Fetch:
 def _sandboxes(options: argparse.Namespace) -> SandboxProvider:
     from pytest_intercode.sandboxes.provider import SandboxProvider
 
-    return SandboxProvider(
-        base_images=dict(options.base_image),
-        docker_hosts=options.docker_host,
-        registry=options.registry,
-        progress=_report_progress,
-    )
+    return SandboxProvider(sandbox_settings(options), progress=_report_progress)
 
 
 def _report_progress(line: str) -> None:

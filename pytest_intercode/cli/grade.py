@@ -16,9 +16,11 @@ from pytest_intercode.cli.arguments import (
     add_base_image_argument,
     add_docker_arguments,
     add_permission_arguments,
-    check_docker,
+    add_sandbox_argument,
+    check_sandboxes,
     count,
     permissions_of,
+    sandbox_settings,
 )
 from pytest_intercode.cli.printing import note, say
 from pytest_intercode.errors import ConfigurationError, suggestion
@@ -61,12 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit", metavar="N", type=count, help="grade the first N predictions only"
     )
-    parser.add_argument(
-        "--sandbox",
-        choices=("auto", "docker", "bubblewrap"),
-        default="auto",
-        help="the backend (default: auto)",
-    )
+    add_sandbox_argument(parser)
     add_base_image_argument(parser, "another base image, for mirrors (repeatable)")
     add_docker_arguments(parser)
     add_permission_arguments(parser)
@@ -156,17 +153,10 @@ def _grade_all(
     from pytest_intercode.auditing.predictions import grade
     from pytest_intercode.sandboxes.provider import SandboxProvider
 
-    provider = SandboxProvider(
-        sandbox=options.sandbox,
-        base_images=dict(options.base_image),
-        docker_hosts=options.docker_host,
-        registry=options.registry,
-        progress=note,
-        hidden=[Path.cwd(), *filter(None, [options.data])],
-    )
+    provider = SandboxProvider(sandbox_settings(options), progress=note)
     threads = ThreadPoolExecutor(options.concurrency, thread_name_prefix="intercode-grade")
     try:
-        check_docker(provider)
+        check_sandboxes(provider)
         futures = [threads.submit(grade, provider, task, patch) for task, patch in pairs]
         return [future.result() for future in futures]
     finally:

@@ -25,7 +25,6 @@ from pytest_intercode.rollouts.cluster.leases import limited_kinds
 from pytest_intercode.rollouts.cluster.output import log_record
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
 from pytest_intercode.rollouts.rollout import Services, default_environment
-from pytest_intercode.rollouts.spec import SandboxSettings
 
 __all__ = ["ClusterExecution", "check_cluster"]
 
@@ -170,13 +169,7 @@ def _node_settings(run: Run, shelf: Shelf) -> NodeSettings:
         agent=settings.agent or "",
         agent_arguments=settings.agent_arguments,
         agent_folder=settings.agent_folder,
-        sandbox=SandboxSettings(
-            settings.sandbox,
-            settings.rootfs,
-            settings.base_images,
-            settings.runtime,
-            settings.registry,
-        ),
+        sandbox=replace(settings.sandbox, verbosity=0),
         variables={name: os.environ[name] for name in settings.cluster_env},
         gateway={
             "models": gateway.models,

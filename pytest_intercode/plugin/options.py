@@ -153,6 +153,12 @@ def _host(value: str) -> str:
     return str(parse_host(value))
 
 
+def _backend(value: str) -> str:
+    from pytest_intercode.sandboxes.choice import backend_names
+
+    return choice(*backend_names())(value)
+
+
 def _docker_host(value: str) -> object:
     from pytest_intercode.sandboxes.hosts import parse_host
 
@@ -358,9 +364,11 @@ OPTIONS = (
         excludes=("agent", "the tasks are audited and no agent is run"),
     ),
     Option(
-        "sandbox=auto|docker|bubblewrap",
+        "sandbox=auto|docker|bubblewrap|NAME",
         "the backend of sandboxes; `auto` takes Docker if its engine answers, else bubblewrap, "
-        "which needs no daemon and no root; the header says which and why",
+        "which needs no daemon and no root; the header says which and why. NAME is that of an "
+        "installed package (docs/backends.md)",
+        _backend,
         default="auto",
     ),
     Option(

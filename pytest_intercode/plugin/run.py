@@ -215,21 +215,15 @@ class Run:
         if self._provider is None:
             settings, data = self.settings, self.settings.data
             needed = self.factory() if settings.agent and not settings.audit else None
-            self._provider = SandboxProvider(
-                base_images=settings.base_images,
-                progress=self._report,
-                verbosity=self.config.get_verbosity(),
-                sandbox=settings.sandbox,
-                rootfs=settings.rootfs,
-                runtime=settings.runtime,
-                docker_hosts=settings.docker_hosts,
-                registry=settings.registry,
+            sandbox = replace(
+                settings.sandbox,
                 processes=self.workers.processes,
                 slots=self.workers.slots,
-                hidden=[self.config.rootpath, *([data.path] if data else [])],
+                hidden=(self.config.rootpath, *([data.path] if data else ())),
                 readonly=needed.readonly if needed else (),
                 scratch=needed.scratch if needed else (),
             )
+            self._provider = SandboxProvider(sandbox, progress=self._report)
             golds = self._golds_file()
             self._provider.share(GOLDS, lambda: GoldCache(golds))
         return self._provider
@@ -244,8 +238,9 @@ class Run:
 
     def settle_backend(self, backend: str) -> None:
         """Take the backend that the nodes of a cluster have, where the user leaves it open."""
-        if self.settings.sandbox == "auto":
-            self.settings = replace(self.settings, sandbox=backend)
+        if self.settings.sandbox.backend == "auto":
+            sandbox = replace(self.settings.sandbox, backend=backend)
+            self.settings = replace(self.settings, sandbox=sandbox)
             if self._provider is not None:
                 self._provider.close()
                 self._provider = None

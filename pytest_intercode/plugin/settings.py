@@ -16,6 +16,7 @@ from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.gateway.settings import GatewaySettings
 from pytest_intercode.plugin.options import FailUnder, folder_of, read_options
 from pytest_intercode.rollouts.spec import DEFAULT_TIMEOUT
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.catalogue import data_folder
 from pytest_intercode.suites.selection import SelectionSettings
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from pytest_intercode.core.turn import Feedback, Profile
     from pytest_intercode.results.durations import Durations
-    from pytest_intercode.sandboxes.hosts import DockerHost
 
 __all__ = ["Settings"]
 
@@ -62,13 +62,8 @@ class Settings(SelectionSettings):
     html: Path | None
     run_name: str | None
     audit: bool
-    sandbox: str
-    rootfs: Path | None
-    runtime: str | None
-    docker_hosts: tuple[DockerHost, ...]
-    registry: str | None
+    sandbox: SandboxSettings
     durations_digest: str  # of the file that durations come from; empty for none
-    base_images: Mapping[str, str]
     gateway: GatewaySettings
 
     @classmethod
@@ -116,10 +111,17 @@ class Settings(SelectionSettings):
             cluster_concurrency=concurrency,
             repeat=repeat,
             gate=take("gate") or ("verdict" if repeat > 1 else "tasks"),
-            docker_hosts=take("docker_host"),
+            sandbox=SandboxSettings(
+                backend=take("sandbox"),
+                rootfs=take("rootfs"),
+                runtime=take("runtime"),
+                docker_hosts=take("docker_host"),
+                registry=take("registry"),
+                base_images=take("base_image"),
+                verbosity=config.get_verbosity(),
+            ),
             durations=None if durations is None else durations.seconds,
             durations_digest="" if durations is None else durations.digest,
-            base_images=take("base_image"),
             gateway=gateway,
             **values,
         )

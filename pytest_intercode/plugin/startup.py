@@ -183,11 +183,10 @@ def _check(run: Run) -> None:
         from pytest_intercode.plugin.cluster import check_cluster
 
         check_cluster(run)
-    if settings.runtime:
-        run.provider.check_runtime("--intercode-runtime")
-    run.provider.check_hosts("--intercode-docker-host")
+    options = {"runtime": "--intercode-runtime", "docker_hosts": "--intercode-docker-host"}
     if not settings.cluster:  # its nodes ask it
-        run.provider.check_registry("--intercode-registry")
+        options["registry"] = "--intercode-registry"
+    run.provider.check(options)
     if run.baseline is not None:
         _protect(settings, run.baseline.path, "the baseline")
     if settings.agent:

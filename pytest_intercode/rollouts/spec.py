@@ -13,29 +13,10 @@ from pytest_intercode.core.task import Task, task_from_json, task_to_json
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.core.usage import Budget
 
-__all__ = ["DEFAULT_TIMEOUT", "Parameters", "RolloutSpec", "SandboxSettings"]
+__all__ = ["DEFAULT_TIMEOUT", "Parameters", "RolloutSpec"]
 
 DEFAULT_TIMEOUT = 600.0
 """Seconds of an episode, where neither the user nor the task says otherwise."""
-
-
-@dataclass(frozen=True)
-class SandboxSettings:
-    """Where sandboxes come from.
-
-    Attributes:
-        backend: ``docker``, ``bubblewrap``, or ``auto`` for the one that is there.
-        rootfs: what bubblewrap uses in place of images; None for the machine's own programs.
-        base_images: replacements of base images, by name.
-        runtime: the runtime that Docker starts them with; None for the engine's own.
-        registry: where Docker's images are looked for before they are built; None for nowhere.
-    """
-
-    backend: str = "auto"
-    rootfs: Path | None = None
-    base_images: Mapping[str, str] = field(default_factory=dict)
-    runtime: str | None = None
-    registry: str | None = None
 
 
 @dataclass(frozen=True)

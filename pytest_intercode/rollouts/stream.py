@@ -66,6 +66,7 @@ from pytest_intercode.rollouts.rollout import (
 )
 from pytest_intercode.rollouts.spec import DEFAULT_TIMEOUT, RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.permissions import Permissions
 from pytest_intercode.suites.registered import added_environment
 
@@ -187,7 +188,8 @@ def run_rollouts(
         if cluster is not None:
             pass
         elif provider is None and (factory.readonly or factory.scratch):
-            provider = SandboxProvider(readonly=factory.readonly, scratch=factory.scratch)
+            settings = SandboxSettings(readonly=factory.readonly, scratch=factory.scratch)
+            provider = SandboxProvider(settings)
             made.callback(provider.close)
         elif factory.readonly or factory.scratch:
             raise ConfigurationError(

@@ -1,78 +1,129 @@
-"""Which backend a run has: the one that was asked for, or the one that works here."""
+"""Which backends there are, by name; and the one that a run has.
+
+Further ones are entry points of installed packages. They are looked for when a name is not built
+in, and loaded when their name is used.
+"""
 
 from __future__ import annotations
 
-import os
-import socket
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 
-from pytest_intercode.errors import EngineUnavailable
+from pytest_intercode.core.imports import describe_error
+from pytest_intercode.errors import ConfigurationError, suggestion
+from pytest_intercode.sandboxes.backend import Backend
+from pytest_intercode.sandboxes.settings import SandboxSettings
 
-__all__ = ["BACKENDS", "Choice", "choose", "docker_problem"]
+__all__ = ["AUTO", "GROUP", "Choice", "backend_names", "choose", "images_here", "make_backend"]
 
-BACKENDS = ("auto", "docker", "bubblewrap")
-_PATIENCE = 5.0
+AUTO = "auto"
+GROUP = "pytest_intercode.sandboxes"
+"""The group of entry points: each is named as its backend, and names what makes it."""
+
+# In the order in which `auto` asks them. Imported when they are asked for.
+_BUILT_IN = {"docker": "make_docker", "bubblewrap": "BubblewrapBackend"}
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A backend.
+    """The backend of a run.
 
     Attributes:
         backend: its name.
         reason: why it is this one, or nothing when it was asked for, or is the usual one.
-        runtime: the runtime that Docker starts sandboxes with, if one is asked for.
-        hosts: the names of Docker's hosts, if they are given.
+        label: its name, with what else the user wants to see.
     """
 
-    backend: Literal["docker", "bubblewrap"]
+    backend: str
     reason: str = ""
-    runtime: str = ""
-    hosts: tuple[str, ...] = ()
+    label: str = ""
 
     def __str__(self) -> str:
-        name = f"{self.backend} on {', '.join(self.hosts)}" if self.hosts else str(self.backend)
-        name = f"{name}, runtime {self.runtime}" if self.runtime else name
-        return f"{name} ({self.reason})" if self.reason else name
+        label = self.label or self.backend
+        return f"{label} ({self.reason})" if self.reason else label
 
 
-def choose(wanted: str = "auto") -> Choice:
-    """Return the backend to use: Docker if its engine answers, else bubblewrap if it is installed.
+def backend_names() -> tuple[str, ...]:
+    """Return the names that may be asked for: ``auto``, ours, those of installed packages."""
+    return (AUTO, *_BUILT_IN, *sorted(_entry_points()))
 
-    Nothing heavy is imported, and no engine is started.
 
-    Args:
-        wanted: ``auto``, ``docker`` or ``bubblewrap``.
+def make_backend(name: str, settings: SandboxSettings) -> Backend:
+    """Make a backend, which starts nothing.
+
+    Raises:
+        ConfigurationError: there is none of this name, or its package cannot be used.
     """
-    if wanted == "bubblewrap":
-        return Choice("bubblewrap")
-    problem = "" if wanted == "docker" else docker_problem()
-    if not problem:
-        return Choice("docker")
-    from pytest_intercode.sandboxes.bubblewrap.process import find_program
-
+    if name in _BUILT_IN:
+        module = import_module(f"pytest_intercode.sandboxes.{name}.backend")
+        make: Callable[[SandboxSettings], Backend] = getattr(module, _BUILT_IN[name])
+        return make(settings)
+    point = _entry_points().get(name)
+    if point is None:
+        names = backend_names()
+        raise ConfigurationError(
+            f"the sandbox backend {name!r} is not installed; allowed are {', '.join(names)}."
+            f"{suggestion(name, names)}"
+        )
     try:
-        find_program()
-    except EngineUnavailable as error:
-        return Choice("docker", f"{problem}, and {str(error).partition(':')[0]}")
-    return Choice("bubblewrap", problem)
+        backend: Backend = point.load()(settings)
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        raise ConfigurationError(
+            f"the sandbox backend {name!r} ({point.value}) cannot be loaded: {describe_error(error)}"
+        ) from error
+    if backend.name != name:
+        raise ConfigurationError(
+            f"{point.value}: its name is {backend.name!r}, and its entry point calls it {name!r}"
+        )
+    return backend
 
 
-def docker_problem() -> str:
-    """Return why Docker cannot be used here, or nothing."""
-    address = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
-    if not address.startswith("unix://"):
-        return ""  # it was set up by hand; if it does not answer, that is an error
-    try:
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(_PATIENCE)
-            probe.connect(address.removeprefix("unix://"))
-            probe.sendall(b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n")
-            if b" 200 " in probe.recv(64):
-                return ""
-    except PermissionError:
-        return f"no permission to use the Docker engine at {address}"
-    except OSError:
-        pass
-    return f"no Docker engine answers at {address}"
+def choose(settings: SandboxSettings | None = None) -> tuple[Backend, Choice]:
+    """Return the backend of some settings; nothing of it is started.
+
+    ``auto`` is the one that a setting is for, else the first of ours that can be used here, else
+    the first. An added backend has to be asked for by its name.
+
+    Raises:
+        ConfigurationError: there is none of this name, or its package cannot be used.
+    """
+    settings = settings or SandboxSettings()
+    if settings.backend != AUTO:
+        backend = make_backend(settings.backend, settings)
+        return backend, Choice(backend.name, "", str(backend))
+    backends = [make_backend(name, settings) for name in _BUILT_IN]
+    for backend in backends:
+        reason = backend.requested()
+        if reason is not None:
+            return backend, Choice(backend.name, reason, str(backend))
+    problems: list[str] = []
+    for backend in backends:
+        problem = backend.problem()
+        if not problem:
+            return backend, Choice(backend.name, "".join(problems[:1]), str(backend))
+        problems.append(problem if not problems else problem.partition(":")[0])
+    return backends[0], Choice(backends[0].name, ", and ".join(problems), str(backends[0]))
+
+
+def only_with(field: str) -> str:
+    """Name those of our backends that can have a setting, for messages."""
+    backends = (make_backend(name, SandboxSettings()) for name in _BUILT_IN)
+    return " and ".join(backend.name for backend in backends if field in backend.takes)
+
+
+def images_here(names: Iterable[str]) -> set[str] | None:
+    """Return which of these images the Docker engine has; None where no engine answers."""
+    from pytest_intercode.sandboxes.docker.backend import find_images
+
+    return find_images(names)
+
+
+@cache
+def _entry_points() -> dict[str, EntryPoint]:
+    points = entry_points(group=GROUP)
+    return {point.name: point for point in points if point.name not in (AUTO, *_BUILT_IN)}

@@ -37,6 +37,9 @@ class DockerHost:
     name: str
     slots: int | None = None
 
+    def __str__(self) -> str:
+        return self.name if self.slots is None else f"{self.name}={self.slots}"
+
 
 def parse_host(written: str) -> DockerHost:
     """Read ``HOST`` or ``HOST=SLOTS``.

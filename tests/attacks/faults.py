@@ -57,7 +57,7 @@ def _kill(scene: Scene, sandbox: Any) -> None:
 
 
 def _docker(scene: Scene) -> DockerEngine:
-    engine = scene.provider._engine
+    engine = getattr(scene.provider.backend, "engine", None)
     assert isinstance(engine, DockerEngine)
     return engine
 
@@ -105,7 +105,7 @@ def kill_gold(scene: Scene) -> None:
 @_fault
 def kill_guard(scene: Scene) -> None:
     """SIGKILL to what ends sandboxes after us: Docker's reaper, bubblewrap's starter."""
-    engine = scene.provider._engine
+    engine = getattr(scene.provider.backend, "engine", None)
     process = (
         engine._starter._process
         if isinstance(engine, Bubblewrap)

@@ -50,7 +50,7 @@ class Leftovers:
 
     def watch(self, provider: SandboxProvider) -> None:
         """Note what a provider has started, which is to be called before it is closed."""
-        engine = getattr(provider, "_engine", None)
+        engine = getattr(provider.backend, "engine", None)
         if isinstance(engine, DockerEngine):
             self._runs.append((engine.api, f"{RUN_LABEL}={engine.run}"))
         elif isinstance(engine, Bubblewrap):

@@ -34,6 +34,7 @@ from pytest_intercode.rollouts.isolation import SharedProcess
 from pytest_intercode.rollouts.rollout import Services, failure_record
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.loader import load_suite
 from pytest_intercode.suites.permissions import Permissions
 from tests.attacks import faults, hostile_files
@@ -131,7 +132,7 @@ def _play_in(
     engine: SecondEngine | None,
 ) -> None:
     sandbox = "auto" if place.backend == "none" else place.backend
-    provider = SandboxProvider(sandbox=sandbox)
+    provider = SandboxProvider(SandboxSettings(sandbox))
     scene = Scene(provider, engine=engine)
     shared = SharedProcess()
     try:

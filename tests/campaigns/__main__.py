@@ -15,6 +15,7 @@ from pathlib import Path
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.task import ENVIRONMENTS, Task
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.statistics.rates import wilson
 from pytest_intercode.suites.catalogue import bundled_tasks, data_folder, dataset_tasks
 from tests.campaigns import endurance as long_run
@@ -153,7 +154,8 @@ def judge(folder: Path, arguments: argparse.Namespace) -> list[str]:
     """Have both profiles judge ``--count`` equivalent pairs of ALFA's, and shuffled ones."""
     images = dict(each.split("=", 1) for each in arguments.base_image)
     provider = SandboxProvider(
-        sandbox=arguments.sandbox, rootfs=arguments.rootfs, base_images=images, progress=print
+        SandboxSettings(arguments.sandbox, rootfs=arguments.rootfs, base_images=images),
+        progress=print,
     )
     tasks = dataset_tasks("alfa", data_folder(None, ""), "judge")
     tasks = tasks[:: max(1, len(tasks) // arguments.count)][: arguments.count]

@@ -107,7 +107,7 @@ def policy(task, env):
 
 backend, episodes, concurrency = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)
-provider = pytest_intercode.SandboxProvider(sandbox=backend)
+provider = pytest_intercode.SandboxProvider(pytest_intercode.SandboxSettings(backend))
 [task, *_] = pytest_intercode.make("bash", provider=provider).tasks.tasks
 tasks = (replace(task, id=str(number)) for number in range(episodes))
 with pytest_intercode.run_rollouts(

@@ -8,6 +8,7 @@ import pytest
 
 from pytest_intercode.core.task import FORMAT_NAMES, RewardOptions, Task
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from tests.campaigns.judge import Judged, crossed, judge, pairs, table
 
 LENIENT = RewardOptions(lenient=FORMAT_NAMES)
@@ -45,7 +46,7 @@ def test_precision_recall_and_f1() -> None:
 
 @pytest.mark.usefixtures("bubblewrap")
 def test_two_tasks() -> None:
-    provider = SandboxProvider(sandbox="bubblewrap")
+    provider = SandboxProvider(SandboxSettings("bubblewrap"))
     tasks = [task("a", "echo b; echo a", "printf 'a\\nb\\n'"), task("b", "echo 7 >/x", "echo 7>/y")]
     try:
         found = list(judge(pairs(tasks, 1), provider))

@@ -12,6 +12,7 @@ from pytest_intercode.auditing.playing import Answer, play
 from pytest_intercode.core.task import FORMAT_NAMES, Task
 from pytest_intercode.errors import MissingProgram
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.catalogue import data_folder as folder_of
 from pytest_intercode.suites.catalogue import dataset_tasks
 from pytest_intercode.suites.download import is_whole
@@ -84,7 +85,7 @@ def check(provider: SandboxProvider, task: Task, rule: str) -> None:
 @pytest.mark.usefixtures("bubblewrap")
 def test_a_few_tasks(samples: Path) -> None:
     """On this machine's own programs, as bubblewrap has no image of ALFA's."""
-    provider = SandboxProvider(sandbox="bubblewrap")
+    provider = SandboxProvider(SandboxSettings("bubblewrap"))
     found = tasks(samples, "alfa")
     try:
         for name, rule in PLAYED.items():
@@ -99,7 +100,7 @@ def test_a_few_tasks(samples: Path) -> None:
 def test_a_few_tasks_on_alpine(samples: Path, docker_api: docker.APIClient) -> None:
     """On busybox in place of Alpine, whose image is mapped."""
     images = {ALPINE: make_image(docker_api)}
-    provider = SandboxProvider(sandbox="docker", base_images=images)
+    provider = SandboxProvider(SandboxSettings("docker", base_images=images))
     found = tasks(samples, "alfa")
     try:
         for name, rule in ON_ALPINE.items():

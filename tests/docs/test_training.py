@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_intercode import SandboxProvider
+from pytest_intercode import SandboxProvider, SandboxSettings
 from pytest_intercode.rollouts import stream
 from tests.support.model_server import ModelServer, Request, Spent, Step
 from tests.support.ray_cluster import PYTHON as RAY_PYTHON
@@ -28,7 +28,7 @@ COMMANDS = re.findall(r"^```sh\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
 
 @pytest.fixture(scope="module")
 def sandboxes(quick_sandbox: str) -> Iterator[SandboxProvider]:
-    provider = SandboxProvider(sandbox=quick_sandbox.partition("=")[2])
+    provider = SandboxProvider(SandboxSettings(quick_sandbox.partition("=")[2]))
     yield provider
     provider.close()
 

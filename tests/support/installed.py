@@ -15,6 +15,7 @@ from pytest_intercode.gateway import GatewaySettings, Price
 from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from tests.support import rollouts
 from tests.support.model_server import ModelServer, Request
 
@@ -53,7 +54,7 @@ class World:
         )
         self.factory: AgentFactory = load_agent(agent, arguments, folder, settings)
         self.provider = SandboxProvider(
-            sandbox=backend, readonly=self.factory.readonly, scratch=self.factory.scratch
+            SandboxSettings(backend, readonly=self.factory.readonly, scratch=self.factory.scratch)
         )
 
     def _answer(self, request: Request) -> Any:

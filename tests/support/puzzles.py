@@ -10,6 +10,7 @@ import pytest
 from pytest_intercode.core.task import Task
 from pytest_intercode.environments.ctf.strict import CtfEnvironment
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 
 FLAG = "flag{It's_the_0ne}"
 
@@ -35,7 +36,7 @@ def quick_provider(request: pytest.FixtureRequest) -> Iterator[SandboxProvider]:
 
 def _provided(request: pytest.FixtureRequest, backend: str) -> Iterator[SandboxProvider]:
     request.getfixturevalue("docker_engine" if backend == "docker" else backend)
-    provider = SandboxProvider(sandbox=backend)
+    provider = SandboxProvider(SandboxSettings(backend))
     yield provider
     provider.close()
 

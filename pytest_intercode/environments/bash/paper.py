@@ -217,7 +217,7 @@ def _repositories(provider: SandboxProvider) -> Repositories:
 def _with_paper_image(task: Task, provider: SandboxProvider) -> Task:
     """Return the task with the image of this profile, where its own has one next to it."""
     dockerfile = task.image.dockerfile if task.image else None
-    if dockerfile is None or provider.choice.backend != "docker":
+    if dockerfile is None or not provider.backend.builds_images:
         return task
     papers = dockerfile.with_name(f"{dockerfile.stem}-paper{dockerfile.suffix}")
     return replace(task, image=ImageSource(dockerfile=papers)) if papers.is_file() else task

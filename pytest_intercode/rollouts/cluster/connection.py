@@ -29,8 +29,9 @@ from pytest_intercode.rollouts.cluster.settings import NodeSettings
 from pytest_intercode.rollouts.cluster.transport import Transport
 from pytest_intercode.rollouts.executors.handle import Handle
 from pytest_intercode.rollouts.rollout import default_environment
-from pytest_intercode.rollouts.spec import RolloutSpec, SandboxSettings
+from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 
 __all__ = [
     "Cluster",
@@ -246,7 +247,7 @@ class _Connection(ClusterObserver):
             network=agent.network,
         )
         settings = with_agent_files(settings, self.shelf, f"the agent {agent.name}")
-        here = SandboxProvider(sandbox=cluster.sandbox.backend)  # it starts nothing
+        here = SandboxProvider(SandboxSettings(cluster.sandbox.backend))  # it starts nothing
         transport = cluster.make_transport()
         try:
             self.executor = ClusterExecutor(

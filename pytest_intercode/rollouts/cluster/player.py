@@ -223,19 +223,16 @@ class Player(ConcurrentObserver):
         os.environ.update(settings.variables)
         try:
             provider = self._provider = self._make_provider(settings)
-            choice = provider.choice
-            if settings.network and choice.backend == "bubblewrap":
+            backend = provider.backend
+            if settings.network and backend.shares_network:
                 raise ConfigurationError(
-                    "--intercode-network: a sandbox of bubblewrap would share the node's network, "
-                    "and reach the ports of Ray; take Docker, or --intercode-allow-host"
+                    f"--intercode-network: a sandbox of {backend.name} would share the node's "
+                    "network, and reach the ports of Ray; take Docker, or --intercode-allow-host"
                 )
-            problem = _backend_problem(choice.backend)
+            problem = backend.problem()
             if problem:
                 raise ConfigurationError(problem)
-            rootfs = settings.sandbox.rootfs
-            if rootfs is not None and not rootfs.is_dir():
-                raise ConfigurationError(f"--intercode-rootfs={rootfs}: there is no such folder")
-            provider.check_registry("--intercode-registry")
+            provider.check({"rootfs": "--intercode-rootfs", "registry": "--intercode-registry"})
         except Exception as error:
             self._say({"what": "unfit", "error": error_of(error)})
             return
@@ -254,7 +251,7 @@ class Player(ConcurrentObserver):
             _THREADS,
             lambda: None,
         )
-        self._say({"what": "ready", "backend": choice.backend, "why": str(choice)})
+        self._say({"what": "ready", "backend": backend.name, "why": str(provider.choice)})
 
     def _on_play(self, message: Message) -> None:
         """Begin a rollout, as soon as all that it needs is here."""
@@ -320,15 +317,9 @@ class Player(ConcurrentObserver):
         return self._store
 
     def _make_provider(self, settings: NodeSettings) -> SandboxProvider:
-        sandbox = settings.sandbox
+        sandbox = replace(settings.sandbox, hidden=(self._files.folder,))
         return SandboxProvider(
-            base_images=sandbox.base_images,
-            progress=lambda line: self._say({"what": "line", "text": line}),
-            sandbox=sandbox.backend,
-            rootfs=sandbox.rootfs,
-            runtime=sandbox.runtime,
-            registry=sandbox.registry,
-            hidden=[self._files.folder],
+            sandbox, progress=lambda line: self._say({"what": "line", "text": line})
         )
 
     def _play(self, message: Message) -> None:
@@ -503,18 +494,3 @@ def _too_large(record: EpisodeRecord, size: int) -> EpisodeRecord:
         refused_hosts=(),
         turns=slim.turns[:1000],
     )
-
-
-def _backend_problem(backend: str) -> str:
-    """Return why a node's sandboxes cannot be had, or nothing."""
-    if backend == "bubblewrap":
-        from pytest_intercode.sandboxes.bubblewrap.process import find_program
-
-        try:
-            find_program()
-        except InfrastructureError as error:
-            return str(error)
-        return ""
-    from pytest_intercode.sandboxes.choice import docker_problem
-
-    return docker_problem()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pytest_intercode.rollouts.cluster.files import Parcel
-from pytest_intercode.rollouts.spec import SandboxSettings
+from pytest_intercode.sandboxes.settings import SandboxSettings
 
 __all__ = ["NodeSettings"]
 
@@ -47,8 +47,7 @@ class NodeSettings:
 
     def to_fields(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        fields = {**vars(self), "sandbox": asdict(self.sandbox)}
-        fields["sandbox"]["rootfs"] = _text(self.sandbox.rootfs)
+        fields = {**vars(self), "sandbox": self.sandbox.to_fields()}
         fields["agent_folder"] = _text(self.agent_folder)
         if self.agent_file is not None:
             fields["agent_file"] = [str(self.agent_file[0]), list(self.agent_file[1])]
@@ -57,7 +56,7 @@ class NodeSettings:
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> NodeSettings:
         """Return what :meth:`to_fields` wrote."""
-        sandbox, file = fields["sandbox"], fields["agent_file"]
+        file = fields["agent_file"]
         folder, parcel = fields["agent_folder"], fields["agent_parcel"]
         return cls(
             **{
@@ -65,9 +64,7 @@ class NodeSettings:
                 "agent_folder": None if folder is None else Path(folder),
                 "agent_file": None if file is None else (Path(file[0]), Parcel(*file[1])),
                 "agent_parcel": None if parcel is None else Parcel(*parcel),
-                "sandbox": SandboxSettings(
-                    **{**sandbox, "rootfs": sandbox["rootfs"] and Path(sandbox["rootfs"])}
-                ),
+                "sandbox": SandboxSettings.from_fields(fields["sandbox"]),
             }
         )
 

@@ -431,6 +431,7 @@ class DockerHosts:
         building: called with a line for each slow step of an image's, in a thread of its own; by
             default ``progress``.
         verbosity: 1 to have the steps of builds reported as well, -1 for no builds.
+        drop: closes the idle sandboxes for which a function returns true; the pool's.
 
     Attributes:
         runtime: what sandboxes are started with.
@@ -440,7 +441,7 @@ class DockerHosts:
         hosts: the hosts.
         changed: guards what is known of all hosts; notified of every change.
         closed: the run is over.
-        drop: closes the idle sandboxes for which a function returns true; the pool's.
+        drop: see above.
         lost_at: when the last host was lost.
 
     Raises:
@@ -458,6 +459,7 @@ class DockerHosts:
         registry: str | None = None,
         building: Callable[[str], None] | None = None,
         verbosity: int = 0,
+        drop: Drop = lambda lost: None,
     ) -> None:
         self.runtime = runtime
         self.verbosity = verbosity
@@ -467,7 +469,7 @@ class DockerHosts:
         self._progress = progress
         self.changed = threading.Condition(threading.RLock())
         self.closed = threading.Event()
-        self.drop: Drop = lambda lost: None
+        self.drop = drop
         self.lost_at = time.monotonic()
         self._sources: dict[str, ImageSource] = {}
         self._pinned: dict[str, str] = {}

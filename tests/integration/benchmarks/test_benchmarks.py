@@ -35,7 +35,7 @@ def test_a_quick_run_prints_its_table_and_writes_it_and_the_plot(
     heading, *rows = [line.split("  ") for line in done.stdout.splitlines() if "  " in line]
     assert " ".join(heading).split() == ["what", "ours", "against", "ratio", "bound", "met"]
     names = [row[0] for row in rows]
-    if choose().backend == "docker":
+    if choose()[0].name == "docker":
         assert "`:` on docker" in names
         assert "docker, 50 ms a turn, concurrency 2" in names
     assert "bubblewrap, 50 ms a turn, concurrency 2" in names

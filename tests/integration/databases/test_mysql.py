@@ -43,6 +43,7 @@ from pytest_intercode.errors import (
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from tests.conftest import PIDS, owned_by, pids_of, wait_until_gone
 from tests.support.thinning import ALL
 
@@ -106,7 +107,7 @@ def provider(
     if request.param == "docker":
         api: docker.APIClient = request.getfixturevalue("docker_api")
         before = owned_by(api, {os.getpid()})  # such as the judge of environments made elsewhere
-        provider = SandboxProvider(sandbox="docker")
+        provider = SandboxProvider(SandboxSettings("docker"))
         yield provider
         provider.close()
         assert wait_until_gone(api, {os.getpid()}, but=before) == []
@@ -114,11 +115,12 @@ def provider(
         _skip_without_server()
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-            provider = SandboxProvider(sandbox="bubblewrap")
+            provider = SandboxProvider(SandboxSettings("bubblewrap"))
             yield provider
             provider.close()
-            assert isinstance(provider._engine, Bubblewrap)
-            assert not provider._engine.sandboxes()
+            engine = getattr(provider.backend, "engine", None)
+            assert isinstance(engine, Bubblewrap)
+            assert not engine.sandboxes()
     assert sockets_of(os.getpid()) == []
 
 
@@ -677,7 +679,7 @@ def mariadb(docker_api: docker.APIClient) -> Iterator[SandboxProvider]:
         Path(folder, "Dockerfile").write_text(MARIADB)
         printed = list(docker_api.build(path=folder, tag=name, rm=True, decode=True))
     assert "error" not in printed[-1], printed[-5:]
-    provider = SandboxProvider(base_images={"debian:bookworm-slim": name})
+    provider = SandboxProvider(SandboxSettings(base_images={"debian:bookworm-slim": name}))
     yield provider
     provider.close()
 

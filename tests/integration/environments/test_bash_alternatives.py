@@ -14,6 +14,7 @@ from pytest_intercode.environments.bash.strict import BashEnvironment
 from pytest_intercode.errors import TaskError
 from pytest_intercode.rewards.bash_strict import bash_strict_reward_again
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from tests.integration.environments.test_bash_grading import rollout
 from tests.support import puzzles
 from tests.support.rollouts import play
@@ -88,7 +89,7 @@ def test_their_sandboxes_end(provider: SandboxProvider) -> None:
 
 @pytest.fixture
 def audited() -> Iterator[Auditor]:
-    provider = SandboxProvider(sandbox="bubblewrap")
+    provider = SandboxProvider(SandboxSettings("bubblewrap"))
     fields = {"workdir": "/w"}
     tasks = [
         Task("good", "q", GOLD, "bash", "s", "d", alternatives=OTHERS, **fields),  # type: ignore[arg-type]

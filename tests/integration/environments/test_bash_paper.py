@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
@@ -14,8 +13,8 @@ from pytest_intercode.core.task import FileSpec, ImageSource, Task
 from pytest_intercode.environments.bash.paper import PaperBashEnvironment
 from pytest_intercode.environments.bash.repository import IMAGE_AGE
 from pytest_intercode.sandboxes.attached import AttachedSandbox
-from pytest_intercode.sandboxes.choice import Choice
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from tests.support import puzzles
 
 provider, quick_provider = puzzles.provider, puzzles.quick_provider  # fixtures
@@ -207,15 +206,13 @@ class _Provider(SandboxProvider):
 )
 def test_the_profile_may_have_an_image_of_its_own(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    backend: Literal["docker", "bubblewrap"],
+    backend: str,
     name: str,
     expected: str,
 ) -> None:
     for each in ("one", "one-paper", "two"):
         (tmp_path / f"{each}.Dockerfile").touch()
-    monkeypatch.setattr(_Provider, "choice", Choice(backend, ""))
-    provider = _Provider()
+    provider = _Provider(SandboxSettings(backend))
     image = ImageSource(dockerfile=tmp_path / f"{name}.Dockerfile")
     task = Task("t", "Do it.", ("true",), "bash", "s", "d", image=image)
     spec = PaperBashEnvironment.spec(task, provider)

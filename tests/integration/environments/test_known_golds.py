@@ -21,6 +21,7 @@ from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.loader import bundled_folder
 from tests.support import puzzles
 from tests.support.rollouts import play
@@ -156,7 +157,9 @@ def test_golds_are_known_to_the_next_run(
     provider: SandboxProvider, tmp_path: Path, golds: list[str]
 ) -> None:
     for _ in range(2):
-        with contextlib.closing(SandboxProvider(sandbox=provider.choice.backend)) as another:
+        with contextlib.closing(
+            SandboxProvider(SandboxSettings(provider.choice.backend))
+        ) as another:
             another.share(GOLDS, lambda: GoldCache(tmp_path / "golds"))
             assert tried(another).outcome == "solved"
     assert golds == ["gold"]

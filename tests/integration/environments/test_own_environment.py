@@ -20,6 +20,7 @@ import pytest_intercode.gym
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites import registered
 from tests.conftest import results
 
@@ -65,7 +66,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 @pytest.fixture
 def env(module: Any, quick_sandbox: str) -> Iterator[Environment]:
     """An environment without pytest."""
-    provider = SandboxProvider(sandbox=quick_sandbox.partition("=")[2])
+    provider = SandboxProvider(SandboxSettings(quick_sandbox.partition("=")[2]))
     made = pytest_intercode.make("perl", action_timeout=1, max_turns=30, provider=provider)
     made.reset(options={"task": "slug"})
     yield made

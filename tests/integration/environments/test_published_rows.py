@@ -22,6 +22,7 @@ from pytest_intercode.environments.swe.gold import gold_actions
 from pytest_intercode.errors import TaskError
 from pytest_intercode.results.predictions import Prediction
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.catalogue import file_tasks
 from pytest_intercode.suites.loader import bundled_folder
 from tests.integration.environments.test_swe import Play
@@ -152,7 +153,7 @@ _ROWS: dict[str, dict[str, Any]] = {
 def docker_provider(request: pytest.FixtureRequest) -> Iterator[SandboxProvider]:
     """Return a provider of sandboxes on Docker."""
     request.getfixturevalue("docker_engine")
-    provider = SandboxProvider(sandbox="docker")
+    provider = SandboxProvider(SandboxSettings("docker"))
     yield provider
     provider.close()
 

@@ -17,6 +17,7 @@ from pytest_intercode.environments.python.strict import PythonEnvironment
 from pytest_intercode.errors import InfrastructureError
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.python_tests import check_tests
 from tests.support import puzzles
 
@@ -801,7 +802,7 @@ def test_paper_forged_answers_are_the_agents_fault(
 def test_an_ordinary_user_is_graded_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     ordinary = functools.partial(Bubblewrap, root=False)
     monkeypatch.setattr("pytest_intercode.sandboxes.bubblewrap.engine.Bubblewrap", ordinary)
-    provider = SandboxProvider(sandbox="bubblewrap")
+    provider = SandboxProvider(SandboxSettings("bubblewrap"))
     try:
         assert Play(provider, task(), GOLD).value == 1.0
         assert Play(provider, task(), "def secret(n): return 1").value == 0.0

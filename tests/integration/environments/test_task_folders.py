@@ -14,6 +14,7 @@ from pytest_intercode.environments.swe.strict import SweEnvironment
 from pytest_intercode.errors import EngineUnavailable, MissingProgram
 from pytest_intercode.sandboxes.docker.engine import connect
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.catalogue import named_tasks, with_shared_verifier
 
 _ROOT = Path(__file__).parents[3] / "examples"
@@ -30,7 +31,7 @@ def provider() -> Iterator[SandboxProvider]:
     except EngineUnavailable as error:
         pytest.skip(str(error))
     made = SandboxProvider(
-        sandbox="docker", pool_size=4, base_images={"ubuntu:24.04": "debian:bookworm-slim"}
+        SandboxSettings("docker", pool_size=4, base_images={"ubuntu:24.04": "debian:bookworm-slim"})
     )
     yield made
     made.close()

@@ -15,6 +15,7 @@ from pytest_intercode.rollouts.rollout import Rollout, Services
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from tests.support import puzzles
 from tests.support.rollouts import play
 
@@ -77,7 +78,7 @@ def test_with_rewards_as_feedback_the_tests_of_each_turn_are_counted(
 def test_waiting_for_a_build_is_its_own_phase(docker_engine: DockerEngine, tmp_path: Path) -> None:
     dockerfile = tmp_path / "Dockerfile"
     dockerfile.write_text(f"FROM debian:bookworm-slim\nRUN sleep 1; : {secrets.token_hex(8)}\n")
-    own = SandboxProvider(sandbox="docker")
+    own = SandboxProvider(SandboxSettings("docker"))
     try:
         image = ImageSource(dockerfile=dockerfile)
         record = played(own, "submit", env="bash", gold=("true",), image=image)

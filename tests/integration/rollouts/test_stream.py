@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import pytest_intercode
-from pytest_intercode import SandboxProvider, run_rollouts
+from pytest_intercode import SandboxProvider, SandboxSettings, run_rollouts
 from pytest_intercode.agents.agent_environment import AgentEnvironment
 from pytest_intercode.core.task import TaskView
 
@@ -32,7 +32,7 @@ def policy(task, env):
     sys.stdout.flush()
     env.step("sleep 120")
 
-provider = pytest_intercode.SandboxProvider(sandbox=sys.argv[1])
+provider = pytest_intercode.SandboxProvider(pytest_intercode.SandboxSettings(sys.argv[1]))
 tasks = itertools.cycle(pytest_intercode.make("bash", provider=provider).tasks.tasks)
 for record in pytest_intercode.run_rollouts(tasks, policy, concurrency=3, provider=provider):
     print(record)
@@ -41,7 +41,7 @@ for record in pytest_intercode.run_rollouts(tasks, policy, concurrency=3, provid
 
 @pytest.fixture(scope="module")
 def provider(quick_sandbox: str) -> Iterator[SandboxProvider]:
-    made = SandboxProvider(sandbox=quick_sandbox.partition("=")[2])
+    made = SandboxProvider(SandboxSettings(quick_sandbox.partition("=")[2]))
     yield made
     made.close()
 

@@ -15,37 +15,42 @@ from pytest_intercode.errors import EngineUnavailable, ImageError
 from pytest_intercode.sandboxes.bubblewrap import process
 from pytest_intercode.sandboxes.bubblewrap.engine import Bubblewrap
 from pytest_intercode.sandboxes.bubblewrap.images import Images
-from pytest_intercode.sandboxes.choice import choose
+from pytest_intercode.sandboxes.choice import Choice, choose
 from pytest_intercode.sandboxes.docker.engine import DockerEngine
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.loader import bundled_folder
 
 NOWHERE = "unix:///nowhere"
 DOCKERFILES = bundled_folder("dockerfiles")
 
 
+def chosen(backend: str = "auto") -> Choice:
+    return choose(SandboxSettings(backend))[1]
+
+
 def test_what_is_asked_for_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", NOWHERE)
-    assert str(choose("docker")) == "docker"
-    assert str(choose("bubblewrap")) == "bubblewrap"
+    assert str(chosen("docker")) == "docker"
+    assert str(chosen("bubblewrap")) == "bubblewrap"
 
 
 @pytest.mark.usefixtures("bubblewrap")
 def test_auto_without_docker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", NOWHERE)
-    assert str(choose()) == f"bubblewrap (no Docker engine answers at {NOWHERE})"
+    assert str(chosen()) == f"bubblewrap (no Docker engine answers at {NOWHERE})"
 
 
 @pytest.mark.usefixtures("needs_docker")
 def test_auto_with_docker() -> None:
-    assert str(choose()) == "docker"
+    assert str(chosen()) == "docker"
 
 
 def test_auto_without_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", NOWHERE)
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
-    assert str(choose()) == (
+    assert str(chosen()) == (
         f"docker (no Docker engine answers at {NOWHERE}, and bubblewrap is not installed)"
     )
     with pytest.raises(EngineUnavailable, match="bubblewrap is not installed: `apt-get install"):
@@ -71,11 +76,11 @@ def test_a_bubblewrap_that_is_too_old_is_told(
     monkeypatch.setenv("DOCKER_HOST", NOWHERE)
     if not old:
         assert process.find_program() == str(program)
-        assert choose().backend == "bubblewrap"
+        assert chosen().backend == "bubblewrap"
         return
     with pytest.raises(EngineUnavailable, match=r"^bubblewrap 0\.4 is too old: 0\.5 or newer is "):
         Bubblewrap(root=False)
-    assert str(choose()) == (
+    assert str(chosen()) == (
         f"docker (no Docker engine answers at {NOWHERE}, and bubblewrap 0.4 is too old)"
     )
 
@@ -128,7 +133,7 @@ def test_wrong_backend(pytester: pytest.Pytester) -> None:
 
 
 def test_root_file_system_is_for_bubblewrap(tmp_path: Path) -> None:
-    provider = SandboxProvider(rootfs=tmp_path)
+    provider = SandboxProvider(SandboxSettings(rootfs=tmp_path))
     assert str(provider.choice) == "bubblewrap (--intercode-rootfs is given)"
     provider.close()
 
@@ -242,9 +247,9 @@ def test_a_run_with_a_runtime(pytester: pytest.Pytester) -> None:
 
 def test_a_runtime_where_no_engine_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", NOWHERE)
-    provider = SandboxProvider(runtime="runsc")
+    provider = SandboxProvider(SandboxSettings(runtime="runsc"))
     assert str(provider.choice) == "docker, runtime runsc"
-    provider.check_runtime("--intercode-runtime")  # that is what the first episode meets
+    provider.check({"runtime": "--intercode-runtime"})  # that is what the first episode meets
     with pytest.raises(EngineUnavailable, match="no Docker engine answers"):
         provider.image(ImageSource(image="debian"))
     provider.close()

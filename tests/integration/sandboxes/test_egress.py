@@ -28,6 +28,7 @@ from pytest_intercode.sandboxes.docker.engine import DockerEngine
 from pytest_intercode.sandboxes.egress.process import LOST
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.loader import load_suite
 from tests.support.world import GOOD, METADATA, OTHER, PRIVATE, SIX, World, made_world, obstacle
 
@@ -503,7 +504,7 @@ def test_an_episode_says_what_was_refused(world: World, tmp_path: Path) -> None:
     fetches, alone = load_suite(path).tasks
     assert fetches.limits.hosts == ("good.test",)
     assert (alone.limits.hosts, alone.limits.network) == ((), False)
-    provider = SandboxProvider(sandbox="bubblewrap")
+    provider = SandboxProvider(SandboxSettings("bubblewrap"))
     script = ["curl -sS http://other.test/", "exec 9<>/dev/tcp/8.8.8.8/22", *fetches.gold, "submit"]
     try:
         services = Services(provider, lambda spec: adapt(_Scripted(script)))

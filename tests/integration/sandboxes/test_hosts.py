@@ -32,6 +32,7 @@ from pytest_intercode.sandboxes.docker.images import layers_of
 from pytest_intercode.sandboxes.hosts import parse_host
 from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from tests.conftest import PIDS, pids_of, results
 from tests.support.backends import SOURCE
 from tests.support.image_registry import ImageRegistry
@@ -125,7 +126,7 @@ def provide(lines: list[str]) -> Iterator[Callable[..., SandboxProvider]]:
     with contextlib.ExitStack() as stack:
 
         def make(*hosts: str) -> SandboxProvider:
-            made = SandboxProvider(docker_hosts=hosts, progress=lines.append)
+            made = SandboxProvider(SandboxSettings(docker_hosts=hosts), progress=lines.append)
             stack.callback(made.close)
             stack.callback(close_sandboxes, made)
             return made
@@ -134,7 +135,7 @@ def provide(lines: list[str]) -> Iterator[Callable[..., SandboxProvider]]:
 
 
 def close_sandboxes(provider: SandboxProvider) -> None:
-    if isinstance(getattr(provider, "_engine", None), DockerHosts):
+    if isinstance(getattr(provider.backend, "engine", None), DockerHosts):
         for host in hosts_of(provider).hosts:
             for box in list(host._containers):
                 box.close()
@@ -148,8 +149,9 @@ def spec_on_all(provider: SandboxProvider) -> SandboxSpec:
 
 
 def hosts_of(provider: SandboxProvider) -> DockerHosts:
-    assert isinstance(provider._engine, DockerHosts)
-    return provider._engine
+    engine = getattr(provider.backend, "engine", None)
+    assert isinstance(engine, DockerHosts)
+    return engine
 
 
 def where(sandbox: Sandbox) -> str:

@@ -24,6 +24,7 @@ from pytest_intercode.sandboxes.images import (
     without_waiting,
 )
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 
 _BASE = "debian:bookworm-slim"
 _SOON = 60.0  # seconds
@@ -277,7 +278,7 @@ def slow(docker_engine: DockerEngine, tmp_path: Path) -> Iterator[SlowBuild]:
 @pytest.fixture
 def provider(docker_engine: DockerEngine) -> Iterator[SandboxProvider]:
     """Return a provider on Docker."""
-    made = SandboxProvider(sandbox="docker")
+    made = SandboxProvider(SandboxSettings("docker"))
     yield made
     made.close()
 

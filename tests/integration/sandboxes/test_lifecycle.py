@@ -23,6 +23,7 @@ from pytest_intercode.sandboxes.docker.reaper import remove_container
 from pytest_intercode.sandboxes.pool import Pool
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from tests.integration.conftest import Launch
 from tests.support.backends import SOURCE, Backend, DockerBackend
 
@@ -339,7 +340,7 @@ def test_provider_leaves_nothing(backend: Backend) -> None:
     names: list[str] = []
 
     def use(episodes: int) -> None:
-        provider = SandboxProvider(sandbox=backend.name)
+        provider = SandboxProvider(SandboxSettings(backend.name))
         try:
             spec = SandboxSpec(provider.image(SOURCE))
             assert spec.image == backend.image
@@ -366,7 +367,7 @@ def test_provider_leaves_nothing(backend: Backend) -> None:
 
 
 def test_provider_closes_what_is_in_use(backend: Backend) -> None:
-    provider = SandboxProvider(sandbox=backend.name)
+    provider = SandboxProvider(SandboxSettings(backend.name))
     sandbox = provider.acquire(SandboxSpec(backend.image))
     provider.close()
     await_true(lambda: not backend.exists(sandbox.name))

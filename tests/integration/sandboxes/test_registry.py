@@ -25,6 +25,7 @@ from pytest_intercode.errors import ConfigurationError, ImageError
 from pytest_intercode.sandboxes.docker.images import Images
 from pytest_intercode.sandboxes.docker.registry import CONTENT_LABEL, Registry
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from tests.conftest import results
 from tests.support.image_registry import PASSWORD, ImageRegistry
 from tests.support.ray_cluster import PYTHON, needs_ray
@@ -201,13 +202,15 @@ def test_a_registry_that_does_not_answer_is_an_error_and_nothing_is_built(
     assert "\n" not in said
     assert machine.lines == []
     assert docker_api.images(filters={"label": "pytest-intercode.image=small.Dockerfile"}) == []
-    provider = SandboxProvider(registry=registry.where, sandbox="docker")
+    provider = SandboxProvider(SandboxSettings(registry=registry.where, backend="docker"))
     with pytest.raises(ConfigurationError, match=rf"^{OPTION}={registry.where}: the registry"):
-        provider.check_registry(OPTION)
+        provider.check({"registry": OPTION})
     registry.start()
-    provider.check_registry(OPTION)
+    provider.check({"registry": OPTION})
     with pytest.raises(ConfigurationError, match="bubblewrap has no images"):
-        SandboxProvider(registry="a:1", sandbox="bubblewrap").check_registry(OPTION)
+        SandboxProvider(SandboxSettings(registry="a:1", backend="bubblewrap")).check(
+            {"registry": OPTION}
+        )
 
 
 @pytest.mark.slow

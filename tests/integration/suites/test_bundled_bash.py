@@ -12,6 +12,7 @@ from pytest_intercode.sandboxes.docker.container import Container
 from pytest_intercode.sandboxes.listing import ListingProbe
 from pytest_intercode.sandboxes.overlay import OverlayProbe
 from pytest_intercode.sandboxes.provider import SandboxProvider
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.loader import bundled_folder, load_suite
 from tests.support.bundled import lacking, play
 from tests.support.thinning import every, thinned
@@ -54,7 +55,7 @@ def test_both_probes_see_the_same_effects() -> None:
     Of all tasks with ``scripts/test --all``, else of every 24th.
     """
     tasks = SUITE.tasks[:: every(48)]
-    provider = SandboxProvider(sandbox="docker")
+    provider = SandboxProvider(SandboxSettings("docker"))
     try:
         for at, task in enumerate(tasks):
             provider.expect(BashEnvironment.spec(each, provider) for each in tasks[at : at + 3])

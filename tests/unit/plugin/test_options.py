@@ -14,7 +14,7 @@ from pytest_intercode.environments.registry import PROFILES
 from pytest_intercode.errors import ConfigurationError
 from pytest_intercode.plugin.options import OPTIONS, FailUnder, Option, ini_values
 from pytest_intercode.plugin.settings import Settings
-from pytest_intercode.sandboxes.choice import BACKENDS
+from pytest_intercode.sandboxes.choice import backend_names
 
 _BY_NAME = {option.name: option for option in OPTIONS}
 _TASK = Task("id", "query", ("gold",), "bash", "suite", "dataset")
@@ -39,7 +39,6 @@ def test_each_option(option: Option) -> None:
 @pytest.mark.parametrize(
     ("name", "allowed"),
     [
-        ("sandbox", BACKENDS),
         ("profile", PROFILES),
         ("profile", get_args(Profile)),
         ("feedback", get_args(Feedback)),
@@ -51,6 +50,14 @@ def test_choices_are_those_of_the_code(name: str, allowed: tuple[str, ...]) -> N
     assert option.metavar == "|".join(allowed)
     assert [option.value(value) for value in allowed] == list(allowed)
     with pytest.raises(ValueError, match=f"^allowed are {', '.join(allowed)}"):
+        option.value("else")
+
+
+def test_backends_are_those_that_there_are() -> None:
+    option = _BY_NAME["sandbox"]
+    assert option.metavar == "|".join((*backend_names(), "NAME"))
+    assert [option.value(name) for name in backend_names()] == list(backend_names())
+    with pytest.raises(ValueError, match=r"^allowed are auto, docker, bubblewrap"):
         option.value("else")
 
 
@@ -106,7 +113,11 @@ def test_what_is_no_value(name: str, written: str) -> None:
 
 def test_the_defaults(pytester: pytest.Pytester) -> None:
     settings = Settings.of(pytester.parseconfig())
-    assert (settings.profile, settings.sandbox, settings.gate) == ("strict", "auto", "tasks")
+    assert (settings.profile, settings.sandbox.backend, settings.gate) == (
+        "strict",
+        "auto",
+        "tasks",
+    )
     assert (settings.concurrency, settings.repeat, settings.network) == (1, 1, False)
     assert (settings.agent, settings.timeout, settings.feedback) == (None, None, None)
     assert (settings.environments, settings.datasets, settings.agent_arguments) == ((), (), {})

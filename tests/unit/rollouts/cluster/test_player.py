@@ -15,7 +15,8 @@ from pytest_intercode.rollouts.cluster.files import Shelf, Store, with_paths
 from pytest_intercode.rollouts.cluster.messages import decode, encode
 from pytest_intercode.rollouts.cluster.player import Player, differences, greeting
 from pytest_intercode.rollouts.cluster.settings import NodeSettings
-from pytest_intercode.rollouts.spec import Parameters, RolloutSpec, SandboxSettings
+from pytest_intercode.rollouts.spec import Parameters, RolloutSpec
+from pytest_intercode.sandboxes.settings import SandboxSettings
 from pytest_intercode.suites.catalogue import bundled_tasks
 
 AGENT = """\

@@ -1,0 +1,106 @@
+"""A backend: one object that makes sandboxes in its own way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from pytest_intercode.sandboxes.images import Images
+from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
+
+__all__ = ["Backend", "BackendEvents"]
+
+
+def _ignore(line: str) -> None:
+    """Show no progress."""
+
+
+def _drop_nothing(is_lost: Callable[[Sandbox], bool]) -> None:
+    """Have no pool that would hold idle sandboxes."""
+
+
+@dataclass(frozen=True)
+class BackendEvents:
+    """What a backend notifies of, from any thread.
+
+    Attributes:
+        report: called with a line for the user.
+        report_build: called with a line for each slow step of an image.
+        drop: closes the idle sandboxes for which a function returns true, as they are lost.
+    """
+
+    report: Callable[[str], None] = _ignore
+    report_build: Callable[[str], None] = _ignore
+    drop: Callable[[Callable[[Sandbox], bool]], None] = _drop_nothing
+
+
+class Backend(Protocol):
+    """Starts sandboxes in one way.
+
+    An entry point of the group ``pytest_intercode.sandboxes`` names what makes one: a class, or a
+    function, that is called with a :class:`SandboxSettings`. That starts nothing. The first sandbox
+    starts it, and everything else may be called from several threads then.
+
+    Attributes:
+        name: what ``--intercode-sandbox`` calls it, as its entry point does.
+        takes: which of ``docker_hosts``, ``registry``, ``rootfs`` and ``runtime`` of the settings
+            it can have; where others are given, the user is told.
+        builds_images: it makes images by Dockerfiles, and not only their likes.
+        shares_network: a sandbox with the network has that of this machine, with its ports.
+    """
+
+    name: str
+    takes: frozenset[str]
+    builds_images: bool
+    shares_network: bool
+
+    def __str__(self) -> str:
+        """Return its name, and what else of the settings the user wants to see."""
+
+    def requested(self) -> str | None:
+        """Return why ``auto`` is this one, whatever else there is: a setting of its own is given.
+
+        None where none is; empty where there is nothing to say.
+        """
+
+    def problem(self) -> str:
+        """Return why it cannot be used here, in one line, or nothing; quick, and starts nothing."""
+
+    def check(self, options: Mapping[str, str]) -> None:
+        """See that it can have the settings that are given.
+
+        Where it does not answer at all, that is what the first sandbox meets.
+
+        Args:
+            options: by the fields of the settings that are to be checked, what the user wrote
+                their values after, such as ``--intercode-rootfs``; for messages.
+
+        Raises:
+            ConfigurationError: it cannot.
+        """
+
+    def start(self, events: BackendEvents) -> None:
+        """Start it; called once, before what follows.
+
+        Raises:
+            EngineUnavailable: it cannot be used here.
+        """
+
+    @property
+    def images(self) -> Images:
+        """Its images."""
+
+    @property
+    def starters(self) -> int:
+        """How many starts at the same time are good for it; more gain nothing."""
+
+    def launch(self, spec: SandboxSpec) -> Sandbox:
+        """Start a fresh sandbox.
+
+        Raises:
+            SandboxError: it does not start.
+        """
+
+    def close(self) -> None:
+        """End every sandbox, and give back everything; also where it was never started."""

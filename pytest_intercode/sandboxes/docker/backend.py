@@ -1,0 +1,190 @@
+"""Docker as a backend: the engine that the environment names, or those of several hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from pytest_intercode.errors import ConfigurationError, EngineUnavailable
+from pytest_intercode.sandboxes.backend import Backend, BackendEvents
+from pytest_intercode.sandboxes.images import Images
+from pytest_intercode.sandboxes.protocol import Launcher, Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.settings import SandboxSettings
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+__all__ = ["DockerBackend", "DockerHostsBackend", "find_images", "make_docker"]
+
+_PING_TIMEOUT = 5.0  # seconds
+
+
+def make_docker(settings: SandboxSettings) -> Backend:
+    """Return the backend for one engine, or that for hosts where some are given."""
+    return DockerHostsBackend(settings) if settings.docker_hosts else DockerBackend(settings)
+
+
+class DockerBackend:
+    """One Docker engine; see :class:`~pytest_intercode.sandboxes.backend.Backend`."""
+
+    name = "docker"
+    takes = frozenset({"docker_hosts", "registry", "runtime"})
+    builds_images = True
+    shares_network = False
+    images: Images
+
+    def __init__(self, settings: SandboxSettings) -> None:
+        self.settings = settings
+        self.engine: Launcher | None = None
+
+    def __str__(self) -> str:
+        runtime = self.settings.runtime
+        return f"{self.name}, runtime {runtime}" if runtime else self.name
+
+    def requested(self) -> str | None:
+        """Return nothing where a runtime is given, and no root file system."""
+        is_for_docker = self.settings.runtime is not None and self.settings.rootfs is None
+        return "" if is_for_docker else None
+
+    def problem(self) -> str:
+        """Return why its engine cannot be used here, or nothing."""
+        address = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+        if not address.startswith("unix://"):
+            return ""  # it was set up by hand; if it does not answer, that is an error
+        try:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.settimeout(_PING_TIMEOUT)
+                probe.connect(address.removeprefix("unix://"))
+                probe.sendall(b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n")
+                if b" 200 " in probe.recv(64):
+                    return ""
+        except PermissionError:
+            return f"no permission to use the Docker engine at {address}"
+        except OSError:
+            pass
+        return f"no Docker engine answers at {address}"
+
+    def check(self, options: Mapping[str, str]) -> None:
+        """See that the engine has the runtime, and that it reaches the registry."""
+        values = {"runtime": self.settings.runtime, "registry": self.settings.registry}
+        for field, value in values.items():
+            if value is None or field not in options:
+                continue
+            from pytest_intercode.sandboxes.docker.engine import connect
+
+            with contextlib.suppress(EngineUnavailable), contextlib.closing(connect()) as api:
+                problem = self._find_problem(api, field, value)
+                if problem:
+                    raise ConfigurationError(f"{options[field]}={value}: {problem}")
+
+    @staticmethod
+    def _find_problem(api: APIClient, field: str, value: str) -> str:
+        if field == "runtime":
+            from pytest_intercode.sandboxes.docker.engine import runtime_problem
+
+            return runtime_problem(api.info(), value)
+        from pytest_intercode.sandboxes.docker.registry import Registry
+
+        return Registry(api, value).problem()
+
+    def start(self, events: BackendEvents) -> None:
+        """Connect to the engine, and remove what earlier runs left behind there."""
+        from pytest_intercode.sandboxes.docker.engine import DockerEngine
+        from pytest_intercode.sandboxes.docker.images import Images as DockerImages
+
+        settings = self.settings
+        engine = DockerEngine(runtime=settings.runtime)
+        self.engine = engine
+        swept = engine.sweep()
+        if swept:
+            events.report(f"removed {swept} containers that an earlier run left behind")
+        self.images = DockerImages(
+            engine.api,
+            settings.base_images,
+            events.report_build,
+            settings.registry,
+            settings.verbosity,
+        )
+
+    @property
+    def starters(self) -> int:
+        """How many starts at the same time are good for it."""
+        assert self.engine is not None, "it is started first"
+        return self.engine.starters
+
+    def launch(self, spec: SandboxSpec) -> Sandbox:
+        """Start a fresh sandbox."""
+        assert self.engine is not None, "it is started first"
+        return self.engine.launch(spec)
+
+    def close(self) -> None:
+        """End every sandbox, and let go of the engine."""
+        if self.engine is not None:
+            self.engine.close()
+
+
+class DockerHostsBackend(DockerBackend):
+    """The Docker engines of several hosts as one."""
+
+    def __str__(self) -> str:
+        names = ", ".join(host.name for host in self.settings.hosts)
+        runtime = self.settings.runtime
+        label = f"{self.name} on {names}"
+        return f"{label}, runtime {runtime}" if runtime else label
+
+    def requested(self) -> str | None:
+        """Return nothing: hosts are given."""
+        return ""
+
+    def problem(self) -> str:
+        """Return nothing: `check` asks each host, and the run goes on with those that answer."""
+        return ""
+
+    def check(self, options: Mapping[str, str]) -> None:
+        """See that all hosts answer, and can do what sandboxes need."""
+        if "docker_hosts" not in options:
+            return
+        from pytest_intercode.sandboxes.docker.hosts import check_hosts
+
+        settings, option = self.settings, options["docker_hosts"]
+        check_hosts(settings.hosts, settings.runtime, option, settings.registry)
+        if settings.readonly:
+            from pytest_intercode.sandboxes.docker.address import find_address
+
+            for host in settings.hosts:
+                if not find_address(host.name).is_local:
+                    raise ConfigurationError(
+                        f"{option}={host.name}: an agent that lives in the sandbox needs engines "
+                        "on this machine (unix://)"
+                    )
+
+    def start(self, events: BackendEvents) -> None:
+        """Connect to the hosts."""
+        from pytest_intercode.sandboxes.docker.hosts import DockerHosts
+
+        settings = self.settings
+        self.engine = self.images = DockerHosts(
+            settings.hosts,
+            runtime=settings.runtime,
+            base_images=settings.base_images,
+            progress=events.report,
+            registry=settings.registry,
+            building=events.report_build,
+            verbosity=settings.verbosity,
+            drop=events.drop,
+        )
+
+
+def find_images(names: Iterable[str]) -> set[str] | None:
+    """Return which of these images the engine has; None where none answers."""
+    from pytest_intercode.sandboxes.docker.engine import connect
+    from pytest_intercode.sandboxes.docker.images import layers_of
+
+    try:
+        with contextlib.closing(connect()) as api:
+            return {name for name in names if layers_of(api, name)}
+    except EngineUnavailable:
+        return None
