@@ -42,11 +42,7 @@ from pytest_intercode.sandboxes.bubblewrap.preforker import (
     ProcessLost,
     error_answer,
 )
-from pytest_intercode.sandboxes.bubblewrap.rights import (
-    NEW_MOUNTS,
-    close_all_but,
-    unshare,
-)
+from pytest_intercode.sandboxes.bubblewrap.rights import NEW_MOUNTS, close_all_but, unshare
 from pytest_intercode.sandboxes.egress.namespace import enter, open_sockets
 from pytest_intercode.sandboxes.messages import receive, send
 

@@ -33,11 +33,7 @@ from typing import Any
 from pytest_intercode.core.hosts import Address, AllowedHosts, normal_name
 from pytest_intercode.sandboxes.egress.dns import REFUSED, answer
 from pytest_intercode.sandboxes.egress.plan import DNS, PROXY, Names
-from pytest_intercode.sandboxes.egress.traffic import (
-    HttpRequest,
-    authority,
-    parse_request,
-)
+from pytest_intercode.sandboxes.egress.traffic import HttpRequest, authority, parse_request
 from pytest_intercode.sandboxes.egress.uplink import (
     BLOCK_SIZE,
     Refused,
