@@ -59,6 +59,52 @@ def disk_size(limits: Limits) -> int:
     return max(_MIN_DISK, limits.file_size)
 
 
+def _make_request(
+    spec: SandboxSpec,
+    name: str,
+    *,
+    lowers: list[str],
+    shared: bool,
+    lowered: bool,
+    grouped: bool,
+    all_ids: bool,
+) -> dict[str, Any]:
+    """Return the starter's request for a sandbox; see ``Starter._launch``."""
+    limits = spec.limits
+    hostname = spec.hostname or name
+    variables = {"PATH": _PATH, "HOSTNAME": hostname, "HOME": "/root"}
+    if limits.hosts:
+        from pytest_intercode.sandboxes.egress.plan import variables as network_variables
+
+        variables |= network_variables()
+    capabilities = [*CAPABILITIES, *([KEEPER_CAPABILITY] if lowered else [])]
+    rlimits = [(resource.RLIMIT_FSIZE, limits.file_size), (resource.RLIMIT_CORE, 0)]
+    if not grouped:
+        rlimits.append((resource.RLIMIT_DATA, limits.memory))
+    return {
+        "do": "launch",
+        "prefork": 1,
+        "argv": ["bash"],
+        # The keeper alone has the last one: for who looks at the list of processes outside, and
+        # nothing that two sandboxes could be distinguished by inside.
+        "variables": {**variables, **dict(spec.variables), NAME_VARIABLE: name},
+        "hostname": hostname,
+        "workdir": spec.workdir,
+        "lowers": lowers,
+        "shared": shared,
+        "size": disk_size(limits),
+        "shm": min(SHM_SIZE, limits.memory // 4),
+        "mounts": spec.mounts,
+        "readonly": spec.readonly,
+        "scratch": [(path, SCRATCH_SIZE) for path in spec.scratch],
+        "network": limits.network,
+        "limits": rlimits,
+        "capabilities": [_CAPABILITY_NUMBERS[name] for name in capabilities],
+        "guarded": spec.guarded and all_ids,
+        "state": spec.worker == "bash",
+    }
+
+
 class Bubblewrap:
     """Starts sandboxes; there is one for each pytest process.
 
@@ -225,7 +271,15 @@ class Bubblewrap:
     ) -> tuple[int, list[int], ControlGroup | None, StarterProcess]:
         with self._launching:
             starter = self._starter
-            request = self._request(spec, name)
+            request = _make_request(
+                spec,
+                name,
+                lowers=self._add_layers(spec),
+                shared=not self._base(spec.image)[0].startswith("/"),
+                lowered=self._lowers_shells(spec),
+                grouped=self.grouped,
+                all_ids=self.all_ids,
+            )
             group = self._next_groups[0]
             try:
                 if group is not None:
@@ -286,40 +340,6 @@ class Bubblewrap:
 
     # -- what a sandbox is made of
 
-    def _request(self, spec: SandboxSpec, name: str) -> dict[str, Any]:
-        limits = spec.limits
-        hostname = spec.hostname or name
-        variables = {"PATH": _PATH, "HOSTNAME": hostname, "HOME": "/root"}
-        if limits.hosts:
-            from pytest_intercode.sandboxes.egress.plan import variables as network_variables
-
-            variables |= network_variables()
-        lowered = [KEEPER_CAPABILITY] if self._lowers_shells(spec) else []
-        return {
-            "do": "launch",
-            "prefork": 1,
-            "argv": ["bash"],
-            # The keeper alone has the last one: for who looks at the list of processes outside, and
-            # nothing that two sandboxes could be distinguished by inside.
-            "variables": {**variables, **dict(spec.variables), NAME_VARIABLE: name},
-            "hostname": hostname,
-            "workdir": spec.workdir,
-            "lowers": self._add_layers(spec),
-            "shared": not self._base(spec.image)[0].startswith("/"),
-            "size": disk_size(limits),
-            "shm": min(SHM_SIZE, limits.memory // 4),
-            "mounts": spec.mounts,
-            "readonly": spec.readonly,
-            "scratch": [(path, SCRATCH_SIZE) for path in spec.scratch],
-            "network": limits.network,
-            "limits": self._rlimits(limits),
-            "capabilities": [
-                _CAPABILITY_NUMBERS[capability] for capability in (*CAPABILITIES, *lowered)
-            ],
-            "guarded": spec.guarded and self.all_ids,
-            "state": spec.worker == "bash",
-        }
-
     def _lowers_shells(self, spec: SandboxSpec) -> bool:
         """Whether shells get fewer rights than the keeper, as the keeper is not guarded itself."""
         return spec.guarded and not self.all_ids
@@ -375,12 +395,6 @@ class Bubblewrap:
     def _unpack(self, name: str, archive: int) -> None:
         self._starter.ask({"do": "archive", "name": name}, [archive] * 3)
         self._layers.add(name)
-
-    def _rlimits(self, limits: Limits) -> list[tuple[int, int]]:
-        rlimits = [(resource.RLIMIT_FSIZE, limits.file_size), (resource.RLIMIT_CORE, 0)]
-        if not self.grouped:
-            rlimits.append((resource.RLIMIT_DATA, limits.memory))
-        return rlimits
 
     def _new_group(self) -> ControlGroup | None:
         """Make the control group of the next sandbox."""
