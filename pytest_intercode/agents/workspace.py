@@ -37,7 +37,7 @@ from pytest_intercode.agents.workspace_changes import (
 )
 from pytest_intercode.core.private_folder import PrivateFolder
 from pytest_intercode.core.task import TaskView
-from pytest_intercode.environments.access import MOST_BYTES, MOST_ENTRIES, remove_links_out
+from pytest_intercode.environments.access import MAX_BYTES, MAX_ENTRIES, remove_links_out
 from pytest_intercode.errors import AgentError, BudgetExhausted
 
 __all__ = ["ARGUMENT", "Workspace", "Workspaces"]
@@ -236,9 +236,9 @@ class Workspace:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 for directory_entry in self._entries(folder):
                     name = f"{folder}{directory_entry.name}"
-                    if len(entries) >= MOST_ENTRIES:
+                    if len(entries) >= MAX_ENTRIES:
                         raise AgentError(
-                            f"workspace: it has more than {MOST_ENTRIES:,} files and folders"
+                            f"workspace: it has more than {MAX_ENTRIES:,} files and folders"
                         )
                     with contextlib.suppress(OSError):  # it has just been replaced
                         status = directory_entry.stat(follow_symlinks=False)
@@ -298,7 +298,7 @@ class Workspace:
         self, names: list[str], local_entries: Mapping[str, Entry]
     ) -> tuple[bytes, dict[str, Entry]]:
         """Return an archive of what the program has changed, and what is in it."""
-        buffer, packed, room = io.BytesIO(), dict[str, Entry](), MOST_BYTES
+        buffer, packed, room = io.BytesIO(), dict[str, Entry](), MAX_BYTES
         with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
             for name in names:
                 entry, data = local_entries[name], b""
@@ -318,7 +318,7 @@ class Workspace:
                 room -= len(data)
                 if room < 0:
                     raise AgentError(
-                        f"workspace: more than {MOST_BYTES // 1024**2} MiB have changed at once"
+                        f"workspace: more than {MAX_BYTES // 1024**2} MiB have changed at once"
                     )
                 archive.addfile(member, io.BytesIO(data))
                 packed[name] = entry
@@ -393,9 +393,9 @@ def _content(path: Path) -> bytes:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise FileNotFoundError(path)
-        data = file.read(MOST_BYTES + 1) if status.st_size <= MOST_BYTES else b""
-    if status.st_size > MOST_BYTES or len(data) > MOST_BYTES:
-        raise AgentError(f"workspace: {path.name!r:.80} has more than {MOST_BYTES // 1024**2} MiB")
+        data = file.read(MAX_BYTES + 1) if status.st_size <= MAX_BYTES else b""
+    if status.st_size > MAX_BYTES or len(data) > MAX_BYTES:
+        raise AgentError(f"workspace: {path.name!r:.80} has more than {MAX_BYTES // 1024**2} MiB")
     return data
 
 

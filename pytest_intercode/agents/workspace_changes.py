@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Literal
 
-from pytest_intercode.environments.access import MOST_BYTES, MOST_ENTRIES
+from pytest_intercode.environments.access import MAX_BYTES, MAX_ENTRIES
 from pytest_intercode.errors import AgentError
 
 __all__ = ["RACY_SECONDS", "Changes", "Entry", "Kind", "digest", "is_guarded", "open_changes"]
@@ -102,16 +102,16 @@ def digest(data: bytes) -> bytes:
 
 def _read_entries(archive: tarfile.TarFile) -> dict[str, tuple[Entry | None, tarfile.TarInfo]]:
     entries: dict[str, tuple[Entry | None, tarfile.TarInfo]] = {}
-    room = MOST_BYTES
+    room = MAX_BYTES
     for count, member in enumerate(archive):
         name = posixpath.normpath(member.name)
         if name.startswith(("/", "../")) or name == "..":
             raise AgentError(f"workspace: the name {member.name!r:.80} leads elsewhere")
         room -= max(0, member.size)
-        if room < 0 or member.size < 0 or count >= MOST_ENTRIES:
+        if room < 0 or member.size < 0 or count >= MAX_ENTRIES:
             raise AgentError(
-                f"workspace: the task's directory has more than {MOST_BYTES // 1024**2} MiB or "
-                f"{MOST_ENTRIES:,} files"
+                f"workspace: the task's directory has more than {MAX_BYTES // 1024**2} MiB or "
+                f"{MAX_ENTRIES:,} files"
             )
         if name == ".":
             continue

@@ -11,7 +11,7 @@ from typing import Any
 from pytest_intercode.auditing.findings import Finding
 from pytest_intercode.core.task import Task
 from pytest_intercode.databases.scan import Dialect, scan
-from pytest_intercode.suites.python_tests import parsed
+from pytest_intercode.suites.python_tests import parse_code
 
 __all__ = ["data_of", "dialect_of", "find_duplicates", "normalised_gold"]
 
@@ -48,7 +48,7 @@ def normalised_gold(task: Task) -> str:
         tokens = [token for token in scan(text, dialect_of(task)) if token.text != ";"]
         return " ".join(t.text.casefold() if t.kind == "word" else t.text for t in tokens)
     if task.env == "python":
-        tree = parsed(text)
+        tree = parse_code(text)
         return " ".join(text.split()) if tree is None else ast.dump(tree)
     return " ".join(text.split())
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from pytest_intercode.core.task import CodeTest, Task
-from pytest_intercode.environments.gold import golds_fault
+from pytest_intercode.environments.gold import attribute_to_gold
 from pytest_intercode.environments.shell import ShellEnvironment, set_up
 from pytest_intercode.sandboxes.protocol import Sandbox
 from pytest_intercode.sandboxes.provider import SandboxProvider
@@ -99,7 +99,7 @@ def _find_used(sandbox: Sandbox, task: Task, actions: Iterable[str], paths: list
         sandbox.admin(f"touch -c -h -a -d @1 -- {names}", _COMMAND_TIMEOUT)
     earlier_times = _read_times(sandbox, watched)
     set_up(sandbox, replace(task, files={}, archive=None), start)
-    with golds_fault():
+    with attribute_to_gold():
         for action in actions:
             sandbox.run(action, task.action_timeout)
         sandbox.settle(_SETTLE_TIMEOUT)

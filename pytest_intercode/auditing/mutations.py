@@ -14,7 +14,7 @@ from pytest_intercode.auditing.playing import Answer, Played
 from pytest_intercode.core.task import CallTest, CodeTest, ProgramTest, Task
 from pytest_intercode.databases.scan import Token, is_word, scan
 from pytest_intercode.environments.swe.gold import gold_actions, is_patch
-from pytest_intercode.suites.python_tests import entry_of, parsed
+from pytest_intercode.suites.python_tests import entry_of, parse_code
 
 __all__ = [
     "MAX_ANSWERS",
@@ -337,7 +337,7 @@ def _find_expected(task: Task) -> Iterator[str]:
         elif isinstance(test, ProgramTest):
             yield repr(test.output)
         elif isinstance(test, CodeTest):
-            tree = parsed(test.code)
+            tree = parse_code(test.code)
             for node in ast.walk(tree) if tree else ():
                 if isinstance(node, ast.Assert):
                     yield from _find_compared(node.test)
@@ -361,7 +361,7 @@ def _change_python(task: Task) -> Iterator[Answer]:
     name = entry_of(task).partition(".")[0]
     for label, change in _CHANGES:
         for index in reversed(range(len(task.gold))):
-            tree = parsed(task.gold[index])
+            tree = parse_code(task.gold[index])
             if tree is not None and any(map(change, ast.walk(tree))):
                 actions = (*task.gold[:index], ast.unparse(tree), *task.gold[index + 1 :])
                 yield Answer(actions, name, description=label, certain=False)

@@ -226,16 +226,15 @@ def _tasks(name: str, data: Path | None, permissions: Permissions) -> Sequence[T
 
 
 def _checks(requested: Sequence[str]) -> Sequence[str]:
-    from pytest_intercode.core.task import AUDIT_CHECKS, audit_check
+    from pytest_intercode.core.task import AUDIT_CHECKS
 
-    names = [audit_check(name) for name in requested]
-    for name in names:
+    for name in requested:
         if name not in AUDIT_CHECKS:
             raise ConfigurationError(
                 f"--check={name}: there is no such check.{suggestion(name, AUDIT_CHECKS)} "
                 f"Allowed: {', '.join(AUDIT_CHECKS)}"
             )
-    return [name for name in AUDIT_CHECKS if not names or name in names]
+    return [name for name in AUDIT_CHECKS if not requested or name in requested]
 
 
 def _select(tasks: Sequence[Task], options: argparse.Namespace) -> list[Task]:

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print a table of what is needed, and how to get what is missing."""
-    from pytest_intercode.suites.catalogue import data_folder, named_tasks, online
+    from pytest_intercode.suites.catalogue import data_folder, named_tasks, with_network
 
     tasks: list[Task] = []
     try:
@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     except ConfigurationError as error:
         note(str(error))
         return _USAGE
-    played = [online(task) if options.network else task for task in tasks if not task.skip]
+    played = [with_network(task) if options.network else task for task in tasks if not task.skip]
     images = _images(played, dict(options.base_image))
     sets = _sets(played)
     rows: list[tuple[str, str, int, str]] = [
@@ -94,17 +94,17 @@ def _advise(datasets: Sequence[str], states: Collection[tuple[str, str]]) -> int
 def _images(tasks: Sequence[Task], replacements: Mapping[str, str]) -> dict[tuple[str, str], int]:
     """Return how many tasks need an image, by whether it is there, and its name."""
     from pytest_intercode.sandboxes.provider import images_here
-    from pytest_intercode.suites.dockerfile import bases
-    from pytest_intercode.suites.harbor.dockerfile import standing_for
+    from pytest_intercode.suites.dockerfile import base_names
+    from pytest_intercode.suites.harbor.dockerfile import find_substitutes
 
     sources = [list(_sources(task)) for task in tasks]
     texts = {source: _text(source) for group in sources for source in group}
-    names = {name for text in texts.values() for name in bases(text)}
+    names = {name for text in texts.values() for name in base_names(text)}
     names |= {source.image for source in texts if source.image}
     standing = {
         name: plain
         for text in texts.values()
-        for name, plain in standing_for(text, replacements, lambda name: False).items()
+        for name, plain in find_substitutes(text, replacements, lambda name: False).items()
     }
     names |= {*standing.values(), *replacements.values()}
     available = images_here(names)
@@ -123,7 +123,7 @@ def _images(tasks: Sequence[Task], replacements: Mapping[str, str]) -> dict[tupl
         base = shown(source.image) if source.image else None
         if base and (base[0] == _THERE or not texts[source]):
             return {base}
-        return set(map(shown, bases(texts[source])))
+        return set(map(shown, base_names(texts[source])))
 
     counts = Counter(one for group in sources for one in set[Any]().union(*map(needed, group)))
     return dict(sorted(counts.items(), key=lambda item: (item[0][0], -item[1], item[0][1])))

@@ -112,7 +112,7 @@ def _pairs(options: argparse.Namespace) -> list[tuple[Task, Prediction]]:
     """
     from pytest_intercode.auditing.predictions import GOLD, gold_predictions
     from pytest_intercode.results.predictions import read_predictions
-    from pytest_intercode.suites.catalogue import data_folder, named_tasks, online
+    from pytest_intercode.suites.catalogue import data_folder, named_tasks, with_network
 
     option = f"--dataset={options.dataset}"
     folder = data_folder(options.data, "--data")
@@ -124,7 +124,7 @@ def _pairs(options: argparse.Namespace) -> list[tuple[Task, Prediction]]:
         env="swe",
         permissions=permissions_of(options),
     )
-    tasks = {task.id: online(task) if options.network else task for task in selection}
+    tasks = {task.id: with_network(task) if options.network else task for task in selection}
     without = next((task for task in tasks.values() if task.repository is None), None)
     if without is not None:
         raise ConfigurationError(

@@ -50,10 +50,10 @@ class Observation(str):
         turns_left: int = 0,
     ) -> Observation:
         """Make an observation."""
-        made = super().__new__(cls, text)
-        made.executed, made.status = executed, status
-        made.reward, made.turns_left = reward, turns_left
-        return made
+        observation = super().__new__(cls, text)
+        observation.executed, observation.status = executed, status
+        observation.reward, observation.turns_left = reward, turns_left
+        return observation
 
 
 class Command(NamedTuple):
@@ -112,7 +112,7 @@ class Turn:
         parts: the reward's parts, where it was graded.
         passed: nothing was run: the agent sent no action, and the observation says so.
         thought: what the agent thought before it.
-        log: what the agent printed beside it.
+        log: what the agent printed in addition to it.
         usage: what the agent used up for it.
         agent_seconds: wall time that the agent took before it.
         answer: what was submitted, where the action's text does not say it exactly.

@@ -124,7 +124,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
             tasks = suite.tasks()
         else:
             location = f"{metafunc.definition.path}::{metafunc.definition.name}"
-            tasks = selection.marked(location, dict(mark.kwargs) if mark else {})
+            tasks = selection.select_marked(location, dict(mark.kwargs) if mark else {})
     except ConfigurationError as error:
         raise pytest.Collector.CollectError(escape_for_terminal(str(error))) from None
     cache: dict[tuple[Any, ...], list[Any]] = {}

@@ -24,7 +24,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.text import escape_for_terminal, one_line
 from pytest_intercode.core.turn import Feedback
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.environments.gold import GOLDS, KnownGolds
+from pytest_intercode.environments.gold import GOLDS, GoldCache
 from pytest_intercode.errors import (
     AgentError,
     NoAgent,
@@ -231,7 +231,7 @@ class Run:
                 scratch=needed.scratch if needed else (),
             )
             golds = self._golds_file()
-            self._provider.share(GOLDS, lambda: KnownGolds(golds))
+            self._provider.share(GOLDS, lambda: GoldCache(golds))
         return self._provider
 
     def _golds_file(self) -> Path | None:

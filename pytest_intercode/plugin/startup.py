@@ -31,7 +31,7 @@ from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.terminal import check_terminal
 from pytest_intercode.plugin.xdist import is_worker, make_ordered_scheduler, make_scheduler
 from pytest_intercode.results.files import read_records
-from pytest_intercode.suites.permissions import asked_hosts
+from pytest_intercode.suites.permissions import requested_hosts
 
 __all__ = ["Startup", "start"]
 
@@ -141,7 +141,7 @@ class Startup:
 
     def _describe_hosts(self, tasks: Iterable[Task]) -> list[str]:
         """Return a line with the hosts that suites ask for, most tasks first; or none."""
-        counts = Counter(host for task in tasks for host in asked_hosts(task))
+        counts = Counter(host for task in tasks for host in requested_hosts(task))
         for host in self._run.settings.allow_host:  # the user's own, which the header has
             counts.pop(host, None)
         if not counts:

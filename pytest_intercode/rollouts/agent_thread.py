@@ -151,7 +151,7 @@ class AgentRun:
     def call_off(self, reason: str) -> None:
         """Let no further action run, stop the one that runs, and ask the agent to end."""
         self._called_off = True
-        self._environment.call_off(reason)
+        self._environment.stop_actions(reason)
         with contextlib.suppress(Exception):
             self._agent.abort()
         if self._tasks is not None:
@@ -173,7 +173,7 @@ class AgentRun:
     def _stop_command(self) -> None:
         with self._gate:
             if self._in_command:
-                self._environment.call_off("budget")
+                self._environment.stop_actions("budget")
 
     def cancel(self, reason: str) -> None:
         """End it without waiting: the turn loop goes on although the agent may not react."""

@@ -29,7 +29,7 @@ from pytest_intercode.sandboxes.bubblewrap.sandbox import BubblewrapSandbox
 from pytest_intercode.sandboxes.docker.context import build_context
 from pytest_intercode.sandboxes.docker.transfers import one_builder
 from pytest_intercode.sandboxes.protocol import HOST, SandboxSpec
-from pytest_intercode.suites.dockerfile import instructions
+from pytest_intercode.suites.dockerfile import read_instructions
 
 __all__ = ["Images"]
 
@@ -202,7 +202,7 @@ class Images:
             try:
                 if stopped:
                     raise SandboxError("the run is over")
-                for step in instructions(_read_dockerfile(dockerfile)):
+                for step in read_instructions(_read_dockerfile(dockerfile)):
                     if step.name == "COPY":
                         sandbox.unpack(_extract_copied(context, *step.rest.split()))
                     elif step.name == "RUN":
@@ -253,7 +253,7 @@ def _read_dockerfile(dockerfile: Path) -> str:
 
 def _is_plain(dockerfile: str) -> bool:
     """Whether a Dockerfile does nothing but install Debian packages."""
-    steps = [" ".join((step.name, *step.rest.split())) for step in instructions(dockerfile)]
+    steps = [" ".join((step.name, *step.rest.split())) for step in read_instructions(dockerfile)]
     plain = all(map(_PLAIN.fullmatch, steps))
     return plain and _INSTALL.search(dockerfile) is not None
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pytest_intercode.errors import ImageError
-from pytest_intercode.suites.dockerfile import instructions, replaced_spans
+from pytest_intercode.suites.dockerfile import read_instructions, replace_spans
 from pytest_intercode.suites.files import context_files
 
 __all__ = ["add_file", "build_context", "copied_modes"]
@@ -26,7 +26,7 @@ def copied_modes(text: str) -> tuple[str, dict[str, int]]:
     """
     modes: dict[str, int] = {}
     spans: list[tuple[tuple[int, int], str]] = []
-    for instruction in instructions(text):
+    for instruction in read_instructions(text):
         if instruction.name not in ("COPY", "ADD"):
             continue
         for flag, value, index in instruction.flags():
@@ -37,7 +37,7 @@ def copied_modes(text: str) -> tuple[str, dict[str, int]]:
                 for name in instruction.rest[instruction.arguments_index :].split()[:-1]:
                     if not name.startswith("--"):
                         modes[posixpath.normpath(name)] = int(value, 8)
-    return replaced_spans(text, spans), modes
+    return replace_spans(text, spans), modes
 
 
 def build_context(

@@ -29,8 +29,8 @@ from pytest_intercode.sandboxes.docker.registry import (
     pull,
 )
 from pytest_intercode.sandboxes.docker.transfers import Transfers, one_builder
-from pytest_intercode.suites.dockerfile import reads_context, replaced_bases
-from pytest_intercode.suites.harbor.dockerfile import standing_for
+from pytest_intercode.suites.dockerfile import reads_context, replace_bases
+from pytest_intercode.suites.harbor.dockerfile import find_substitutes
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -301,10 +301,10 @@ class Images:
             text = text or dockerfile.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ImageError(f"{dockerfile}: cannot be read: {error}") from None
-        standing = standing_for(
+        standing = find_substitutes(
             text, self._replacements, lambda name: bool(_image_info(self._api, name))
         )
-        rebased, arguments, bases = replaced_bases(text, {**self._replacements, **standing})
+        rebased, arguments, bases = replace_bases(text, {**self._replacements, **standing})
         rebased, modes = copied_modes(rebased)
         changed = bool(source.text) or rebased != text
         return _Recipe(dockerfile, rebased, changed, modes, arguments, bases, purpose)

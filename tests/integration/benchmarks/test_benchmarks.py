@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import cluster
 from benchmarks.plot import svg
-from benchmarks.table import BEGIN, END, Bound, Part, Row
+from benchmarks.table import BEGIN, END, Bound, Part, Row, aligned
 from pytest_intercode.sandboxes.choice import choose
 
 ROOT = Path(__file__).parents[3]

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from pytest_intercode.core.hosts import MOST_HOSTS, AllowedHosts
+from pytest_intercode.core.hosts import MAX_HOSTS, AllowedHosts
 from pytest_intercode.sandboxes.bubblewrap import process as starter
 from pytest_intercode.sandboxes.egress import process as proxy
 from pytest_intercode.sandboxes.egress.plan import Names, host_lines, sockets_of
@@ -40,7 +40,7 @@ def test_what_cannot_be_listed_takes_the_port_of_all_addresses() -> None:
 
 
 def test_the_most_that_a_message_carries() -> None:
-    plan = sockets_of(AllowedHosts([f"h{n}.test" for n in range(MOST_HOSTS)]))
+    plan = sockets_of(AllowedHosts([f"h{n}.test" for n in range(MAX_HOSTS)]))
     assert len(plan["tcp"]) + len(plan["udp"]) + 3 <= 253
 
 
