@@ -78,17 +78,14 @@ class Channel:
         self._new_shell = True  # since the last action
         self._alone = False  # nothing but keeper and shell ran when the last action began
         self._defines = False  # there may be functions, aliases and traps
-        self._status = 0
-        self._flags = ""
+        self._status, self._flags = 0, ""
         self._cwd = workdir
         self._line = 0
         self._actions: list[tuple[int, int]] = []  # of this shell: first line, further lines
         self._interrupted = threading.Event()
         self._lock = threading.Lock()
-        flags = (("lowered", lowered), ("offline", offline), ("python", self.python))
-        settings = "".join(f"{name}={'yes' if value else ''}; " for name, value in flags).encode()
-        settings += b"user=" + quote(user.encode())
-        self._keeper = Keeper(transport, output_limit, settings)
+        flags = {"lowered": lowered, "offline": offline, "python": self.python}
+        self._keeper = Keeper(transport, output_limit, flags, user)
         if lowered:  # it lowers what the keeper starts
             self.load_lister()
         self._start(workdir)
@@ -135,8 +132,7 @@ class Channel:
         end_reason: Literal["itself", "timeout", "flood", "cancelled"] = "itself"
         code: int | None = None
         restarted = False
-        interval = _MIN_POLL_INTERVAL
-        ask_at = began + interval
+        interval, ask_at = _MIN_POLL_INTERVAL, began + _MIN_POLL_INTERVAL
         while True:
             current_time = time.monotonic()
             if current_time - began >= timeout:
@@ -157,10 +153,7 @@ class Channel:
                 self._keeper.answers.clear()
                 self._status = code = 0
                 break
-            answer = self._keeper.take_answer(nonce)
-            if answer is None:
-                continue
-            kind, words = answer
+            kind, words = self._keeper.take_answer(nonce) or (None, [])
             if kind in ("D", "E"):
                 self._status = code = int(words[0])
                 if kind == "D":
@@ -169,7 +162,7 @@ class Channel:
             if kind == "P" and words[0] == "dead":
                 code, restarted = int(words[1]), True
                 break
-            if not kind:  # forged, or of a shell that is not bash any more
+            if kind == "":  # forged, or of a shell that is not bash any more
                 self._kill()
                 restarted = True
                 break
@@ -314,27 +307,14 @@ class Channel:
         return self._ask_for_output(b"X", code, timeout, max_output, command)
 
     def load_lister(self) -> None:
-        """Give the keeper the program that reads the sandbox's files, before the agent acts.
-
-        Raises:
-            SandboxError: there is none for its machine, or its bash cannot load it.
-        """
+        """Give the keeper the lister, before the agent acts; see :meth:`Keeper.load_lister`."""
         with self._lock:
             self._keeper.load_lister()
 
     def list_files(self, request: bytes, timeout: float, max_output: int) -> tuple[int, bytes]:
-        """Have the lister answer a request (see ``lister.c``).
+        """Have the lister answer a request (see ``lister.c``), as :meth:`admin` runs a command.
 
-        Args:
-            request: the request.
-            timeout: seconds that it has.
-            max_output: bytes that the answer may have.
-
-        Returns:
-            Its status, and its answer, to which other processes may have added.
-
-        Raises:
-            CommandFailed: as :meth:`admin` does.
+        Other processes may have added to its answer.
         """
         self.load_lister()
         return self._ask_for_output(b"L", request, timeout, max_output, "reading its files")
@@ -365,9 +345,7 @@ class Channel:
         """
         limit = time.monotonic() + timeout
         with self._lock:
-            while True:
-                if self._keeper.is_idle() or time.monotonic() >= limit:
-                    break
+            while not self._keeper.is_idle() and time.monotonic() < limit:
                 time.sleep(0.01)
             late = Output(self._output_limit)
             self._keeper.read_rest(late)

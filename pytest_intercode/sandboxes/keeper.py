@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Literal
@@ -94,7 +95,8 @@ class Keeper:
     Args:
         transport: carries bytes to it and back.
         output_limit: bytes of output that are kept between two actions.
-        settings: the keeper's variables, as lines of bash.
+        flags: variables of the keeper's that are set or empty.
+        user: who runs the actions; empty for root.
 
     Attributes:
         transport: what carries bytes.
@@ -103,7 +105,9 @@ class Keeper:
         pending: output that arrived outside of any action.
     """
 
-    def __init__(self, transport: Transport, output_limit: int, settings: bytes) -> None:
+    def __init__(
+        self, transport: Transport, output_limit: int, flags: Mapping[str, bool], user: str
+    ) -> None:
         self.transport = transport
         self.answers = bytearray()
         self.noise = 0
@@ -112,7 +116,8 @@ class Keeper:
         self._has_lister = False
         # When it knows how much is to come, bash reads it in one piece, and not byte by byte.
         start = _SHELL_START.encode()
-        script = settings + b"\n" + keeper_script()
+        settings = "".join(f"{name}={'yes' if value else ''}; " for name, value in flags.items())
+        script = b"%buser=%b\n%b" % (settings.encode(), quote(user.encode()), keeper_script())
         transport.send(
             b'IFS= read -rN %d start; IFS= read -rN %d keeper; eval "$keeper"\n%b%b'
             % (len(start), len(script), start, script)

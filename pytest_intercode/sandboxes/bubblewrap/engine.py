@@ -105,6 +105,16 @@ def _make_request(
     }
 
 
+def _open_sockets(starter: StarterProcess, sandbox: BubblewrapSandbox, plan: Plan) -> list[int]:
+    """Open sockets in the network of a sandbox, which the starter may enter."""
+    try:
+        return starter.ask({"do": "sockets", **plan}, [sandbox.process])[1]
+    except StarterLost:
+        raise
+    except SandboxError as error:
+        raise SandboxError(f"limited network: {error}") from None
+
+
 class Bubblewrap:
     """Starts sandboxes; there is one for each pytest process.
 
@@ -197,7 +207,8 @@ class Bubblewrap:
         Raises:
             SandboxError: it does not start, or the keeper did not answer.
         """
-        self._remove_leaving_groups()
+        with self._lock:
+            self._leaving_groups = remove_all(self._leaving_groups, 0)
         for remaining_tries in reversed(range(_PREFORKED + 2)):
             starter = self._starter
             try:
@@ -254,16 +265,13 @@ class Bubblewrap:
                 raise
             if starter is not None and starter.ended(_STARTER_EXIT_TIMEOUT):
                 raise StarterLost("bubblewrap's starter was ended") from None
-            hint = (
-                f" ({find_forbidding_setting()})"
-                if NO_NAMESPACE in str(error) and find_forbidding_setting()
-                else ""
-            )
+            setting = find_forbidding_setting() if NO_NAMESPACE in str(error) else ""
+            hint = f" ({setting})" if setting else ""
             raise SandboxError(f"{spec.image} does not start as a sandbox: {error}{hint}") from None
         with self._lock:
             self._sandboxes.add(sandbox)
         if spec.limits.hosts:
-            sandbox.limit_network(self._egress, partial(self._sockets, starter, sandbox))
+            sandbox.limit_network(self._egress, partial(_open_sockets, starter, sandbox))
         return sandbox
 
     def _start(
@@ -300,17 +308,6 @@ class Bubblewrap:
                 for descriptor in procs:
                     os.close(descriptor)
         return int(answer["pid"]), descriptors, group, starter
-
-    def _sockets(
-        self, starter: StarterProcess, sandbox: BubblewrapSandbox, plan: Plan
-    ) -> list[int]:
-        """Open sockets in the network of a sandbox, which the starter may enter."""
-        try:
-            return starter.ask({"do": "sockets", **plan}, [sandbox.process])[1]
-        except StarterLost:
-            raise
-        except SandboxError as error:
-            raise SandboxError(f"limited network: {error}") from None
 
     def sweep(self) -> int:
         """Remove the control groups of runs that died; there is nothing else that could stay."""
@@ -417,7 +414,3 @@ class Bubblewrap:
         if group is not None:
             with self._lock:
                 self._leaving_groups.append(group)
-
-    def _remove_leaving_groups(self) -> None:
-        with self._lock:
-            self._leaving_groups = remove_all(self._leaving_groups, 0)
