@@ -98,7 +98,7 @@ class Startup:
                 "models through a gateway" if replayed is None else f"models of {replayed}"
             )
         if settings.cluster:
-            most = settings.cluster_concurrency
+            most = settings.requested_concurrency
             at_a_time = f", concurrency {most}" if most else ""
             words.append(f"cluster {settings.cluster}{at_a_time}")
         if settings.concurrency > 1:

@@ -103,6 +103,9 @@ def test_an_installed_plugin_is_light() -> None:
         "pytest_intercode.plugin",
         "pytest_intercode.plugin.fixtures",
         "pytest_intercode.plugin.hookspecs",
+        "pytest_intercode.options",
+        "pytest_intercode.options.option",
+        "pytest_intercode.options.table",
         "pytest_intercode.plugin.options",
     }
 

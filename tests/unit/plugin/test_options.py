@@ -12,7 +12,9 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Profile
 from pytest_intercode.environments.registry import PROFILES
 from pytest_intercode.errors import ConfigurationError
-from pytest_intercode.plugin.options import OPTIONS, FailUnder, Option, ini_values
+from pytest_intercode.options.option import Option
+from pytest_intercode.options.table import OPTIONS, FailUnder
+from pytest_intercode.plugin.options import ini_values
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.sandboxes.choice import BACKENDS
 
@@ -25,7 +27,7 @@ def test_names_are_unique() -> None:
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
-def test_each_option(option: Option) -> None:
+def test_each_option(option: Option[object]) -> None:
     assert option.help[0] == option.help[0].lower() or option.help.startswith("`")
     assert not option.help.endswith(".")
     assert "\n" not in option.help
@@ -106,7 +108,7 @@ def test_what_is_no_value(name: str, written: str) -> None:
 
 def test_the_defaults(pytester: pytest.Pytester) -> None:
     settings = Settings.of(pytester.parseconfig())
-    assert (settings.profile, settings.sandbox, settings.gate) == ("strict", "auto", "tasks")
+    assert (settings.profile, settings.backend, settings.gate) == ("strict", "auto", "tasks")
     assert (settings.concurrency, settings.repeat, settings.network) == (1, 1, False)
     assert (settings.agent, settings.timeout, settings.feedback) == (None, None, None)
     assert (settings.environments, settings.datasets, settings.agent_arguments) == ((), (), {})
@@ -305,6 +307,6 @@ def test_the_option_wins_over_the_task(
     at_terminal: bool,
     seconds: float | None,
 ) -> None:
-    settings = replace(Settings.of(pytester.parseconfig()), timeout=given)
+    settings = Settings.of(pytester.parseconfig()).replace(timeout=given)
     task = replace(_TASK, timeout=of_task)
     assert settings.episode_timeout(task, at_terminal=at_terminal) == seconds
