@@ -107,6 +107,12 @@ class Option(Generic[Value]):
         return " " in self.form
 
     @property
+    def allowed(self) -> tuple[str, ...]:
+        """Its only values; none where it takes others."""
+        written = self.metavar if self.parse is None and self.metavar.islower() else ""
+        return tuple(written.split("|")) if written else ()
+
+    @property
     def key(self) -> str:
         """The name, with underscores."""
         return self.name.replace("-", "_")
@@ -140,7 +146,7 @@ class Option(Generic[Value]):
             return self.parse(written)
         if not self.metavar:
             return _flag(written)
-        return choice(*self.metavar.split("|"))(written) if self.metavar.islower() else written
+        return choice(*self.allowed)(written) if self.allowed else written
 
 
 # -- makers of options, by the type of their values
