@@ -130,23 +130,23 @@ class Option(Generic[Value]):
         note = "repeatable, comma-separated" if self.listed else note
         return f"{self.help} ({note})" if note else self.help
 
-    def value(self, written: str) -> object:
+    def value(self, text: str) -> object:
         """Return the value of a text, or of one element of a list.
 
         Raises:
             ValueError: it is wrong; the message says what is needed.
         """
         if self.pairs:
-            key, sign, content = written.partition("=")
+            key, sign, content = text.partition("=")
             if not sign or not key.strip():
-                raise ValueError(f"the form {self.metavar} is needed, found {written!r}")
+                raise ValueError(f"the form {self.metavar} is needed, found {text!r}")
             content = content.strip()
             return key.strip(), self.parse(content) if self.parse is not None else content
         if self.parse is not None:
-            return self.parse(written)
+            return self.parse(text)
         if not self.metavar:
-            return _flag(written)
-        return choice(*self.allowed)(written) if self.allowed else written
+            return _flag(text)
+        return choice(*self.allowed)(text) if self.allowed else text
 
 
 # -- makers of options, by the type of their values

@@ -21,7 +21,7 @@ from typing import IO, Any, Literal, TypeAlias
 
 import pytest
 
-from pytest_intercode.core.text import harmless, one_line
+from pytest_intercode.core.text import escape_for_terminal, one_line
 from pytest_intercode.rollouts.isolation import owner, owning
 
 __all__ = ["EscapedStreams", "LiveLine", "Output", "Router"]
@@ -112,9 +112,11 @@ class EscapedStreams:
             with self._lock:
                 shown = text
                 if not self._lent and (not ours or owner() is _GIVING_OUT):
-                    begun = harmless(self._line)
+                    begun = escape_for_terminal(self._line)
                     # Other programs write, too, so that each piece may be at a line's beginning.
-                    shown = harmless(harmless(self._line + text)[len(begun) :])
+                    shown = escape_for_terminal(
+                        escape_for_terminal(self._line + text)[len(begun) :]
+                    )
                 self._line = (self._line + text).rpartition("\n")[2][-_BEGUN:]
                 write(shown)
             return len(text)

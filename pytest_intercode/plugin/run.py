@@ -20,14 +20,14 @@ import pytest
 from pytest_intercode.agents.loader import adapt, failing, load_agent
 from pytest_intercode.agents.protocol import Agent, AgentFactory
 from pytest_intercode.core.task import Task
-from pytest_intercode.core.text import harmless, one_line
+from pytest_intercode.core.text import escape_for_terminal, one_line
 from pytest_intercode.core.turn import Feedback
 from pytest_intercode.environments.base import Environment
-from pytest_intercode.environments.gold import GOLDS, KnownGolds
+from pytest_intercode.environments.gold import GOLDS, GoldCache
 from pytest_intercode.errors import (
     AgentError,
     NoAgent,
-    TornResultsWarning,
+    TruncatedResultsWarning,
 )
 from pytest_intercode.plugin.hooks import call_hook
 from pytest_intercode.plugin.progress import Progress
@@ -230,7 +230,7 @@ class Run:
                 scratch=needed.scratch if needed else (),
             )
             golds = self._golds_file()
-            self._provider.share(GOLDS, lambda: KnownGolds(golds))
+            self._provider.share(GOLDS, lambda: GoldCache(golds))
         return self._provider
 
     def _golds_file(self) -> Path | None:
@@ -271,7 +271,7 @@ class Run:
             return None
         return Baseline(
             self.settings.baseline,
-            lambda line: self.config.issue_config_time_warning(TornResultsWarning(line), 2),
+            lambda line: self.config.issue_config_time_warning(TruncatedResultsWarning(line), 2),
         )
 
     # -- progress
@@ -304,7 +304,7 @@ class Run:
     def pytest_warning_recorded(self, warning_message: warnings.WarningMessage) -> None:
         """Escape what a warning says, which may be an agent's words."""
         said = str(warning_message.message)
-        shown = harmless(said)
+        shown = escape_for_terminal(said)
         if shown != said:
             warning_message.message = shown
         # Code that an agent compiles is in files by names of its own, as are its classes.

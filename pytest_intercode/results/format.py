@@ -482,14 +482,14 @@ def _contradiction(line: Any) -> str:
 def _problem(error: ValidationError) -> str:
     """Say what is wrong first, and where."""
     first = error.errors(include_url=False, include_input=False)[0]
-    kind, place = first["type"], first["loc"]
+    kind, location = first["type"], first["loc"]
     if kind == "recursion_depth_exceeded" or kind == "recursion_loop":
-        return f"{place[0]} is nested too deeply"
-    if place[:1] == ("task_id",):
+        return f"{location[0]} is nested too deeply"
+    if location[:1] == ("task_id",):
         return "it has no task_id" if kind == "missing" else "task_id is neither text nor a number"
-    if place[:1] == ("format_version",) and kind == "less_than_equal":
+    if location[:1] == ("format_version",) and kind == "less_than_equal":
         return f"a newer version wrote it; this one reads format_version up to {FORMAT_VERSION}"
-    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     name = name.removeprefix(".")
     if kind == "missing":
         return f"it has no {'turn_history.actions' if name == 'turn_history' else name}"

@@ -77,7 +77,7 @@ def python_script(
         f"git -c core.fileMode=false diff {commit}",
         *activate,
         *([install] if install else []),
-        *_cleared(changes),
+        *_removal(changes),
         reset,
         f"git apply -v - <<'{_HEREDOC}'\n{_heredoc(test_patch)}",
         f": '{START}'",
@@ -112,7 +112,7 @@ def common_script(
         f"cd {at}",
         f"git config --global --add safe.directory {at}",
         f"cd {at}",
-        *_cleared(changes),
+        *_removal(changes),
         reset,
         f"git apply --verbose --reject - <<'{_HEREDOC}'\n{_heredoc(test_patch)}",
         *build,
@@ -144,7 +144,7 @@ def row_script(
         changes: what it changes.
         before: commands between the patch and the tests.
         commands: the commands of the tests.
-        results: commands that print the results, in place of those of the tests.
+        results: commands that print the results, instead of those of the tests.
         stop: the first command that fails is the last one.
         parser: a program in Python that reads what is printed; see :func:`parser_files`.
 
@@ -152,27 +152,32 @@ def row_script(
         PatchError: the patch cannot be written into a script.
     """
     files = _existing(changes)
-    brought = [
+    apply_tests = [
         *([f"git checkout {commit} {' '.join(files)}"] if files else []),
         f"git apply --verbose --reject - <<'{_HEREDOC}'\n{_heredoc(test_patch)}",
     ]
     if stop:
         commands = ["(", "set -e", *commands, ")"]
-    printing = [*commands] if not results else [*results]
+    print_commands = [*commands] if not results else [*results]
     if parser:
-        printing = ["{", *printing, f"}} > {_WORK}/log 2>&1", f"python3 {_WORK}/{_READING}"]
+        print_commands = [
+            "{",
+            *print_commands,
+            f"}} > {_WORK}/log 2>&1",
+            f"python3 {_WORK}/{_READER_NAME}",
+        ]
     return _script(
         f"cd {at}",
         f"git config --global --add safe.directory {at}",
-        *_cleared(changes),
-        *(brought if changes else []),
+        *_removal(changes),
+        *(apply_tests if changes else []),
         "set +xuo pipefail",
         *before,
         *(commands if results else []),
         "set -x",
         f": '{START}'",
         "set +x",
-        *printing,
+        *print_commands,
         "set -x",
         f": '{END}'",
     )
@@ -185,12 +190,12 @@ def parser_files(parser: str) -> dict[str, str]:
         parser: a program with a function ``parser`` that takes a log and returns ``pass``, ``fail``
             or ``skip`` for each test, by its name.
     """
-    return {f"{_WORK}/parser.py": parser, f"{_WORK}/{_READING}": _READ}
+    return {f"{_WORK}/parser.py": parser, f"{_WORK}/{_READER_NAME}": _READER}
 
 
 _WORK = "/workspace"
-_READING = "read_log.py"
-_READ = f"""\
+_READER_NAME = "read_log.py"
+_READER = f"""\
 import contextlib, io, json
 words = {{"pass": "PASSED", "fail": "FAILED", "skip": "SKIPPED"}}
 names = {{"__name__": "parser"}}
@@ -257,7 +262,7 @@ def _existing(changes: Sequence[Change]) -> list[str]:
     return [shlex.quote(change.old) for change in changes if change.old is not None]
 
 
-def _cleared(changes: Sequence[Change]) -> list[str]:
+def _removal(changes: Sequence[Change]) -> list[str]:
     """Return the command that makes way for the files that a patch creates."""
     created = [shlex.quote(change.new) for change in changes if change.old is None and change.new]
     return [f"rm -rf -- {' '.join(created)}"] if created else []

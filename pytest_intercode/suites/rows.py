@@ -25,7 +25,7 @@ __all__ = ["is_row_file", "json_problem", "read_apps", "read_rows"]
 _SUFFIXES = (".json", ".jsonl", ".csv", ".tsv")
 _PICKLE_SUFFIXES = (".pkl", ".pickle")
 _PARQUET = ".parquet"
-_LARGEST = 2 * 1024**3  # bytes, unpacked
+_MAX_BYTES = 2 * 1024**3  # unpacked
 
 Row: TypeAlias = dict[str, Any]
 _Place: TypeAlias = "Path | SuitePath"
@@ -63,8 +63,8 @@ def read_rows(path: Path | SuitePath) -> Iterator[tuple[str, Row]]:
             "pandas.read_parquet(path).to_json(new, orient='records', lines=True)"
         )
     if suffix not in _SUFFIXES:
-        allowed = ", ".join(_SUFFIXES)
-        raise SuiteError(f"{path}: rows come from {allowed} (or those with .gz), not {suffix!r}")
+        formats = ", ".join(_SUFFIXES)
+        raise SuiteError(f"{path}: rows come from {formats} (or those with .gz), not {suffix!r}")
     text = _read(path)
     if suffix == ".json":
         yield from _json(path, text)
@@ -75,7 +75,7 @@ def read_rows(path: Path | SuitePath) -> Iterator[tuple[str, Row]]:
 
 
 def json_problem(error: ValueError | RecursionError) -> str:
-    """Return why a text is no JSON, in a few words."""
+    """Return why a text is not JSON, in a few words."""
     if isinstance(error, json.JSONDecodeError):
         return error.msg
     return "nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
@@ -83,10 +83,10 @@ def json_problem(error: ValueError | RecursionError) -> str:
 
 def _read(path: _Place) -> str:
     try:
-        data = read_bounded(path, _LARGEST)
+        data = read_bounded(path, _MAX_BYTES)
         if data is None:
             raise SuiteError(
-                f"{path}: holds more than {_LARGEST // 1024**3} GiB, which is more than is read"
+                f"{path}: holds more than {_MAX_BYTES // 1024**3} GiB, which is more than is read"
             )
         return data.decode("utf-8-sig")
     except FileNotFoundError:
@@ -210,11 +210,16 @@ def _tests(place: str, source: Any, code: str) -> Row:
         return {"skip": "it has no tests"}
     if not name:
         pairs = zip(map(_lines, inputs), map(_lines, outputs), strict=True)
-        return {"tests": [{"input": given, "output": wanted} for given, wanted in pairs]}
+        return {
+            "tests": [
+                {"input": program_input, "output": program_output}
+                for program_input, program_output in pairs
+            ]
+        }
     # Most results, but not all, are in a list of one; within a problem all or none are.
     if all(isinstance(output, list) and len(output) == 1 for output in outputs):
         outputs = [output[0] for output in outputs]
-    calls = (given if isinstance(given, list) else [given] for given in inputs)
+    calls = (arguments if isinstance(arguments, list) else [arguments] for arguments in inputs)
     return {
         "entry": f"Solution.{name}" if "class Solution" in code else name,
         "tests": [

@@ -35,13 +35,15 @@ _ALLOWED = {
         **dict.fromkeys(("data_folder", "named_tasks", "dataset_tasks"), _NAMED),
         **dict.fromkeys(("bundled_tasks", "dataset_names"), _OURS),
     },
-    "suites.digest": dict.fromkeys(("_canonical", "_of_context", "_state", "file_digest"), _PLACED),
+    "suites.digest": dict.fromkeys(
+        ("_canonical", "_digest_context", "_file_states", "file_digest"), _PLACED
+    ),
     "suites.download": dict.fromkeys(("workplace", "is_whole", "_get"), _OURS),
     "suites.files": {
         **dict.fromkeys(("build_archive", "context_files", "__init__"), _PLACED),
         **dict.fromkeys(("_linked_files", "_copy_folder"), "a root"),
-        **dict.fromkeys(("pack_files", "unpacked_files"), "an archive in memory"),
-        "_copy": "an archive that is being read",
+        **dict.fromkeys(("pack_files", "unpack_files"), "an archive in memory"),
+        "_copy_archive": "an archive that is being read",
         "unpack_archive": "a name that relative_path let pass, in a folder without links",
     },
     "suites.harbor.requirements": {"_read": "a program in a sandbox"},
@@ -53,7 +55,7 @@ _ALLOWED = {
         "bundled_folder": _OURS,
         "load_rows": _NAMED,
         "_tasks": "a SuitePath",
-        **dict.fromkeys(("_with_files", "_instead"), _PLACED),
+        **dict.fromkeys(("_check_files", "_suggest_file"), _PLACED),
     },
     "suites.repositories": {
         "repository_layer": _OURS,
@@ -63,9 +65,10 @@ _ALLOWED = {
     },
     "suites.schema": {"read": "a SuitePath", "_apply": "a SuitePath, or our own Dockerfile"},
     "suites.selection": {"_select": _OURS},
-    "suites.swebench": {
-        "_table": "SuitePath.place has made it, or it is ours",
-        **dict.fromkeys(("_image", "_beside"), "a SuitePath"),
+    "suites.swebench": {"_image": "a SuitePath"},
+    "suites.swebench_verification": {
+        "read_table": "SuitePath.place has made it, or it is ours",
+        "_test_by_programs": "a SuitePath",
     },
     "suites.upstream": {"_table": _OURS},
     "environments.swe.kit": dict.fromkeys(("holds", "make_kit", "add_set"), _OURS),

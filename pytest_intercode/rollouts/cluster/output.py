@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pytest_intercode.core.text import harmless
+from pytest_intercode.core.text import escape_for_terminal
 from pytest_intercode.rollouts.isolation import owner
 
 __all__ = ["KeptOutput", "give_out", "keep_output", "log_record", "pieces_of"]
@@ -135,7 +135,7 @@ def log_record(piece: Sequence[Any]) -> logging.LogRecord | None:
     if stream != "log":
         return None
     level, name, created, path, line = about
-    message, logger, place = map(harmless, (text, name, path))
+    message, logger, place = map(escape_for_terminal, (text, name, path))
     record = logging.LogRecord(logger, level, place, line, message, None, None)
     record.created = created
     return record
@@ -149,4 +149,4 @@ def give_out(pieces: Iterable[Sequence[Any]]) -> None:
             logging.getLogger(record.name).handle(record)
         else:
             out = sys.stdout if piece[1] == "stdout" else sys.stderr
-            out.write(harmless(piece[2]))
+            out.write(escape_for_terminal(piece[2]))

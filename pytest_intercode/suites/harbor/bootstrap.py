@@ -1,7 +1,7 @@
 """What test scripts install from the network before they run their tests. Pure.
 
 Scripts of both formats begin by fetching uv, pytest and other packages. A verifier without a
-network runs them beside a kit that has these; here is found what has to be in it.
+network runs them next to a kit that has these; here is found what has to be in it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _RUNNERS = {
     "nice": ("-n",),
     **dict.fromkeys(("nohup", "exec", "command", "time", "stdbuf", "xvfb-run"), ()),
 }
-_TALK = ("echo", "printf", "type", "which", "hash")  # their words are no commands
+_PRINTING = ("echo", "printf", "type", "which", "hash")  # their words are not commands
 
 
 def requirements_of(
@@ -71,17 +71,17 @@ class _Reader:
             if depth < 5:
                 for inner in _inner_scripts(command):
                     self.read(inner, depth + 1)
-            if command.before not in ("||", "|", "|&", ")"):
+            if command.operator not in ("||", "|", "|&", ")"):
                 served = False
             requirements = list(self._asked(_plain(command.words), script))
-            if not (served and command.before in ("||", ")")):
+            if not (served and command.operator in ("||", ")")):
                 self.requirements += requirements
             served = served or bool(requirements)
 
     def _asked(self, words: Sequence[str], script: str) -> Iterator[str]:
         """Yield what one command asks for."""
         name = words[0].rpartition("/")[2] if words else ""
-        if name in _TALK:
+        if name in _PRINTING:
             return
         if name in ("uv", "uvx"):
             yield from self._of_uv(name, words[1:], script)
@@ -110,7 +110,7 @@ class _Reader:
         yield from filter(is_requirement, to_install(words, self._file))
 
     def _file(self, name: str) -> str:
-        """Return the text of a file of the tests; nothing where it is none."""
+        """Return the text of a file of the tests; nothing where there is no such file."""
         name = name.rpartition(UNKNOWN)[2].removeprefix("/tests/").lstrip("/")
         short = name.rpartition("/")[2]
         return self._files.get(name, self._files.get(short, ""))
@@ -143,6 +143,6 @@ def _plain(words: Sequence[str]) -> Sequence[str]:
 
 
 def _first(words: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Return the first word that is no option, and those behind it."""
+    """Return the first word that is not an option, and those behind it."""
     _, words = split_options(words)
     return (words[0], words[1:]) if words else ("", words)

@@ -214,7 +214,7 @@ def test_bash_by_a_rule_and_by_an_alternative() -> None:
     output, *_ = compared(row(end_state=state, reward_parts={"output": 1.0, "gold_alone": 0.0}))
     assert output["same"] is True
     assert output["note"] == (
-        "Beside alternative 1 of gold, which is the best match. "
+        "Compared with alternative 1 of gold, which is the best match. "
         "Equal in another format, by the rule line-order."
     )
     output, *_ = compared(row(end_state={**state, "golds": [None]}))
@@ -381,7 +381,7 @@ def test_facts_are_what_all_tries_share() -> None:
     found = dict(facts(Run.of(map(from_row, [again, *rows]), "a run")))
     assert found["arguments"] == "model=a, model=b, model=c, model=d and 2 more"
     assert found["sandbox"] == "bubblewrap"
-    assert found["run again"] == "1 try that the infrastructure had spoiled"
+    assert found["run again"] == "1 try with an infrastructure error"
     assert "image" not in found
     assert "feedback" not in found
     rows[0]["turn_parts"] = [{"output": 0.0}, {"output": 1.0}]
@@ -401,7 +401,7 @@ def test_blocks_hold_what_was_put_into_them() -> None:
     assert len(blocks.texts) > 2
     assert all(re.fullmatch(r"[A-Za-z0-9+/=]+", text) for text in blocks.texts)
     read = [json.loads(gzip.decompress(base64.b64decode(text))) for text in blocks.texts]
-    assert [read[place.block][place.at] for place in places] == given
+    assert [read[place.block][place.position] for place in places] == given
 
 
 def test_numbers_that_json_does_not_have() -> None:
