@@ -109,8 +109,9 @@ class Option(Generic[Value]):
     @property
     def allowed(self) -> tuple[str, ...]:
         """Its only values; none where it takes others."""
-        written = self.metavar if self.parse is None and self.metavar.islower() else ""
-        return tuple(written.split("|")) if written else ()
+        if self.parse is not None or not self.metavar.islower():
+            return ()
+        return tuple(self.metavar.split("|"))
 
     @property
     def key(self) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_intercode.core.record import ShardRecord
 from pytest_intercode.core.task import Task
@@ -33,18 +33,10 @@ class Settings(Options):
     Attributes:
         agent_folder: where relative paths and modules of the agent are looked for.
         dataset_folder: where relative paths of datasets start.
-        environments: those of ``--intercode-env``, with the names that ``all`` stands for.
-        data: the folder of InterCode's data, or None.
-        durations: how long tasks take, of ``--intercode-durations``, or None.
-        gateway: how programs reach models.
     """
 
     agent_folder: Path
     dataset_folder: Path
-    environments: tuple[str, ...]
-    data: DataFolder | None
-    durations: Durations | None
-    gateway: GatewaySettings
 
     @classmethod
     def of(cls, config: pytest.Config) -> Settings:
@@ -53,31 +45,44 @@ class Settings(Options):
         Raises:
             ConfigurationError: a value is wrong, or two options do not go together.
         """
-        options = Options(read_options(config))
-        bundled = environments_with(options.profile)
-        environments = [
+        folders = {f"{name}_folder": folder_of(config, name) for name in ("agent", "dataset")}
+        settings = cls(read_options(config) | folders)
+        _ = settings.gateway, settings.durations, settings.data  # what is wrong is reported now
+        return settings
+
+    @cached_property
+    def environments(self) -> tuple[str, ...]:
+        """The environments of ``--intercode-env``, with the names that ``all`` means."""
+        bundled = environments_with(self.profile)
+        names = [
             name
-            for value in options.requested_environments
+            for value in self.requested_environments
             for name in (bundled if value == "all" else (value,))
         ]
-        record, replay = options.gateway_record, options.gateway_replay
-        derived: dict[str, Any] = {
-            "agent_folder": folder_of(config, "agent"),
-            "dataset_folder": folder_of(config, "dataset"),
-            "environments": tuple(dict.fromkeys(environments)),
-            "data": data_folder(options.data_path, "--intercode-data"),
-            "durations": _durations(options.durations_path),
-            "gateway": GatewaySettings.of_environment(
-                models=options.gateway_models,
-                prices=options.gateway_prices,
-                hosted_tools=options.gateway_hosted_tools,
-                allowed=options.gateway_allowed,
-                record=record,
-                replay=replay,
-                programs=bool(options.gateway_programs or record or replay),
-            ),
-        }
-        return cls(vars(options) | derived)
+        return tuple(dict.fromkeys(names))
+
+    @cached_property
+    def data(self) -> DataFolder | None:
+        """The folder of InterCode's data, or None."""
+        return data_folder(self.data_path, "--intercode-data")
+
+    @cached_property
+    def durations(self) -> Durations | None:
+        """How long tasks take, by an earlier run, or None."""
+        return _durations(self.durations_path)
+
+    @cached_property
+    def gateway(self) -> GatewaySettings:
+        """How programs reach models."""
+        return GatewaySettings.of_environment(
+            models=self.gateway_models,
+            prices=self.gateway_prices,
+            hosted_tools=self.gateway_hosted_tools,
+            allowed=self.gateway_allowed,
+            record=self.gateway_record,
+            replay=self.gateway_replay,
+            programs=bool(self.gateway_programs or self.gateway_record or self.gateway_replay),
+        )
 
     @property
     def repeat(self) -> int:
