@@ -99,9 +99,9 @@ class Selection:
             return {env: tasks for env, tasks in tasks_by_env.items() if env in self._pasted}
         return tasks_by_env
 
-    def _pasted_tasks(self, env: str, ids: set[str] | None, chosen: list[Task]) -> list[Task]:
+    def _pasted_tasks(self, env: str, ids: set[str] | None, tasks: list[Task]) -> list[Task]:
         if ids is None:
-            return chosen or self.suite(env)
+            return tasks or self.suite(env)
         tasks_by_name: dict[str, list[Task]] = {}
 
         def add_tasks(tasks: Iterable[Task]) -> None:
@@ -109,7 +109,7 @@ class Selection:
                 for name in {task.id, self.item_id(task)}:
                     tasks_by_name.setdefault(name, []).append(task)
 
-        add_tasks(chosen or self.suite(env))
+        add_tasks(tasks or self.suite(env))
         for name in dataset_names():
             if any(task_id.startswith(f"{name}-") for task_id in ids - tasks_by_name.keys()):
                 add_tasks(self.dataset(name))

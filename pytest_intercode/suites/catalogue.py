@@ -93,12 +93,12 @@ def suite_file(env: str) -> Path:
     return bundled_folder("tasks") / f"{env}.yaml"
 
 
-def bundled_tasks(env: str, asked: str) -> tuple[Task, ...]:
+def bundled_tasks(env: str, option: str) -> tuple[Task, ...]:
     """Return the tasks of the bundled suite of an environment, built in or added.
 
     Args:
         env: the environment.
-        asked: how the user asked for it, for the message.
+        option: how the user asked for it, for the message.
 
     Raises:
         ConfigurationError: there is none.
@@ -107,12 +107,12 @@ def bundled_tasks(env: str, asked: str) -> tuple[Task, ...]:
     if not path.is_file():
         if added_environment(env) is not None:
             raise ConfigurationError(
-                f"{asked}: the environment {env} brings no suite of its own; name one: a .yaml "
+                f"{option}: the environment {env} brings no suite of its own; name one: a .yaml "
                 f"with env: {env}"
             )
         names = [name for name in environment_names() if suite_file(name).is_file()]
         raise ConfigurationError(
-            f"{asked}: there is no bundled suite of this name. Bundled: {', '.join(names)}."
+            f"{option}: there is no bundled suite of this name. Bundled: {', '.join(names)}."
             + suggestion(env, names)
         )
     return load_suite(path, permissions=EVERYTHING).tasks
@@ -158,7 +158,7 @@ def file_tasks(path: Path, env: str | None, permissions: Permissions = NOTHING) 
 def named_tasks(
     name: str,
     data: DataFolder | None,
-    asked: str,
+    option: str,
     *,
     folder: Path,
     env: str | None,
@@ -170,7 +170,7 @@ def named_tasks(
         name: a dataset, a part of one, or the path of a suite, of rows, of a task folder of Harbor
             or Terminal-Bench 1, of a folder of them or of their registry.
         data: the folder of InterCode's data, or None.
-        asked: how the user asked for it, for the message.
+        option: how the user asked for it, for the message.
         folder: where a relative path starts.
         env: the environment of rows; None if it is not known.
         permissions: what they may use of this machine, beyond what is in their folder.
@@ -187,18 +187,18 @@ def named_tasks(
         return reader(path, permissions)
     if is_row_file(path) or is_suite_file(path):
         return file_tasks(path, env, permissions)
-    return dataset_tasks(name, data, asked, permissions)
+    return dataset_tasks(name, data, option, permissions)
 
 
 def dataset_tasks(
-    name: str, data: DataFolder | None, asked: str, permissions: Permissions = NOTHING
+    name: str, data: DataFolder | None, option: str, permissions: Permissions = NOTHING
 ) -> list[Task]:
     """Return the tasks of a dataset, or of a part of it.
 
     Args:
         name: its name, or its part's.
         data: the folder of InterCode's data, or None.
-        asked: how the user asked for it, for the message.
+        option: how the user asked for it, for the message.
         permissions: what its rows may use of this machine, beyond that folder.
 
     Raises:
@@ -209,12 +209,12 @@ def dataset_tasks(
     if whole is None:
         names = dataset_names()
         raise ConfigurationError(
-            f"{asked}: known are {', '.join(names)}, or the path of a suite (.yaml), of rows "
+            f"{option}: known are {', '.join(names)}, or the path of a suite (.yaml), of rows "
             "(.json, .jsonl, .csv, .tsv) or of a folder of task folders."
             f"{suggestion(name, names)}"
         )
     if data is None:
-        raise ConfigurationError(f"{asked}: its data are not here. {_remedy(whole, None)}")
+        raise ConfigurationError(f"{option}: its data are not here. {_remedy(whole, None)}")
     if not data.path.is_dir():
         raise MissingFile(
             f"{data.source}={data.path}: there is no such folder. {_remedy(whole, data.path)}"
@@ -224,12 +224,12 @@ def dataset_tasks(
         suite = load_suite(manifest, data.path, permissions)
     except MissingFile as error:
         message = str(error) if str(error).endswith((".", "?")) else f"{error}."
-        raise MissingFile(f"{asked}: {message} {_remedy(whole, data.path)}") from None
+        raise MissingFile(f"{option}: {message} {_remedy(whole, data.path)}") from None
     tasks = [task for task in suite.tasks if name in (whole, task.dataset)]
     if not tasks:
         parts = sorted({task.dataset for task in suite.tasks})
         raise ConfigurationError(
-            f"{asked}: {whole} has the parts {', '.join(parts)}.{suggestion(name, parts)}"
+            f"{option}: {whole} has the parts {', '.join(parts)}.{suggestion(name, parts)}"
         )
     return tasks
 

@@ -172,4 +172,4 @@ def file_digest(source: Path | IO[bytes]) -> str:
 @cache
 def _archive_content(archive: Archive, state: _State) -> str:
     task = Task(id="", query="", gold=(), env="", suite="", dataset="", archive=archive)
-    return hashlib.sha256(build_archive(task, now=0.0)).hexdigest()
+    return hashlib.sha256(build_archive(task, mtime=0.0)).hexdigest()

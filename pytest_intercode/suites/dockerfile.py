@@ -90,7 +90,7 @@ def read_instructions(text: str) -> Iterator[Instruction]:
     lines = _Lines(text)
     escape = lines.escape()
     while lines.more:
-        joined = _joined(lines, escape)
+        joined = _join_lines(lines, escape)
         word = _INSTRUCTION.match(joined[0])
         if word is None:
             continue
@@ -150,7 +150,7 @@ class _Lines:
                     break
 
 
-def _joined(lines: _Lines, escape: str) -> tuple[str, list[int]]:
+def _join_lines(lines: _Lines, escape: str) -> tuple[str, list[int]]:
     """Return the next line with those that continue it, and the places of its characters."""
     whole, places = "", list[int]()
     while lines.more:
@@ -209,23 +209,23 @@ def find_images(text: str) -> list[ImageName]:
             stage = _FROM.fullmatch(instruction.rest, begin)
             if stage is None:
                 continue
-            names += _named(instruction, *stage.span(1), values, stages)
+            names += _find_image(instruction, *stage.span(1), values, stages)
             stages.add((stage[2] or "scratch").lower())
         elif instruction.name in (*_CONTEXT_READERS, "RUN"):
             for flag, value, index in instruction.flags():
                 if flag == "from":
                     # A number is that of a stage, whether there is one or not.
                     available = {*stages, value} if value.isdigit() else stages
-                    names += _named(instruction, index, index + len(value), {}, available)
+                    names += _find_image(instruction, index, index + len(value), {}, available)
                 elif flag == "mount":
                     origin = _mount_origin(value)
                     if origin is not None and not value[slice(*origin)].isdigit():
                         start, end = (index + offset for offset in origin)
-                        names += _named(instruction, start, end, {}, stages)
+                        names += _find_image(instruction, start, end, {}, stages)
     return names
 
 
-def _named(
+def _find_image(
     instruction: Instruction,
     start: int,
     end: int,

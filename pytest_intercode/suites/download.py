@@ -69,23 +69,23 @@ def is_whole(path: Path, file: RemoteFile) -> bool:
         return False
 
 
-def download(file: RemoteFile, base: str, place: Path, label: str) -> Path:
+def download(file: RemoteFile, base: str, folder: Path, label: str) -> Path:
     """Download one file; a terminal shows its progress.
 
     Args:
         file: the file.
         base: the address that its path is below.
-        place: a folder for it, from :func:`workplace`.
+        folder: a folder for it, from :func:`workplace`.
         label: what the progress bar begins with.
 
     Returns:
-        Where in ``place`` it is, complete and correct.
+        Where in ``folder`` it is, complete and correct.
 
     Raises:
         FetchError: the download failed, or its SHA-256 is not the known one.
     """
     if not file.size:  # there is nothing to ask for
-        empty_file = place / "empty"
+        empty_file = folder / "empty"
         empty_file.touch()
         return empty_file
     try:
@@ -102,7 +102,7 @@ def download(file: RemoteFile, base: str, place: Path, label: str) -> Path:
         def get(url: str, path: str, _: object) -> None:
             _get(url, Path(path), file.size, bar.update)
 
-        return _retrieve(file, f"{base.rstrip('/')}/{quote(file.path)}", place, get)
+        return _retrieve(file, f"{base.rstrip('/')}/{quote(file.path)}", folder, get)
 
 
 def _get(url: str, path: Path, size: int, report_progress: Callable[[int], object]) -> None:
@@ -123,7 +123,7 @@ def _get(url: str, path: Path, size: int, report_progress: Callable[[int], objec
             report_progress(len(chunk))
 
 
-def _retrieve(file: RemoteFile, url: str, place: Path, get: Callable[..., None]) -> Path:
+def _retrieve(file: RemoteFile, url: str, folder: Path, get: Callable[..., None]) -> Path:
     import pooch
     from requests.exceptions import HTTPError, RequestException
 
@@ -131,7 +131,7 @@ def _retrieve(file: RemoteFile, url: str, place: Path, get: Callable[..., None])
         try:
             return Path(
                 pooch.retrieve(
-                    url, f"sha256:{file.sha256}", fname="file", path=place, downloader=get
+                    url, f"sha256:{file.sha256}", fname="file", path=folder, downloader=get
                 )
             )
         except HTTPError as error:

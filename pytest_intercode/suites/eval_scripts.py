@@ -42,7 +42,7 @@ _NO_TESTS = (
 
 def python_script(
     *,
-    at: str,
+    folder: str,
     commit: str,
     test_patch: str,
     changes: Sequence[Change],
@@ -53,7 +53,7 @@ def python_script(
     """Return the script for a repository in Python, with its environment of conda.
 
     Args:
-        at: the repository's folder.
+        folder: the repository's folder.
         commit: the commit that the tests' files are set back to.
         test_patch: the patch that brings the tests.
         changes: what it changes.
@@ -68,10 +68,10 @@ def python_script(
     activate = ["source /opt/miniconda3/bin/activate", "conda activate testbed"]
     return _script(
         *activate,
-        f"cd {at}",
+        f"cd {folder}",
         *exports,
-        f"git config --global --add safe.directory {at}",
-        f"cd {at}",
+        f"git config --global --add safe.directory {folder}",
+        f"cd {folder}",
         "git status",
         "git show",
         f"git -c core.fileMode=false diff {commit}",
@@ -89,7 +89,7 @@ def python_script(
 
 def common_script(
     *,
-    at: str,
+    folder: str,
     commit: str,
     test_patch: str,
     changes: Sequence[Change],
@@ -99,7 +99,7 @@ def common_script(
     """Return the script for a repository in another language; see :func:`python_script`.
 
     Args:
-        at: the repository's folder.
+        folder: the repository's folder.
         commit: the commit that the tests' files are set back to.
         test_patch: the patch that brings the tests.
         changes: what it changes.
@@ -109,9 +109,9 @@ def common_script(
     files = _existing(changes)
     reset = f"git checkout {commit} {' '.join(files)}" if files else _NOTHING
     return _script(
-        f"cd {at}",
-        f"git config --global --add safe.directory {at}",
-        f"cd {at}",
+        f"cd {folder}",
+        f"git config --global --add safe.directory {folder}",
+        f"cd {folder}",
         *_removal(changes),
         reset,
         f"git apply --verbose --reject - <<'{_HEREDOC}'\n{_heredoc(test_patch)}",
@@ -125,11 +125,11 @@ def common_script(
 
 def row_script(
     *,
-    at: str,
+    folder: str,
     commit: str,
     test_patch: str,
     changes: Sequence[Change],
-    before: Sequence[str],
+    setup: Sequence[str],
     commands: Sequence[str],
     results: Sequence[str] = (),
     stop: bool = False,
@@ -138,11 +138,11 @@ def row_script(
     """Return the script for commands of a row, which are meant for a shell without options.
 
     Args:
-        at: the repository's folder.
+        folder: the repository's folder.
         commit: the commit that the tests' files are set back to.
         test_patch: the patch that brings the tests.
         changes: what it changes.
-        before: commands between the patch and the tests.
+        setup: commands between the patch and the tests.
         commands: the commands of the tests.
         results: commands that print the results, instead of those of the tests.
         stop: the first command that fails is the last one.
@@ -167,12 +167,12 @@ def row_script(
             f"python3 {_WORK}/{_READER_NAME}",
         ]
     return _script(
-        f"cd {at}",
-        f"git config --global --add safe.directory {at}",
+        f"cd {folder}",
+        f"git config --global --add safe.directory {folder}",
         *_removal(changes),
         *(apply_tests if changes else []),
         "set +xuo pipefail",
-        *before,
+        *setup,
         *(commands if results else []),
         "set -x",
         f": '{START}'",
@@ -216,27 +216,27 @@ print(json.dumps({{"tests": tests}}))
 
 def image_script(
     *,
-    at: str,
+    folder: str,
     files: Sequence[str],
     commands: Sequence[str],
-    before: Sequence[str] = (),
+    setup: Sequence[str] = (),
     conda: bool = True,
 ) -> str:
     """Return the script for a repository whose tests are in the image.
 
     Args:
-        at: the repository's folder.
+        folder: the repository's folder.
         files: files of tests, which are set back to those of the image.
         commands: the commands of the tests.
-        before: commands before the tests begin.
+        setup: commands before the tests begin.
         conda: the environment is conda's.
     """
     names = " ".join(map(shlex.quote, files))
     return _script(
         *(["source /opt/miniconda3/bin/activate", "conda activate testbed"] if conda else []),
-        f"cd {at}",
+        f"cd {folder}",
         *([f"git checkout HEAD -- {names}"] if files else []),
-        *before,
+        *setup,
         f": '{START}'",
         *commands,
         f": '{END}'",

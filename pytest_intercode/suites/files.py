@@ -37,15 +37,15 @@ _UNPACKERS: dict[bytes, Callable[[Path], Any]] = {
 }
 
 
-def build_archive(task: Task, now: float) -> bytes:
+def build_archive(task: Task, mtime: float) -> bytes:
     """Return a tar archive of the task's archive and files, to be unpacked at ``/``.
 
     Everything is owned by root unless the task's own archive says otherwise. Files that are given
-    inline, and those of a folder, have the time ``now``; equal tasks give equal bytes.
+    inline, and those of a folder, have the time ``mtime``; equal tasks give equal bytes.
 
     Args:
         task: the task.
-        now: the time that files get, in seconds since the epoch.
+        mtime: the time that files get, in seconds since the epoch.
 
     Returns:
         No bytes when the task has no files.
@@ -59,26 +59,26 @@ def build_archive(task: Task, now: float) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         if task.archive is not None and task.archive.path.is_dir():
-            _copy_folder(task.archive, task.archive.at or task.workdir, tar, now)
+            _copy_folder(task.archive, task.archive.at or task.workdir, tar, mtime)
         elif task.archive is not None:
-            _copy_archive(task.archive, tar, now)
+            _copy_archive(task.archive, tar, mtime)
         for path, spec in task.files.items():
-            _add_file(tar, _below_root(path, task.workdir), spec, now)
+            _add_file(tar, _below_root(path, task.workdir), spec, mtime)
     return buffer.getvalue()
 
 
-def pack_files(files: Mapping[str, FileSpec], workdir: str, now: float) -> bytes:
+def pack_files(files: Mapping[str, FileSpec], workdir: str, mtime: float) -> bytes:
     """Return a tar archive of files, to be unpacked at ``/``.
 
     Args:
         files: the files, by path (absolute, or relative to ``workdir``).
         workdir: where relative paths start.
-        now: the time that they get, in seconds since the epoch.
+        mtime: the time that they get, in seconds since the epoch.
     """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for path, spec in files.items():
-            _add_file(tar, _below_root(path, workdir), spec, now)
+            _add_file(tar, _below_root(path, workdir), spec, mtime)
     return buffer.getvalue()
 
 
@@ -199,7 +199,7 @@ class Unpacked:
         self._file.close()
 
 
-def _copy_archive(archive: Archive, tar: tarfile.TarFile, now: float) -> None:
+def _copy_archive(archive: Archive, tar: tarfile.TarFile, mtime: float) -> None:
     prefix = archive.at.strip("/")
     budget = Budget(archive.path)
     try:
@@ -224,7 +224,7 @@ def _copy_archive(archive: Archive, tar: tarfile.TarFile, now: float) -> None:
                     member.type = tarfile.REGTYPE
                     stale.update(key for key in member.pax_headers if key.startswith("GNU.sparse"))
                 if keep is not None and member.mtime >= keep:
-                    member.mtime = now
+                    member.mtime = mtime
                     stale.add("mtime")
                 member.pax_headers = {k: v for k, v in member.pax_headers.items() if k not in stale}
                 tar.addfile(member, content)
@@ -285,17 +285,19 @@ def unpack_archive(path: Path, folder: Path) -> None:
         raise SuiteError(f"{path}: not a tar archive that can be unpacked: {error}") from None
 
 
-def _copy_folder(archive: Archive, at: str, tar: tarfile.TarFile, now: float) -> None:
-    """Add what is in a folder, in the order of its names; the folder itself becomes ``at``."""
+def _copy_folder(archive: Archive, target: str, tar: tarfile.TarFile, mtime: float) -> None:
+    """Add what is in a folder, in the order of its names; the folder itself becomes ``target``."""
     keep = archive.keep_times_before
     budget = Budget(archive.path)
     try:
         with Root(archive.path, links=False) as root:
             for path, state in root.walk():
                 budget.entry(state.st_size if stat.S_ISREG(state.st_mode) else 0)
-                entry = tarfile.TarInfo(posixpath.join(at, path).strip("/"))
+                entry = tarfile.TarInfo(posixpath.join(target, path).strip("/"))
                 entry.mode = stat.S_IMODE(state.st_mode)
-                entry.mtime = state.st_mtime if keep is not None and state.st_mtime < keep else now
+                entry.mtime = (
+                    state.st_mtime if keep is not None and state.st_mtime < keep else mtime
+                )
                 if stat.S_ISLNK(state.st_mode):
                     entry.type, entry.linkname = tarfile.SYMTYPE, root.target(path)
                     tar.addfile(entry)
@@ -324,9 +326,9 @@ def _below_root(path: str, workdir: str) -> str:
     return posixpath.normpath(posixpath.join("/", workdir, path)).lstrip("/")
 
 
-def _add_file(tar: tarfile.TarFile, name: str, spec: FileSpec, now: float) -> None:
+def _add_file(tar: tarfile.TarFile, name: str, spec: FileSpec, mtime: float) -> None:
     entry = tarfile.TarInfo(name)
-    entry.mtime = now
+    entry.mtime = mtime
     if spec.kind == "link":
         entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, spec.target, 0o777
         tar.addfile(entry)

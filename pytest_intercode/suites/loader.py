@@ -157,7 +157,7 @@ def _tasks_of_rows(path: SuitePath, env: str, folder: SuitePath) -> list[Task]:
     if env == "swe":
         from pytest_intercode.suites.swebench import dataset_of_rows  # few suites need it
 
-        forms = {form: _published(form) for form in FORMS}
+        forms = {form: _read_published(form) for form in FORMS}
         manifests = {form: rows.swebench for form, (rows, _) in forms.items() if rows.swebench}
         published = dataset_of_rows(path, manifests, _tables())
     if published is not None:
@@ -169,7 +169,7 @@ def _tasks_of_rows(path: SuitePath, env: str, folder: SuitePath) -> list[Task]:
     return tasks
 
 
-def _published(dataset: str) -> tuple[RowSource, TaskFields]:
+def _read_published(dataset: str) -> tuple[RowSource, TaskFields]:
     """Return the rows of a bundled dataset, and what its tasks share."""
     raw, _ = read_yaml(bundled_folder("tasks") / "datasets" / f"{dataset}.yaml")
     model = SuiteModel.model_validate(raw)
@@ -298,7 +298,7 @@ def _fill_pattern(pattern: str, places: Mapping[str, Any], place: str, kind: str
 
 def _check_tasks(tasks: list[Task], permissions: Permissions) -> Iterator[Task]:
     """Check what needs more than one field or task, and yield the tasks."""
-    tasks = [permissions.limited(task) for task in tasks]
+    tasks = [permissions.limit(task) for task in tasks]
     tasks_by_id: dict[str, Task] = {}
     for task in tasks:
         label = f"{task.source}: task {task.id!r}"

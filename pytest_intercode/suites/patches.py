@@ -188,7 +188,7 @@ class _Reader:
 
     def _name(self, mark: str) -> str | None:
         """Return the name of a line with ``---`` or ``+++``; None for no file."""
-        name = _unquoted((self._next() or "").removeprefix(mark).partition("\t")[0])
+        name = _unquote((self._next() or "").removeprefix(mark).partition("\t")[0])
         self._index += 1
         if name == "/dev/null":
             return None
@@ -211,9 +211,9 @@ class _Reader:
             elif key == "deleted file":
                 change = replace(change, new=None, old_mode=rest.removeprefix("mode "))
             elif key in ("rename from", "copy from"):
-                change = replace(change, moved=word, old=_unquoted(rest))
+                change = replace(change, moved=word, old=_unquote(rest))
             elif key in ("rename to", "copy to"):
-                change = replace(change, moved=word, new=_unquoted(rest))
+                change = replace(change, moved=word, new=_unquote(rest))
             elif key in ("similarity index", "dissimilarity index"):
                 change = replace(change, similarity=line)
             elif word == "index":
@@ -278,7 +278,7 @@ class _Reader:
             )
 
 
-def _unquoted(name: str) -> str:
+def _unquote(name: str) -> str:
     """Return a name that git may have written in quotes, with escapes."""
     if len(name) < 2 or name[0] != '"' or name[-1] != '"':
         return name
@@ -303,7 +303,7 @@ def _unquoted(name: str) -> str:
 def _same_name(header: str) -> str | None:
     """Return the name of a header that says it twice, as that of a change without content does."""
     if header.startswith('"'):
-        name = _unquoted(header[: header.find('" ') + 1])
+        name = _unquote(header[: header.find('" ') + 1])
         return name.partition("/")[2] or None
     half = len(header) // 2
     old, new = header[:half], header[half + 1 :]
@@ -315,7 +315,7 @@ def _same_name(header: str) -> str | None:
 def _new_path(header: str) -> str:
     """Return the path after, as the last ``b/`` of a header has it."""
     if header.endswith('"'):
-        return _unquoted(header[header.rfind(' "') + 1 :]).partition("/")[2]
+        return _unquote(header[header.rfind(' "') + 1 :]).partition("/")[2]
     return header.rpartition(" b/")[2] if " b/" in header else ""
 
 
@@ -371,13 +371,13 @@ def _check_link(change: Change) -> None:
 # -- in commands
 
 
-def heredoc(command: str, text: str, then: str = "") -> str:
-    """Return a command of bash that reads a text, and goes on where it fails as ``then`` says."""
+def heredoc(command: str, text: str, failure: str = "") -> str:
+    """Return a command of bash that reads a text, with ``failure`` behind it, as ``|| exit``."""
     end = "PATCH"
     while end in text:
         end += "_"
     line_end = "" if text.endswith("\n") else "\n"
-    return f"{command} <<'{end}'{then}\n{text}{line_end}{end}"
+    return f"{command} <<'{end}'{failure}\n{text}{line_end}{end}"
 
 
 # -- the other way round
@@ -397,7 +397,7 @@ def _reverse_change(change: Change) -> str:
         raise PatchRefused(f"{change.path}: a binary change or a copy cannot be turned around")
     source, target = change.new, change.old
     first, last = source or target or "", target or source or ""
-    lines = [f"diff --git {_quoted('a/' + first)} {_quoted('b/' + last)}"]
+    lines = [f"diff --git {_quote('a/' + first)} {_quote('b/' + last)}"]
     if source is None:
         lines.append(f"new file mode {change.old_mode or '100644'}")
     elif target is None:
@@ -406,12 +406,12 @@ def _reverse_change(change: Change) -> str:
         lines += [f"old mode {change.new_mode}", f"new mode {change.old_mode}"]
     if change.moved:
         lines += [change.similarity] if change.similarity else []
-        lines += [f"rename from {_quoted(first)}", f"rename to {_quoted(last)}"]
+        lines += [f"rename from {_quote(first)}", f"rename to {_quote(last)}"]
     if match := re.fullmatch(r"index ([0-9a-f]+)\.\.([0-9a-f]+)( \d+)?", change.index):
         lines.append(f"index {match[2]}..{match[1]}{match[3] or ''}")
     if change.hunks:
-        lines.append(f"--- {_quoted('a/' + source) if source else '/dev/null'}")
-        lines.append(f"+++ {_quoted('b/' + target) if target else '/dev/null'}")
+        lines.append(f"--- {_quote('a/' + source) if source else '/dev/null'}")
+        lines.append(f"+++ {_quote('b/' + target) if target else '/dev/null'}")
     for hunk in change.hunks:
         old, new = ",".join(map(str, hunk.new)), ",".join(map(str, hunk.old))
         lines += [f"@@ -{old} +{new} @@{hunk.section}", *_reverse_lines(hunk.lines)]
@@ -438,7 +438,7 @@ def _reverse_lines(lines: Sequence[str]) -> Iterator[str]:
     yield from added_lines
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     """Return a name as git writes it, in quotes where it has to be."""
     if name.isprintable() and name.isascii() and not set(name) & {'"', "\\"}:
         return name

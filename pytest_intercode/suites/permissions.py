@@ -48,7 +48,7 @@ class Permissions:
         name = "network" if option in ("allow-host", "network") else option.replace("-", "_")
         return f"{name}=[{value!r}]" if value else f"{name}=True"
 
-    def limited(self, task: Task) -> Task:
+    def limit(self, task: Task) -> Task:
         """Return a task with the network that it may have.
 
         One that asks for the whole network needs it, and has it of the user alone.
@@ -73,8 +73,8 @@ class Permissions:
         task = change_limits(task, lambda limits: replace(limits, network=False))
         return replace(task, needs_network=True)
 
-    def _is_refused(self, written: str) -> bool:
-        host = parse_host(written)
+    def _is_refused(self, name: str) -> bool:
+        host = parse_host(name)
         return is_private(host) and not any(
             parse_host(permission).covers(host) for permission in self.hosts
         )

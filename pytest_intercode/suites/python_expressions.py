@@ -154,7 +154,7 @@ class Chains:
     def _comprehension(self, node: ast.expr) -> ast.expr:
         assert isinstance(node, COMPREHENSIONS)
         if self._owner().is_pure(node):
-            loops = self._narrowed(node.generators, _parts(node))
+            loops = self._narrow_loops(node.generators, _parts(node))
             if isinstance(node, ast.DictComp):
                 return self._value(ast.DictComp(node.key, node.value, loops))
             kind = ast.SetComp if isinstance(node, ast.SetComp) else ast.ListComp
@@ -182,7 +182,7 @@ class Chains:
         rows, self._bound, self._rows = self._rows, frozenset(), []
         if rows:
             number = self._number()
-            loops = self._narrowed(generators, rows)
+            loops = self._narrow_loops(generators, rows)
             source = ast.ListComp(ast.Tuple(rows, ast.Load()), loops)
             self.steps.append(("value", number, ast.unparse(source)))
             self.sources.append(source)
@@ -193,7 +193,7 @@ class Chains:
             node.generators.append(ast.comprehension(ast.Tuple(names, ast.Store()), row, [], 0))
         return node
 
-    def _narrowed(
+    def _narrow_loops(
         self, loops: list[ast.comprehension], parts: list[ast.expr]
     ) -> list[ast.comprehension]:
         """Leave out of loops what the agent's side has no use for: what is expected, say."""
@@ -204,7 +204,7 @@ class Chains:
             }
         return [self._narrow(loop, used_names) for loop in loops]
 
-    def _narrow(self, loop: ast.comprehension, used: set[str]) -> ast.comprehension:
+    def _narrow(self, loop: ast.comprehension, used_names: set[str]) -> ast.comprehension:
         items = self._items(loop.iter)
         target = loop.target
         if items is None:
@@ -212,7 +212,9 @@ class Chains:
         if isinstance(target, ast.Tuple):
             names = [element.id if isinstance(element, ast.Name) else "" for element in target.elts]
             rows = [item.elts for item in items if isinstance(item, (ast.Tuple, ast.List))]
-            used_indices = [index for index, name in enumerate(names) if name in used or not name]
+            used_indices = [
+                index for index, name in enumerate(names) if name in used_names or not name
+            ]
             if len(rows) < len(items) or any(len(row) != len(names) for row in rows):
                 return loop
             target = ast.Tuple([target.elts[index] for index in used_indices], ast.Store())

@@ -194,11 +194,11 @@ class Ownership:
         """Whether code loads one of the agent's values; what the test imports is not one."""
         return any(map(self.is_agents, names_in(node).loaded - self.foreign))
 
-    def _is_of_nobody(self, called: ast.expr) -> bool:
+    def _is_of_nobody(self, function: ast.expr) -> bool:
         """Whether a function is one of Python's or of the test's, perhaps in a module."""
-        if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
-            return not self.is_agents(called.value.id)
-        return isinstance(called, ast.Name) and not self.is_agents(called.id)
+        if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+            return not self.is_agents(function.value.id)
+        return isinstance(function, ast.Name) and not self.is_agents(function.id)
 
     def _is_function(self, node: ast.expr) -> bool:
         kinds = (ast.Name, ast.Attribute, ast.Lambda)
@@ -306,10 +306,10 @@ def root_of(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _name_of(called: ast.expr) -> str:
-    if isinstance(called, ast.Attribute):
-        return called.attr
-    return called.id if isinstance(called, ast.Name) else ""
+def _name_of(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
 
 
 def _is_harmless(node: ast.expr, name: str) -> bool:

@@ -70,7 +70,7 @@ class _Statement:
     loaded: set[str] = field(default_factory=set)  # what the agent's side loads
 
     @property
-    def wanted(self) -> Iterable[str]:
+    def compared(self) -> Iterable[str]:
         """The names that the judge loads to compare."""
         if self.remainder is None or self.computed:
             return ()
@@ -132,7 +132,7 @@ def split_test(
         _classify(statements, known_names, owner, argument_names)
         _check_names(statements, functions)
         agent_needs = _split_statements(statements, owner, displays)
-        judge_needs = _collect_names(statements, lambda statement: statement.wanted)
+        judge_needs = _collect_names(statements, lambda statement: statement.compared)
         computed = {
             name for statement in statements if statement.computed for name in statement.names.bound
         }
@@ -164,7 +164,7 @@ def _split_statements(
         for statement in statements:
             count = _split_statement(statement, owner, displays, changeable, count)
         agent_needs = _collect_names(statements, lambda statement: statement.loaded)
-        mutable_names = _mutable(statements, agent_needs)
+        mutable_names = _mutable_names(statements, agent_needs)
         if mutable_names <= changeable:
             return agent_needs
         changeable |= mutable_names
@@ -397,7 +397,7 @@ def _collect_names(
     return names
 
 
-def _mutable(statements: list[_Statement], needed: set[str]) -> set[str]:
+def _mutable_names(statements: list[_Statement], agent_needs: set[str]) -> set[str]:
     """Return the data among the needed names that the agent's code could change."""
     mutable_names: set[str] = set()
     for statement in statements:
@@ -410,18 +410,18 @@ def _mutable(statements: list[_Statement], needed: set[str]) -> set[str]:
             if mutable and not (isinstance(inner, ast.Name) and inner.id not in mutable_names):
                 mutable_names |= statement.affects
                 break
-    return mutable_names & needed
+    return mutable_names & agent_needs
 
 
-def _judge_statement(statement: _Statement, wanted: set[str]) -> ast.stmt | None:
+def _judge_statement(statement: _Statement, judge_needs: set[str]) -> ast.stmt | None:
     if statement.remainder is not None:
         return statement.remainder
-    return statement.node if statement.judged and statement.affects & wanted else None
+    return statement.node if statement.judged and statement.affects & judge_needs else None
 
 
-def _steps(statements: list[_Statement], needed: set[str]) -> Iterator[Step]:
+def _steps(statements: list[_Statement], agent_needs: set[str]) -> Iterator[Step]:
     for statement in statements:
         yield from statement.steps
-        if statement.judged and statement.affects & needed:
+        if statement.judged and statement.affects & agent_needs:
             kind = "setup" if statement.is_setup else "run"
             yield (kind, -1, ast.unparse(statement.node))

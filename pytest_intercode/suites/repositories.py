@@ -177,7 +177,7 @@ class _LayerBuilder:
             for item in root.walk():
                 os.utime(checkout / item.path, (commit_time, commit_time), follow_symlinks=False)
         self._run_git(checkout, "update-index", "-q", "--refresh")
-        return self._packed(checkout, commit_time)
+        return self._pack(checkout, commit_time)
 
     def _commit(self, everything: Path) -> str:
         try:
@@ -195,7 +195,7 @@ class _LayerBuilder:
             size = line.partition("\t")[0].rpartition(" ")[2]
             budget.entry(int(size) if size.isdecimal() else 0)
 
-    def _packed(self, checkout: Path, commit_time: int) -> Path:
+    def _pack(self, checkout: Path, commit_time: int) -> Path:
         def reset_owner(entry: tarfile.TarInfo) -> tarfile.TarInfo:
             entry.uid = entry.gid = 0
             entry.uname = entry.gname = "root"
@@ -223,7 +223,7 @@ class _LayerBuilder:
                 self._run_git(bare, "update-ref", "--no-deref", "HEAD", heads[0])
             return bare
         if tarfile.is_tarfile(source):
-            return self._of_folder(self._unpacked(source))
+            return self._of_folder(self._unpack(source))
         if begin.startswith(_STREAM):
             with source.open("rb") as file:
                 return self._bare("fast-import", "--quiet", "--force", stdin=file.fileno())
@@ -238,7 +238,7 @@ class _LayerBuilder:
         self._run_git(bare, *words, stdin=stdin)
         return bare
 
-    def _unpacked(self, source: Path) -> Path:
+    def _unpack(self, source: Path) -> Path:
         folder = self._folder / "unpacked"
         folder.mkdir()
         unpack_archive(source, folder)
@@ -272,10 +272,10 @@ class _LayerBuilder:
         self._run_git(bare, *words, "commit", "-q", "--allow-empty", "-m", "Initial commit")
         return bare
 
-    def _of_repository(self, root: Root, place: str, copy: Path) -> Path:
-        """Return a repository of the one at a place, without what its settings may lead git to."""
-        prefix = f"{place}/" if place else ""
-        kinds = {item.path: kind_of(item.status) for item in root.items(place)}
+    def _of_repository(self, root: Root, path: str, copy: Path) -> Path:
+        """Return a repository of the one at a path, without what its settings may lead git to."""
+        prefix = f"{path}/" if path else ""
+        kinds = {item.path: kind_of(item.status) for item in root.items(path)}
         for name in _FILES:
             if prefix + name in kinds:
                 (copy / name).write_bytes(root.read(prefix + name, _MAX_SETTINGS_BYTES))

@@ -218,9 +218,9 @@ def _gold(row: SwebenchRow) -> Row:
     return {"gold": reverse_patch(changes), "setup": [_planting(text, row.at)]}
 
 
-def _planting(bug: str, at: str) -> str:
+def _planting(bug: str, folder: str) -> str:
     """Return a command that brings a bug, and makes all of history one commit that has it."""
-    git = f"git -C {shlex.quote(at)} -c safe.directory='*'"
+    git = f"git -C {shlex.quote(folder)} -c safe.directory='*'"
     git += " -c user.name=base -c user.email=base@localhost"
     return "\n".join(
         [
@@ -233,7 +233,7 @@ def _planting(bug: str, at: str) -> str:
             f"branch=$({git} symbolic-ref -q HEAD)",
             f"{git} for-each-ref --format='%(refname)' | grep -vxF \"${{branch:-none}}\" "
             f"| sed 's/^/delete /' | {git} update-ref --no-deref --stdin || exit",
-            f"(cd {shlex.quote(at)}/.git && rm -f FETCH_HEAD ORIG_HEAD)",
+            f"(cd {shlex.quote(folder)}/.git && rm -f FETCH_HEAD ORIG_HEAD)",
             f"{git} reflog expire --expire=now --all && {git} gc -q --prune=now",
         ]
     )

@@ -147,7 +147,7 @@ def _test_by_commands(row: SwebenchRow, column: str) -> Row:
         row,
         row_script,
         changes,
-        before=[*exports, *install, *build],
+        setup=[*exports, *install, *build],
         commands=commands,
         results=results,
         stop=manifest.stop,
@@ -174,7 +174,7 @@ def _script(
     column = row.manifest.test_patch
     patch = row.text(column) if column else ""
     try:
-        return make(at=row.at, commit=row.commit, test_patch=patch, changes=changes, **parts)
+        return make(folder=row.at, commit=row.commit, test_patch=patch, changes=changes, **parts)
     except PatchError as error:
         raise row.error(f"{column}", str(error)) from None
 
@@ -197,10 +197,10 @@ def _test_by_table(row: SwebenchRow, tables: Path, fail_to_pass: Sequence[str]) 
     commands = [*tests.commands[:-1], " ".join([tests.commands[-1], *words])]
     if changes is None:
         files = _files(fail_to_pass) if repository.names == "files" else []
-        script = image_script(at=row.at, files=files, commands=commands)
+        script = image_script(folder=row.at, files=files, commands=commands)
     elif repository.conda:
-        setup = {"install": tests.install, "exports": tests.exports}
-        script = _script(row, python_script, changes, commands=commands, **setup)
+        preparation = {"install": tests.install, "exports": tests.exports}
+        script = _script(row, python_script, changes, commands=commands, **preparation)
     else:
         script = _script(row, common_script, changes, commands=tests.commands, build=tests.build)
     fields = {
@@ -269,11 +269,11 @@ def _test_by_programs(row: SwebenchRow, pattern: str) -> Row:
             )
     tests = ",".join(row.names(row.manifest.selected))
     command = image_script(
-        at=row.at,
+        folder=row.at,
         files=(),
         conda=False,
         commands=[f"cat {_WORK}/output.json"],
-        before=[
+        setup=[
             row.text(row.manifest.before).strip().rpartition("\n")[2],
             f"bash {_WORK}/run_script.sh {shlex.quote(tests)} "
             f"> {_WORK}/stdout.log 2> {_WORK}/stderr.log",

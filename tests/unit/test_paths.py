@@ -61,7 +61,7 @@ _ALLOWED = {
         "repository_layer": _OURS,
         **dict.fromkeys(("_content", "_everything"), _PLACED),
         **dict.fromkeys(("archive", "_copy"), "a root"),
-        "_packed": _OURS,
+        "_pack": _OURS,
     },
     "suites.schema": {"read": "a SuitePath", "_apply": "a SuitePath, or our own Dockerfile"},
     "suites.selection": {"_select": _OURS},

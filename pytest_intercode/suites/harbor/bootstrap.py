@@ -73,39 +73,39 @@ class _Reader:
                     self.read(inner, depth + 1)
             if command.operator not in ("||", "|", "|&", ")"):
                 served = False
-            requirements = list(self._asked(_plain(command.words), script))
+            requirements = list(self._requirements(_plain(command.words), script))
             if not (served and command.operator in ("||", ")")):
                 self.requirements += requirements
             served = served or bool(requirements)
 
-    def _asked(self, words: Sequence[str], script: str) -> Iterator[str]:
+    def _requirements(self, words: Sequence[str], script: str) -> Iterator[str]:
         """Yield what one command asks for."""
         name = words[0].rpartition("/")[2] if words else ""
         if name in _PRINTING:
             return
         if name in ("uv", "uvx"):
-            yield from self._of_uv(name, words[1:], script)
+            yield from self._uv_requirements(name, words[1:], script)
             return
         for index, word in enumerate(words):
             if _PIP.fullmatch(word.rpartition("/")[2]):
                 action, rest = _first(words[index + 1 :])
                 if action == "install":
-                    yield from self._installed(rest)
+                    yield from self._install_requirements(rest)
                 return
 
-    def _of_uv(self, name: str, words: Sequence[str], script: str) -> Iterator[str]:
+    def _uv_requirements(self, name: str, words: Sequence[str], script: str) -> Iterator[str]:
         action, rest = ("x", words) if name == "uvx" else _first(words)
         if action in ("pip", "tool"):
             second, rest = _first(rest)
             action = f"{action} {second}"
         if action in ("pip install", "add", "tool install"):
-            yield from self._installed(rest)
+            yield from self._install_requirements(rest)
         elif action in ("x", "tool run", "run"):
             # What it runs may be written by the shell script itself.
             run = to_run(rest, self._file, lambda path: self._file(path) or script, action != "run")
             yield from filter(is_requirement, run.requirements)
 
-    def _installed(self, words: Sequence[str]) -> Iterator[str]:
+    def _install_requirements(self, words: Sequence[str]) -> Iterator[str]:
         """Yield what the words behind ``install`` or ``add`` name."""
         yield from filter(is_requirement, to_install(words, self._file))
 

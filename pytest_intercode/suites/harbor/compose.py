@@ -91,7 +91,7 @@ def read_compose(
     services = raw.get("services", {}) if isinstance(raw, dict) else None
     if not isinstance(services, dict) or not all(isinstance(s, dict) for s in services.values()):
         raise SuiteError(f"{path}: services: a mapping of services is needed")
-    services = _resolved(services, variables)
+    services = _expand(services, variables)
     names = list(services)
     if merged:
         names = [name, *(candidate for candidate in names if candidate != name)]
@@ -143,7 +143,7 @@ def _service(
     )
 
 
-def _resolved(value: Any, variables: Mapping[str, str]) -> Any:
+def _expand(value: Any, variables: Mapping[str, str]) -> Any:
     """Replace ``${NAME}`` and ``${NAME:-default}``; a name that is not known is empty."""
     if isinstance(value, str):
         return _REFERENCE.sub(
@@ -153,9 +153,9 @@ def _resolved(value: Any, variables: Mapping[str, str]) -> Any:
             value,
         )
     if isinstance(value, dict):
-        return {str(key): _resolved(part, variables) for key, part in value.items()}
+        return {str(key): _expand(part, variables) for key, part in value.items()}
     if isinstance(value, list):
-        return [_resolved(part, variables) for part in value]
+        return [_expand(part, variables) for part in value]
     return value
 
 

@@ -83,7 +83,9 @@ def _read_registry(path: SuitePath, dataset: str) -> list[Task]:
         )
     row = fitting[0]
     suite = str(row["name"])
-    tasks = [_task_or_reason(_local(path, suite, task), suite) for task in _listed(path, row)]
+    tasks = [
+        _task_or_reason(_task_folder(path, suite, task), suite) for task in _list_tasks(path, row)
+    ]
     return _unique(tasks)
 
 
@@ -104,7 +106,7 @@ def _full_name(row: dict[str, Any]) -> str:
     return f"{row['name']}@{version}" if version else str(row["name"])
 
 
-def _listed(path: SuitePath, row: dict[str, Any]) -> list[dict[str, Any]]:
+def _list_tasks(path: SuitePath, row: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the tasks of a dataset; Terminal-Bench 1 lists a folder, and the ids in it."""
     tasks = row.get("tasks")
     if tasks is None and isinstance(row.get("dataset_path"), str):
@@ -123,7 +125,7 @@ def _listed(path: SuitePath, row: dict[str, Any]) -> list[dict[str, Any]]:
     return tasks
 
 
-def _local(path: SuitePath, suite: str, task: dict[str, Any]) -> SuitePath:
+def _task_folder(path: SuitePath, suite: str, task: dict[str, Any]) -> SuitePath:
     """Return the folder of a listed task.
 
     One of a repository is looked for below the registry too, where a checkout of it may be.
@@ -159,7 +161,7 @@ def _task(path: SuitePath, suite: str) -> Task:
         task = harbor.harbor_task(path, suite)
     else:
         task = terminal_bench.terminal_bench_task(path, suite)
-    return path.permissions.limited(task)
+    return path.permissions.limit(task)
 
 
 def _task_or_reason(path: SuitePath, suite: str) -> Task:

@@ -105,7 +105,7 @@ def harbor_task(folder: SuitePath, suite: str) -> Task:
         metadata=_plain({**metadata, **_harbor_metadata(config, name)}),
     )
     try:
-        return _filled(blank, folder, config)
+        return _fill_task(blank, folder, config)
     except Unsupported as error:
         query = "\n".join(path.name for path in folder.iterdir())
         return replace(blank, query=query, skip=str(error))
@@ -126,7 +126,7 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
 
 
-def _filled(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
+def _fill_task(blank: Task, folder: SuitePath, config: TaskConfig) -> Task:
     environment = config.environment
     _check_support(environment)
     box = _box(environment, folder / "environment", "the environment")

@@ -197,11 +197,11 @@ def _writing(target: str, data: bytes) -> str:
     return f"cat >{shlex.quote(target)} <<'{end}'\n{text}{end}"
 
 
-def solution_files(folder: SuitePath, at: str) -> dict[str, SuitePath]:
+def solution_files(folder: SuitePath, target: str) -> dict[str, SuitePath]:
     """Return the files of a solution's folder, by where they come to stand."""
     if not folder.is_dir():
         return {}
-    return {f"{at}/{name}": path for name, path in folder.files()}
+    return {f"{target}/{name}": path for name, path in folder.files()}
 
 
 def entrypoint_setup(entrypoint: Iterable[str], workdir: str, user: str) -> tuple[str, ...]:

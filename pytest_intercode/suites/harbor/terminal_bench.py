@@ -128,12 +128,12 @@ def terminal_bench_task(folder: SuitePath, suite: str) -> Task:
         metadata=config.model_dump(exclude={"instruction"}, exclude_none=True),
     )
     try:
-        return _filled(blank, folder, config)
+        return _fill_task(blank, folder, config)
     except Unsupported as error:
         return replace(blank, skip=str(error))
 
 
-def _filled(blank: Task, folder: SuitePath, config: TerminalBenchConfig) -> Task:
+def _fill_task(blank: Task, folder: SuitePath, config: TerminalBenchConfig) -> Task:
     parser = PARSERS.get(config.parser_name)
     if parser is None:
         names = ", ".join(PARSERS)

@@ -258,9 +258,9 @@ def _copy_context(dockerfile: Path, target: Path) -> None:
         _copy(path, target / name)
 
 
-def _copy(path: Path, place: Path) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(path, place)
+def _copy(path: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(path, target)
 
 
 def _with_shebang(text: str) -> str:
