@@ -19,7 +19,7 @@ from pytest_intercode.core.phases import Phases
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.task import Task
 from pytest_intercode.core.turn import Feedback, Observation, Profile, StepResult, Turn
-from pytest_intercode.environments.episode import Episode
+from pytest_intercode.environments.episode import Episode, reward_for_agent_fault
 from pytest_intercode.environments.task_order import TaskOrder
 from pytest_intercode.errors import (
     CommandFailed,
@@ -32,23 +32,9 @@ from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 from pytest_intercode.sandboxes.stock import Order
 
-__all__ = ["Environment", "reward_for_agent_fault"]
+__all__ = ["Environment"]
 
 _INTERRUPT_TIMEOUT = 0.2  # seconds for an interrupted action to end
-
-
-def reward_for_agent_fault(error: SandboxBroken | CommandFailed | UngradableState) -> Reward:
-    """Return the reward of what cannot be graded through the agent's fault.
-
-    Raises:
-        CommandFailed: the agent had not acted, so it is not the agent's fault.
-    """
-    if isinstance(error, UngradableState):
-        reason = f"what was left cannot be graded: {error}"
-        return Reward(0.0, {}, reason, error.test_output)
-    if isinstance(error, CommandFailed) and not error.acted:
-        raise error
-    return Reward(0.0, {}, f"the agent broke its sandbox: {error}", error.test_output)
 
 
 class Environment(abc.ABC):

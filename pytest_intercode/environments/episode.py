@@ -11,11 +11,30 @@ from typing import Any
 
 from pytest_intercode.core.reward import Reward
 from pytest_intercode.core.turn import Feedback, Observation, StepResult, Turn
-from pytest_intercode.errors import BudgetExhausted
+from pytest_intercode.errors import (
+    BudgetExhausted,
+    CommandFailed,
+    SandboxBroken,
+    UngradableState,
+)
 
-__all__ = ["Episode"]
+__all__ = ["Episode", "reward_for_agent_fault"]
 
 _MAX_REFUSED = 200  # lines of a record
+
+
+def reward_for_agent_fault(error: SandboxBroken | CommandFailed | UngradableState) -> Reward:
+    """Return the reward of what cannot be graded through the agent's fault.
+
+    Raises:
+        CommandFailed: the agent had not acted, so it is not the agent's fault.
+    """
+    if isinstance(error, UngradableState):
+        reason = f"what was left cannot be graded: {error}"
+        return Reward(0.0, {}, reason, error.test_output)
+    if isinstance(error, CommandFailed) and not error.acted:
+        raise error
+    return Reward(0.0, {}, f"the agent broke its sandbox: {error}", error.test_output)
 
 
 class Episode:

@@ -350,11 +350,11 @@ def _refusal(lines: list[str]) -> str:
     """Return what an observation says of hosts that may not be reached."""
     if not lines:
         return ""
-    shown = ", ".join(lines[:_MAX_REFUSED_SHOWN])
+    hosts = ", ".join(lines[:_MAX_REFUSED_SHOWN])
     remainder = (
         f" and {len(lines) - _MAX_REFUSED_SHOWN} more" if len(lines) > _MAX_REFUSED_SHOWN else ""
     )
-    return f"refused by the network of this sandbox: {shown}{remainder}"
+    return f"refused by the network of this sandbox: {hosts}{remainder}"
 
 
 def _bracketed(execution: Execution, *notices: str) -> str:
