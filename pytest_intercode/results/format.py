@@ -56,8 +56,7 @@ __all__ = [
 
 _SECRET = re.compile(r"(?i)(key|secret|password|passwd|passphrase|token|credentials?|auth)$")
 
-# The order of a line's keys; a key that is not here comes after them. The first two rows are
-# InterCode's own keys.
+# The order of a line's keys, InterCode's own first; a key that is not here comes after them.
 _ORDER = (
     *("environment", "dataset", "task_id", "query", "turn_history.actions"),
     *("turn_history.observations", "turn_history.rewards", "turn_history.valid_action"),
@@ -255,9 +254,11 @@ def _make_model() -> type[BaseModel]:
     shapes |= dict.fromkeys(("summary.max_reward_idx", "summary.turns_taken"), (_Whole, None))
     for key in ("outcome", "reward"):  # of what was graded by us
         shapes[key] = (shapes[key][0] | None, None)
-    members: dict[str, dict[str, Any]] = {"": {}, "turn_history": {}, "summary": {}}
+    line: dict[str, Any] = {}
+    members: dict[str, dict[str, Any]] = {"": line, "turn_history": {}, "summary": {}}
     for key, (type_, default) in sorted(shapes.items(), key=lambda shape: _position(shape[0])):
         parent, _, name = key.rpartition(".")
+        line |= {parent: None} if parent else {}  # in its position; what it is follows
         if parent == "turn_history":  # InterCode's columns have gaps
             type_ = list[get_args(type_)[0] | None]  # type: ignore[misc]
         elif parent == "summary":
@@ -266,11 +267,7 @@ def _make_model() -> type[BaseModel]:
     members["turn_history"]["actions"] = (list[StrictStr], ...)
     history = create_model("TurnHistory", __base__=_Lenient, **members["turn_history"])
     summary = create_model("EpisodeSummary", __base__=_Lenient, **members["summary"])
-    line: dict[str, Any] = {}
-    for name, shape in members[""].items():
-        if name == "format_version":
-            line |= {"turn_history": (history, ...), "summary": (summary, summary())}
-        line[name] = shape
+    line |= {"turn_history": (history, ...), "summary": (summary, summary())}
     line["task_id"] = (StrictStr | _Whole, ...)
     return create_model("EpisodeLine", __base__=_Lenient, **line)
 
