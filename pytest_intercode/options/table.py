@@ -108,17 +108,17 @@ _money = amount("an amount above 0")
 
 # -- the table
 
-_Self = TypeVar("_Self", bound="Options")
+_Self = TypeVar("_Self", bound="_Values")
 
 
-class Options:
-    """The value of each option; its type is that of the option.
+class _Values:
+    """The values of options, by the names of the attributes; they do not change.
 
-    The value of an option that others or the environment change is called ``requested_...`` or
-    ``..._path``.
+    Where the settings make something else of a value, as other options or the environment ask, its
+    attribute is called ``requested_...`` or ``..._path``.
 
     Args:
-        values: the values, by the names of the attributes.
+        values: the values.
     """
 
     def __init__(self, values: Mapping[str, Any]) -> None:
@@ -132,6 +132,10 @@ class Options:
         changed = object.__new__(type(self))
         vars(changed).update(vars(self) | values)
         return changed
+
+
+class _RunOptions(_Values):
+    """What is run, within which limits, and what comes of it."""
 
     agent = optional(
         "agent=AGENT",
@@ -329,6 +333,11 @@ class Options:
         starts=True,
         excludes=("agent", "the tasks are audited and no agent is run"),
     )
+
+
+class Options(_RunOptions):
+    """All options: also what sandboxes are made of and may reach, and how models are reached."""
+
     backend: Option[str] = choices(
         "sandbox=auto|docker|bubblewrap",
         "the backend of sandboxes; `auto` takes Docker if its engine answers, else bubblewrap, "
@@ -459,6 +468,9 @@ class Options:
 
 
 OPTIONS: tuple[Option[Any], ...] = tuple(
-    value for value in vars(Options).values() if isinstance(value, Option)
+    value
+    for cls in reversed(Options.__mro__)
+    for value in vars(cls).values()
+    if isinstance(value, Option)
 )
 """All of them, in the order of the README."""
