@@ -69,7 +69,7 @@ class ClusterExecution(ConcurrentExecution):
 
     def __init__(self, run: Run) -> None:
         self._began = time.monotonic()
-        super().__init__(run, run.settings.cluster_concurrency)
+        super().__init__(run, run.settings.requested_concurrency)
         try:
             self.backend = self._executor.wait_until_ready()
             self.nodes = self._executor.nodes_at_work
@@ -169,7 +169,7 @@ def _node_settings(run: Run, shelf: Shelf) -> NodeSettings:
         agent=settings.agent or "",
         agent_arguments=settings.agent_arguments,
         agent_folder=settings.agent_folder,
-        sandbox=replace(settings.sandbox, verbosity=0),
+        sandbox=settings.sandbox,
         variables={name: os.environ[name] for name in settings.cluster_env},
         gateway={
             "models": gateway.models,

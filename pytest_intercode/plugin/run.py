@@ -32,6 +32,7 @@ from pytest_intercode.errors import (
 )
 from pytest_intercode.plugin.hooks import call_hook
 from pytest_intercode.plugin.progress import Progress
+from pytest_intercode.plugin.selection import Selection
 from pytest_intercode.plugin.settings import Settings
 from pytest_intercode.plugin.workarounds import escape_live_log
 from pytest_intercode.plugin.xdist import SharedBudget, Workers
@@ -41,7 +42,6 @@ from pytest_intercode.rollouts.isolation import exit_prevented
 from pytest_intercode.rollouts.rollout import Services, default_environment, expect_sandboxes
 from pytest_intercode.rollouts.spec import RolloutSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
-from pytest_intercode.suites.selection import Selection
 
 __all__ = ["SUITE_TASKS", "Run", "is_own_test", "keep_task", "run_of", "task_of"]
 
@@ -217,6 +217,7 @@ class Run:
             needed = self.factory() if settings.agent and not settings.audit else None
             sandbox = replace(
                 settings.sandbox,
+                verbosity=self.config.get_verbosity(),
                 processes=self.workers.processes,
                 slots=self.workers.slots,
                 hidden=(self.config.rootpath, *([data.path] if data else ())),
@@ -238,9 +239,8 @@ class Run:
 
     def settle_backend(self, backend: str) -> None:
         """Take the backend that the nodes of a cluster have, where the user leaves it open."""
-        if self.settings.sandbox.backend == "auto":
-            sandbox = replace(self.settings.sandbox, backend=backend)
-            self.settings = replace(self.settings, sandbox=sandbox)
+        if self.settings.backend == "auto":
+            self.settings = self.settings.replace(backend=backend)
             if self._provider is not None:
                 self._provider.close()
                 self._provider = None

@@ -47,7 +47,7 @@ class Choice:
 
 
 def backend_names() -> tuple[str, ...]:
-    """Return the names that may be asked for: ``auto``, ours, those of installed packages."""
+    """Return the names that may be asked for: `auto`, ours, and those of packages."""
     return (AUTO, *_BUILT_IN, *sorted(_entry_points()))
 
 
@@ -73,8 +73,9 @@ def make_backend(name: str, settings: SandboxSettings) -> Backend:
     except ConfigurationError:
         raise
     except Exception as error:
+        reason = describe_error(error)
         raise ConfigurationError(
-            f"the sandbox backend {name!r} ({point.value}) cannot be loaded: {describe_error(error)}"
+            f"the sandbox backend {name!r} ({point.value}) cannot be loaded: {reason}"
         ) from error
     if backend.name != name:
         raise ConfigurationError(
