@@ -19,6 +19,7 @@ PICTURE = PACKAGE.parent / "docs" / "architecture.svg"
 # do not import each other.
 LAYERS = (
     ("__main__",),
+    ("testing",),
     ("plugin", "cli"),
     ("page", "auditing", "rescoring", "gym", "options"),
     ("rollouts",),

@@ -1,0 +1,184 @@
+"""What all parts of the contract use: the backend under test, its sandboxes, and their answers."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+import pytest
+
+from pytest_intercode.core.task import ImageSource, Limits
+from pytest_intercode.sandboxes.backend import Backend, BackendEvents
+from pytest_intercode.sandboxes.choice import make_backend
+from pytest_intercode.sandboxes.protocol import Sandbox, SandboxSpec
+from pytest_intercode.sandboxes.settings import SandboxSettings
+from pytest_intercode.suites.loader import bundled_folder
+
+__all__ = [
+    *("GO", "PROMPTLY", "SOON", "UTF_8"),
+    *("BackendUnderTest", "ContractFixtures", "Launch", "Launches"),
+    *("await_only_shell", "once", "output_of", "pack"),
+]
+
+SOON = 30.0
+"""Seconds; far more than any short action takes, even on a busy machine."""
+PROMPTLY = 10.0
+"""Seconds that an end may take, likewise."""
+GO = "until [ -e /tmp/go ]; do sleep 0.02; done"
+"""What a background job waits for, so that no test depends on who is faster."""
+UTF_8 = (("LC_ALL", "C.UTF-8"),)
+
+SMALL_LIMITS = Limits(memory=64 * 1024**2, pids=32, file_size=1024**2, cpus=1.0)
+
+_SHARED: pytest.StashKey[dict[object, Any]] = pytest.StashKey()
+_KILL_TIMEOUT = 3.0  # seconds in which killed processes are gone
+
+
+class _Closes(Protocol):
+    def close(self) -> None: ...
+
+
+Closing = TypeVar("Closing", bound=_Closes)
+
+
+class Launches(Protocol):
+    """What starts sandboxes."""
+
+    def launch(self, spec: SandboxSpec) -> Sandbox:
+        """Start a fresh sandbox."""
+
+
+class BackendUnderTest(NamedTuple):
+    """A started backend.
+
+    Attributes:
+        launcher: starts its sandboxes.
+        image: the name of the image that they are made of.
+        small_limits: limits that are quickly reached.
+    """
+
+    launcher: Launches
+    image: str
+    small_limits: Limits = SMALL_LIMITS
+
+
+class Launch(Protocol):
+    """Starts a fresh sandbox; it is closed when the test is over."""
+
+    def __call__(self, **spec: Any) -> Sandbox:
+        """Start one; keywords are fields of :class:`SandboxSpec`."""
+
+
+class ContractFixtures:
+    """The fixtures of the contract.
+
+    Attributes:
+        backend: the backend's name, as ``--intercode-sandbox`` takes it.
+        image: where the image comes from: one with bash, coreutils, util-linux, tar, procps and
+            Python, such as our own for the environment ``bash``.
+        settings: what else the backend is made with.
+    """
+
+    backend = ""
+    image = ImageSource(dockerfile=bundled_folder("dockerfiles") / "bash.Dockerfile")
+    settings = SandboxSettings()
+
+    @pytest.fixture
+    def under_test(self, request: pytest.FixtureRequest) -> BackendUnderTest:
+        """Return the backend, started once for the class; skip where it cannot be used."""
+
+        def start() -> Backend:
+            backend = make_backend(self.backend, self.settings)
+            problem = backend.problem()
+            if problem:
+                pytest.skip(problem)
+            backend.start(BackendEvents())
+            return backend
+
+        backend = once(request, self.backend, start)
+        return BackendUnderTest(backend, backend.images.resolve(self.image))
+
+    @pytest.fixture
+    def launch(self, under_test: BackendUnderTest) -> Iterator[Launch]:
+        """Return a factory of fresh sandboxes."""
+        sandboxes: list[Sandbox] = []
+
+        def start_one(**spec: Any) -> Sandbox:
+            sandbox = under_test.launcher.launch(
+                SandboxSpec(under_test.image, **{"variables": UTF_8, **spec})
+            )
+            sandboxes.append(sandbox)
+            return sandbox
+
+        yield start_one
+        for sandbox in sandboxes:
+            sandbox.close()
+
+    @pytest.fixture
+    def sandbox(self, launch: Launch) -> Sandbox:
+        """Return a fresh sandbox with default limits."""
+        return launch()
+
+    @pytest.fixture
+    def shared(self, request: pytest.FixtureRequest, under_test: BackendUnderTest) -> Sandbox:
+        """Return a sandbox for tests that leave nothing that would matter to the others."""
+        spec = SandboxSpec(under_test.image, limits=Limits(pids=64), variables=UTF_8)
+        key = "shared", id(under_test.launcher)
+        return once(request, key, lambda: under_test.launcher.launch(spec))
+
+
+def once(request: pytest.FixtureRequest, key: object, make: Callable[[], Closing]) -> Closing:
+    """Return what all tests of a class use; it is closed after the last of them.
+
+    A fixture of the class's scope would do, but for the versions of pytest: they do not agree on
+    how a class has one.
+    """
+    node = request.node.getparent(pytest.Class)
+    assert node is not None, "the contract is a class"
+    values: dict[object, Any] = node.stash.setdefault(_SHARED, {})
+    if key not in values:
+        values[key] = make()
+        node.addfinalizer(values[key].close)
+    value: Closing = values[key]
+    return value
+
+
+def output_of(sandbox: Sandbox, action: str, timeout: float = SOON) -> str:
+    """Run an action that should end by itself and leave its shell alive; return its output."""
+    execution = sandbox.run(action, timeout)
+    assert (execution.ended, execution.restarted) == ("itself", False), execution
+    return execution.output.decode("utf-8", "surrogateescape")
+
+
+def await_only_shell(sandbox: Sandbox) -> None:
+    """Check that nothing but the keeper and the shell runs; the killed need a moment to go."""
+    limit = time.monotonic() + _KILL_TIMEOUT
+    while (remaining := _processes(sandbox)) != ["bash", "bash"]:
+        assert time.monotonic() < limit, remaining
+        time.sleep(0.02)
+
+
+def _processes(sandbox: Sandbox) -> list[str]:
+    """Name what runs, apart from the listing itself."""
+    script = (
+        "cd /proc; for p in [0-9]*; do "
+        '[ $p = $$ ] || [ $p = $PPID ] || { read -r name <$p/comm && echo "$name"; }; '
+        "done 2>&-; true"
+    )
+    status, output = sandbox.admin(script, SOON)
+    assert status == 0
+    return sorted(output.decode().split())
+
+
+def pack(*files: tuple[str, bytes]) -> bytes:
+    """Return a tar archive of some files."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, data in files:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()
