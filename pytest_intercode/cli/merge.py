@@ -118,7 +118,8 @@ def _print_counts(output: Path, paths: Sequence[Path], merged: Merged) -> None:
         say(f"  {record_count:>{width}} from {path}{hint}")
     if merged.superseded:
         say(f"{pluralize(merged.superseded, 'row')} superseded by a later or graded try")
-    if summary.spoiled:
-        say(f"{pluralize(summary.spoiled, 'try', 'tries')} with an infrastructure error")
+    if summary.infrastructure_errors:
+        tries = pluralize(summary.infrastructure_errors, "try", "tries")
+        say(f"{tries} with an infrastructure error")
     if summary.task_errors:
         say(f"{pluralize(summary.task_errors, 'try', 'tries')} with a task error")

@@ -201,7 +201,10 @@ def measures(summary: Summary) -> list[Measure]:
             hat = _percent(summary.pass_hat[k])
             numbers.append(Measure(f"pass^{k}", hat, f"all of {k} tries solve"))
     tries = "" if summary.tries == summary.tasks else f"{summary.tries:,} tries"
-    errors = (("infrastructure error", summary.spoiled), ("task error", summary.task_errors))
+    errors = (
+        ("infrastructure error", summary.infrastructure_errors),
+        ("task error", summary.task_errors),
+    )
     notes = (tries, *(f"{pluralize(n, name)}, not counted" for name, n in errors if n))
     numbers += [
         Measure("tasks", f"{summary.tasks:,}", ", ".join(filter(None, notes))),

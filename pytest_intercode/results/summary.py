@@ -42,7 +42,7 @@ class Summary:
         tries: how many there are.
         graded: how many of them say something about the agent. The others count in nothing below
             but ``tokens`` and ``cost``.
-        spoiled: how many failed by a fault of the infrastructure.
+        infrastructure_errors: how many failed by a fault of the infrastructure.
         task_errors: how many failed by a fault of their task.
         solved: how many solved their task.
         rate: solved over graded; None where none was graded, as in what follows.
@@ -61,7 +61,7 @@ class Summary:
     tasks: int
     tries: int
     graded: int
-    spoiled: int
+    infrastructure_errors: int
     task_errors: int
     solved: int
     rate: float | None = None
@@ -90,7 +90,7 @@ def summarise(tries: Iterable[EpisodeRecord]) -> Summary:
         tasks=len({key_of(record) for record in tries}),
         tries=len(tries),
         graded=len(graded),
-        spoiled=outcomes["infrastructure-error"],
+        infrastructure_errors=outcomes["infrastructure-error"],
         task_errors=outcomes["task-error"],
         solved=solved,
         rate=solved / len(graded) if graded else None,

@@ -59,15 +59,15 @@ def test_solved_by_turn_counts_from_the_turn_of_the_reward() -> None:
     early = row("a", "b", "c", reward=1.0)
     early["turn_history"]["rewards"] = [0.5, 1.0, 1.0]
     late = row("a", "b", "submit", reward=1.0)
-    spoiled = row("a", outcome="infrastructure-error")
-    shares = solved_by_turn(tries(early, late, row("a", "b"), row(), spoiled))
+    failed = row("a", outcome="infrastructure-error")
+    shares = solved_by_turn(tries(early, late, row("a", "b"), row(), failed))
     assert shares == [0.0, 0.25, 0.5]
 
 
 def test_no_graded_try() -> None:
-    spoiled = tries(row(outcome="infrastructure-error"))
-    assert solved_by_turn(spoiled) == [0.0]
-    assert sum(each.tries for each in [*rewards(spoiled), *turns(spoiled)]) == 0
+    failed = tries(row(outcome="infrastructure-error"))
+    assert solved_by_turn(failed) == [0.0]
+    assert sum(each.tries for each in [*rewards(failed), *turns(failed)]) == 0
 
 
 def test_rewards_at_the_ends_stand_alone() -> None:
@@ -297,9 +297,9 @@ def run_of(*outcomes: str, repeats: int = 1) -> Run:
 
 
 def test_what_became_of_tasks() -> None:
-    spoiled, broken = "infrastructure-error", "task-error"
+    failed, broken = "infrastructure-error", "task-error"
     before = run_of("solved", "failed", "solved", "solved", "failed", "", "solved")
-    after = run_of("timed-out", "solved", "solved", spoiled, "", "solved", broken)
+    after = run_of("timed-out", "solved", "solved", failed, "", "solved", broken)
     found = changes(before, after)
     assert [each.kind for each in found] == [
         *("failed now", "solved now", "same", "not graded"),
@@ -310,7 +310,7 @@ def test_what_became_of_tasks() -> None:
     said = verdict(before, after)
     assert said is not None
     assert said.tasks == 3
-    assert verdict(run_of("solved"), run_of(spoiled)) is None
+    assert verdict(run_of("solved"), run_of(failed)) is None
 
 
 @pytest.mark.parametrize(

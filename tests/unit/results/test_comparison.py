@@ -149,13 +149,13 @@ def test_the_text() -> None:
         _row("same"),
         _row("gone"),
         _row("fixed", _F, [("date", "1"), ("x", "")]),
-        _row("spoiled", _I, environment="ic_sql"),
+        _row("failed", _I, environment="ic_sql"),
     ]
     after = [
         _row("broken", _F, [_LS, ("cat\tno\x1b[2Jtes", "")]),
         _row("same"),
         _row("fixed", _S, [("date", "2"), ("x", "")]),
-        _row("spoiled", _S, environment="ic_sql"),
+        _row("failed", _S, environment="ic_sql"),
         _row("new"),
     ]
     text = "\n".join(lines(_compared(before, after)))
@@ -183,7 +183,7 @@ def test_the_text() -> None:
             "",
             "only after: 1 (bash/new)",
             "",
-            "not graded: 1 (bash/spoiled)",
+            "not graded: 1 (bash/failed)",
             "",
             "left out, as the task or the infrastructure failed: 1 try before, 0 after",
             "",

@@ -100,7 +100,7 @@ def test_a_try_run_again_within_a_file() -> None:
     assert [each.outcome for each in merged.tries] == ["solved", "failed"]
 
 
-def test_only_spoiled() -> None:
+def test_only_infrastructure_errors() -> None:
     merged = _merge([_record("a", _BROKEN)], [_record("a", _BROKEN)])
     assert [record.superseded for record in merged.records] == [True, False]
     assert len(merged.tries) == 1
