@@ -46,7 +46,9 @@ def test_imports_point_down(module: str) -> None:
         )
 
 
-@pytest.mark.parametrize("module", sorted(m for m in MODULES if top(m) not in ("plugin", "cli")))
+@pytest.mark.parametrize(
+    "module", sorted(m for m in MODULES if top(m) not in ("testing", "plugin", "cli"))
+)
 def test_only_the_plugin_imports_pytest(module: str) -> None:
     assert not {"pytest", "_pytest", "xdist"} & set(map(top, imports(MODULES[module])))
 
@@ -118,5 +120,5 @@ def test_rewards_need_neither_pytest_nor_docker_nor_numbers() -> None:
 
 
 def test_the_engine_runs_without_pytest() -> None:
-    found = _loaded("pytest_intercode.environments.making", "pytest_intercode.rollouts.turn_loop")
+    found = _loaded("pytest_intercode.suites.making", "pytest_intercode.rollouts.turn_loop")
     assert not found & {"pytest", "_pytest", "docker", "openai"}
