@@ -224,9 +224,10 @@ class Environment(abc.ABC):
         self.note_refused()
         return self.episode.refused_hosts
 
-    def sandbox_host(self) -> str:
-        """Return the Docker host that the agent acts on; empty for this machine's own engine."""
-        return next((order.place for order in self._orders if order.place), "")
+    @property
+    def host(self) -> str:
+        """The Docker host that the agent acts on; empty for this machine's own engine."""
+        return next((order.host for order in self._orders if order.host), "")
 
     def note_refused(self) -> list[str]:
         """Keep what was refused since the last call for the record, and return it."""

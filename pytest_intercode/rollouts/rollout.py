@@ -196,7 +196,7 @@ class Rollout:
             sandbox=backend,
             image=image,
             image_digest=provider.pinned_image(image) if image else "",
-            host=environment.sandbox_host(),
+            host=environment.host,
             phases=environment.phases.recorded(),
             node_id=spec.node_id,
         )

@@ -150,10 +150,10 @@ class AttachedSandbox:
         carried: how much is carried from it to another sandbox at most.
         outside: what of its files is not a part of its disk.
         volumes: folders of its disk that the engine keeps elsewhere, by their paths in it.
-        place: the Docker host that it is on; empty for this machine's own engine.
+        host: the Docker host that it is on; empty for this machine's own engine.
     """
 
-    place = ""
+    host = ""
 
     grading = GradingLimits()
     carried = GradingLimits(content=512 * 1024**2)
@@ -210,9 +210,9 @@ class AttachedSandbox:
     def outside_cause(self) -> str:
         """Return what the engine says is the cause of a fault, if it lies outside of the sandbox.
 
-        Empty where the engine knows of none.
+        Empty where the engine knows of none; an engine that can be asked overrides it.
         """
-        raise NotImplementedError
+        return ""
 
     @_attribute_faults
     def admin(
@@ -343,9 +343,9 @@ class AttachedSandbox:
         """Return the probe that reads the overlay's layers from outside.
 
         Raises:
-            Unreadable: they cannot be read here.
+            Unreadable: they cannot be read here, and a program in the sandbox reads its files.
         """
-        raise NotImplementedError
+        raise Unreadable("its layers are the engine's")
 
     def _new_probe(self) -> ListingProbe | OverlayProbe:
         try:

@@ -138,7 +138,7 @@ class PipeStreams:
         """Whether the other ends are closed, as far as was seen by now."""
         return self._closed or not self._open
 
-    def read_output(self) -> bytes:
+    def read_output(self) -> bytes | None:
         """Return what is in the pipe of the keeper's output; nothing lies in between."""
         with self._use_lock:
             if self._closed or self._output not in self._open:

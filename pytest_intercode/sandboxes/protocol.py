@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from pytest_intercode.core.task import Limits
@@ -163,7 +164,7 @@ class Sandbox(Protocol):
         """What was asked for."""
 
     @property
-    def place(self) -> str:
+    def host(self) -> str:
         """The Docker host that it is on; empty for this machine's own engine."""
 
     def run(self, action: str, timeout: float) -> Execution:
@@ -224,6 +225,14 @@ class Sandbox(Protocol):
 
     def refused(self) -> list[str]:
         """Return what of the network was refused since the last call, a line each; never raises."""
+
+    def lead_to(self, inside: str, outside: Path) -> None:
+        """Have a socket in it be reached at a path here, where no folder is shared with it.
+
+        Args:
+            inside: where it is, in a folder of the spec's ``mounts``.
+            outside: where it is to be, in our folder.
+        """
 
     def interrupt(self) -> None:
         """End a running action from another thread, as if its time had run out."""

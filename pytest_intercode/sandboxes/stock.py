@@ -85,7 +85,7 @@ class Order:
         urgent: its caller has nothing else to do than to wait for it.
         number: orders of equal urgency are served in the order of their numbers.
         since: when it was asked for.
-        place: the Docker host of the sandbox that was waited for; empty for this machine's engine.
+        host: the Docker host of the sandbox that was waited for; empty for this machine's engine.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Order:
         self.urgent = urgent
         self.number = number
         self.since = since
-        self.place = ""
+        self.host = ""
         self._pool = pool
         self._done = threading.Event()
         self._filled: list[Sandbox] = []
@@ -116,7 +116,7 @@ class Order:
         sandbox = self.take()
         if sandbox is None:
             raise self._error or SandboxError("this sandbox was taken before")
-        self.place = sandbox.place
+        self.host = sandbox.host
         return sandbox
 
     def make_urgent(self) -> None:

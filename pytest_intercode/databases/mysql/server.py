@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_intercode.core.task import Limits
 from pytest_intercode.databases.mysql.wire import Watch, connect, failures
 from pytest_intercode.errors import SandboxError
-from pytest_intercode.sandboxes.attached import AttachedSandbox
 from pytest_intercode.sandboxes.protocol import SandboxSpec
 from pytest_intercode.sandboxes.provider import SandboxProvider
 
@@ -94,10 +93,9 @@ class MySqlServer:
             mounts=((str(folder), _INSIDE),),
         )
         self._sandbox = provider.acquire(spec)
-        self.host = self._sandbox.place
+        self.host = self._sandbox.host
         try:
-            if isinstance(self._sandbox, AttachedSandbox):
-                self._sandbox.lead_to(f"{_INSIDE}/{_SOCKET}", self._path)
+            self._sandbox.lead_to(f"{_INSIDE}/{_SOCKET}", self._path)
             self._start()
             self._mark = self._traces() if mode == "writing" else ()
         except BaseException:

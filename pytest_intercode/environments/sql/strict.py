@@ -200,8 +200,9 @@ class SqlEnvironment(Environment):
         """Return what was compared as builtins."""
         return self._graded()
 
-    def sandbox_host(self) -> str:
-        """Return the Docker host of the agent's server; empty for this machine."""
+    @property
+    def host(self) -> str:
+        """The Docker host of the agent's server; empty for this machine."""
         return self._session.host if self._session is not None else ""
 
     def stop(self) -> None:

@@ -82,34 +82,34 @@ class _Container(Container):
     """A container that has its host looked after when it fails.
 
     Attributes:
-        host: where it is.
+        machine: the host that it is on.
         lost: its connection ended with its engine's.
     """
 
     def __init__(self, host: Host, *args: Any, **kwargs: Any) -> None:
-        self.host = host
+        self.machine = host
         self.lost = False
         self._probed = False
         super().__init__(*args, **kwargs)
-        self.place = host.name
+        self.host = host.name
 
     def outside_cause(self) -> str:
         """Return what is the cause of a fault, if it lies outside of the sandbox."""
         # Seen to now, so that nothing is tried again on a host that is gone.
-        if not self.host.probe() or self.lost:
-            return f"the Docker host {self.host.name} was lost"
+        if not self.machine.probe() or self.lost:
+            return f"the Docker host {self.machine.name} was lost"
         return super().outside_cause()
 
     def _classify(self, error: SandboxError) -> Any:
         if not self._acted and not self._probed:
             self._probed = True
-            self.host.probe()
+            self.machine.probe()
         return super()._classify(error)
 
     def close(self) -> None:
         """End the container and everything in it."""
         super().close()
-        self.host.forget(self)
+        self.machine.forget(self)
 
 
 class Host:
@@ -314,7 +314,7 @@ class Host:
         )
         self._drop_lost()
         self._group.drop(
-            lambda container: isinstance(container, _Container) and container.host is self
+            lambda container: isinstance(container, _Container) and container.machine is self
         )
 
     def _drop_lost(self) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_intercode.core.dockerfile import find_substitutes, reads_context, replace_bases
 from pytest_intercode.core.task import ImageSource
 from pytest_intercode.errors import ImageError
-from pytest_intercode.sandboxes.docker.context import add_file, build_context, copied_modes
+from pytest_intercode.sandboxes.build import add_file, build_context, copied_modes, one_builder
 from pytest_intercode.sandboxes.docker.errors import plain
 from pytest_intercode.sandboxes.docker.registry import (
     CONTENT_LABEL,
@@ -29,7 +29,7 @@ from pytest_intercode.sandboxes.docker.registry import (
     content_of,
     pull,
 )
-from pytest_intercode.sandboxes.docker.transfers import Transfers, one_builder
+from pytest_intercode.sandboxes.docker.transfers import Transfers
 
 if TYPE_CHECKING:
     from docker import APIClient

@@ -11,7 +11,7 @@ from tests.support.backends import Backend
 
 class TestContract(SandboxContract):
     @pytest.fixture
-    def under_test(self, backend: Backend) -> BackendUnderTest:  # type: ignore[override]
+    def under_test(self, backend: Backend) -> BackendUnderTest:
         if backend.runtime == "runsc":  # its kernel is a process that counts, too
             limits = Limits(memory=512 * 1024**2, file_size=1024**2, cpus=1.0)
             return BackendUnderTest(backend.engine, backend.image, limits)

@@ -39,7 +39,7 @@ _WORKER = """
         def close(self): pass
 
     class Box:
-        place = ""
+        host = ""
         def close(self): pass
 
     pool = Pool(Launcher(), slots=Slots(Path(sys.argv[1]), 2))

@@ -18,7 +18,7 @@ A, B, C = (SandboxSpec(name) for name in "abc")
 class Box:
     """Stands for a sandbox."""
 
-    place = ""
+    host = ""
 
     def __init__(self, spec: SandboxSpec) -> None:
         self.spec = spec

@@ -1,21 +1,32 @@
-"""What a build may use of a folder, as an archive that depends on names and bytes alone."""
+"""What a build may use of a folder, as an archive; and that nobody else makes the same image."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import fnmatch
+import hashlib
 import io
+import os
 import posixpath
 import re
 import stat
 import tarfile
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pytest_intercode.core.archives import context_files
 from pytest_intercode.core.dockerfile import read_instructions, replace_spans
+from pytest_intercode.core.files import cache_folder
 from pytest_intercode.errors import ImageError
 
-__all__ = ["add_file", "build_context", "copied_modes"]
+__all__ = ["RUN_IS_OVER", "add_file", "build_context", "copied_modes", "one_builder"]
+
+RUN_IS_OVER = "the run is over, and no image is built any more"
+
+_MAX_LOCK_NAME = 100  # characters of an image's name in that of a file
+_LOCK_INTERVAL = 0.1  # seconds between two tries to lock an image that is being made
 
 
 def copied_modes(text: str) -> tuple[str, dict[str, int]]:
@@ -83,3 +94,41 @@ def add_file(archive: tarfile.TarFile, name: str, data: bytes, mode: int = 0o644
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = len(data), mode
     archive.addfile(entry, io.BytesIO(data))
+
+
+@contextlib.contextmanager
+def one_builder(tag: str, stopped: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """Let only one thread of this user's processes make a given image at a time.
+
+    Args:
+        tag: the image.
+        stopped: whether there is no use in waiting any more.
+
+    Raises:
+        ImageError: ``stopped`` is true, or the locks have no folder.
+    """
+    folder = cache_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ImageError(f"{folder} is needed for the locks of image builds: {error}") from None
+    words = re.sub(r"[^a-z0-9]", "-", tag)[:_MAX_LOCK_NAME]
+    path = folder / f"{words}-{hashlib.sha256(tag.encode()).hexdigest()[:12]}.lock"
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        while not _try_lock(descriptor):
+            if stopped():
+                raise ImageError(RUN_IS_OVER)
+            time.sleep(_LOCK_INTERVAL)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    """Lock a file unless another has locked it; return whether that was done."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
