@@ -19,6 +19,7 @@ from pathlib import Path
 from pytest_intercode import (
     AttachedSandbox,
     BackendEvents,
+    Chunk,
     ImageSource,
     SandboxSettings,
     SandboxSpec,
@@ -30,6 +31,7 @@ from pytest_intercode.sandboxes.pipes import PipeStreams
 from pytest_intercode.sandboxes.protocol import SCRATCH_SIZE
 
 _LABEL = "intercode-podman"
+_MAX_LIMITS = {"nofile": 1 << 20, "nproc": 32768}
 _END_TIMEOUT = 10  # seconds for sandboxes to end when the run is over
 
 
@@ -40,7 +42,21 @@ def podman(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 class PodmanStreams(PipeStreams):
-    """Pipes that Podman copies to and from the keeper's, in its own time."""
+    """Pipes that Podman copies to and from the keeper's, in its own time.
+
+    Attributes:
+        problem: what Podman itself said among the keeper's answers.
+    """
+
+    problem = ""
+
+    def receive(self, timeout: float) -> list[Chunk]:
+        """Wait for bytes; keep what says why a container does not start."""
+        chunks = super().receive(timeout)
+        for chunk in chunks:
+            if chunk.data.startswith(b"Error: "):
+                self.problem = chunk.data.decode("utf-8", "replace").strip()
+        return chunks
 
     def read_output(self) -> None:
         """Return nothing: more may be on its way."""
@@ -176,7 +192,9 @@ class PodmanBackend:
             return PodmanSandbox(name, process, streams, spec)
         except SandboxError as error:
             streams.close()
-            raise SandboxError(f"{spec.image} does not start as a sandbox: {error}") from None
+            raise SandboxError(
+                f"{spec.image} does not start as a sandbox: {streams.problem or error}"
+            ) from None
         except BaseException:
             streams.close()
             raise
@@ -226,6 +244,6 @@ class PodmanBackend:
 def _limits_of_process() -> Iterator[str]:
     """Name the limits that Podman would else raise, which it may not where it is nested."""
     for name, kind in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
-        maximum = resource.getrlimit(kind)[1]
-        if maximum != resource.RLIM_INFINITY:
+        maximum = min(resource.getrlimit(kind)[1], _MAX_LIMITS[name])
+        if maximum > 0:
             yield f"--ulimit={name}={maximum}:{maximum}"
