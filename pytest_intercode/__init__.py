@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from pytest_intercode.results.files import read_records, read_results
     from pytest_intercode.rollouts.agent_thread import SharedLoop
     from pytest_intercode.rollouts.cluster.connection import Cluster
-    from pytest_intercode.rollouts.cluster.schedule import NodeCounts
+    from pytest_intercode.rollouts.cluster.placement import NodeCounts
     from pytest_intercode.rollouts.stream import RolloutStream, run_rollouts
     from pytest_intercode.rollouts.turn_loop import run_episode
     from pytest_intercode.sandboxes.protocol import Changes, Entry, Execution, Sandbox, SandboxSpec
@@ -167,7 +167,7 @@ _HOMES = {
     "InterpreterEnvironment": "environments.interpreter",
     "Limits": "core.task",
     "LoopAgent": "agents.protocol",
-    "NodeCounts": "rollouts.cluster.schedule",
+    "NodeCounts": "rollouts.cluster.placement",
     "Normaliser": "core.task",
     "Observation": "core.turn",
     "Outcome": "core.record",

@@ -19,7 +19,7 @@ from pytest_intercode.core.text import clipped, harmless, indented, one_line
 from pytest_intercode.errors import EngineUnavailable, ImageError, InfrastructureError, TaskError
 from pytest_intercode.plugin.run import is_own_test, run_of, task_of
 from pytest_intercode.results.format import from_line, to_line
-from pytest_intercode.rollouts.rollout import failure_record
+from pytest_intercode.rollouts.records import RecordBuilder
 
 __all__ = ["WITHOUT_AGENT", "complete", "keep_episode", "reported_episode", "take_off"]
 
@@ -149,7 +149,7 @@ def _complete_broken(
     task = task_of(item)
     if task is None:
         return
-    episode = failure_record(run_of(item.config).spec(task, item.nodeid), error)
+    episode = RecordBuilder(run_of(item.config).spec(task, item.nodeid)).failure(error)
     _set_properties(item, episode)
     _put(report, episode)
     report.longrepr = episode.headline

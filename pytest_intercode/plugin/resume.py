@@ -14,7 +14,7 @@ from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import counted, one_line
 from pytest_intercode.plugin.run import Run, is_own_test, task_of
 from pytest_intercode.results.format import shown_arguments, to_line
-from pytest_intercode.rollouts.rollout import sandbox_of
+from pytest_intercode.rollouts.records import sandbox_of
 from pytest_intercode.suites.digest import digest
 
 __all__ = ["Resumed", "resumed_of"]

@@ -35,7 +35,7 @@ def shared() -> Iterator[SharedLoop]:
 
 @pytest.fixture
 def play(shared: SharedLoop, monkeypatch: pytest.MonkeyPatch) -> Play:
-    monkeypatch.setattr("pytest_intercode.rollouts.turn_loop._FAREWELL", 0.2)
+    monkeypatch.setattr("pytest_intercode.rollouts.turn_loop._AGENT_EXIT_TIMEOUT", 0.2)
 
     def run(agent: Any, timeout: float = 20, environment: Any = None) -> EpisodeRecord:
         environment = environment or Counter()
