@@ -99,7 +99,7 @@ class ClusterExecution(ConcurrentExecution):
                 concurrency=self._concurrency,
                 run_budget=run.budget.budget,
                 files=files,
-                substitute=lambda spec: default_environment(spec, run.provider),
+                substitute=lambda spec: default_environment(spec, run.composition.provider),
                 timeout=run.settings.cluster_wait,
             )
         except BaseException:
@@ -114,7 +114,7 @@ class ClusterExecution(ConcurrentExecution):
 
     def report(self, line: str) -> None:
         """Show a line for the user when the main thread next looks."""
-        self._run.lines.append(line)
+        self._run.progress.lines.append(line)
 
     # -- what pytest calls
 

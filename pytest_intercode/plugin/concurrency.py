@@ -26,7 +26,7 @@ from pytest_intercode.plugin.hooks import HookError
 from pytest_intercode.plugin.order import ItemOrder
 from pytest_intercode.plugin.output import Router, replay
 from pytest_intercode.plugin.reporter import Reporter, reporter_of
-from pytest_intercode.plugin.run import Run, is_own_test, task_of
+from pytest_intercode.plugin.run import Run, is_own_test, spec_of, task_of
 from pytest_intercode.plugin.workarounds import (
     log_level_held,
     may_be_tried_again,
@@ -95,7 +95,9 @@ class ConcurrentExecution(Observer):
         self._reporter: Reporter | None = None
         if not is_worker(self._config):
             self._reporter = reporter_of(self._config)
-        self._look_ahead = LookAhead(lambda: run.provider, self._upcoming, run.settings.profile)
+        self._look_ahead = LookAhead(
+            lambda: run.composition.provider, self._upcoming, run.settings.profile
+        )
         self._executor = self._make_executor()
         run.progress.running = self._count_running
         self._inline = InlineExecution(run, self._inline_services(), lambda: self._pending)
@@ -103,7 +105,7 @@ class ConcurrentExecution(Observer):
     def _make_executor(self) -> BackgroundExecutor:
         """Return what runs rollouts, which may ask at once for what is to run."""
         return ThreadsExecutor(
-            replace(self._run.services, isolate=lambda: self._process.episode(owner())),
+            replace(self._run.composition.services, isolate=lambda: self._process.episode(owner())),
             self,
             self._concurrency or 1,
             self._begin_next,
@@ -112,7 +114,7 @@ class ConcurrentExecution(Observer):
 
     def _inline_services(self) -> Services:
         """Return what rollouts work with that run in their items' turns."""
-        return replace(self._run.services, isolate=self._isolate)
+        return replace(self._run.composition.services, isolate=self._isolate)
 
     # -- what the fixtures ask
 
@@ -142,8 +144,8 @@ class ConcurrentExecution(Observer):
                 while not future.done():
                     with contextlib.suppress(NotYet):
                         future.exception(_REFRESH_INTERVAL)
-                    if self._run.lines:
-                        self._run.show_progress()
+                    if self._run.progress.lines:
+                        self._run.progress.show_lines()
                     self._run.progress.show_now_and_then()
         except BaseException as error:
             debugged = self._config.getoption("usepdb", False)  # and may be continued
@@ -274,10 +276,10 @@ class ConcurrentExecution(Observer):
         """Begin nothing more, and end what runs, but for the rollout of one item."""
         with self._executor.lock:
             self._executor.stop()
-            others = [
+            rollouts = [
                 running for begun_item, running in self._running.items() if begun_item is not item
             ]
-        for running in others:
+        for running in rollouts:
             running.handle.cancel("the run is over")
         self._executor.join(_CLOSE_TIMEOUT)
 
@@ -320,7 +322,7 @@ class ConcurrentExecution(Observer):
         self._order.mark_begun(item)
         output = CapturedOutput()
         try:
-            spec = self._run.spec(task, item.nodeid)
+            spec = spec_of(item, task)
         except ConfigurationError:  # the agent cannot be loaded: the item says so in its turn
             self._exhausted = True
             return
@@ -343,7 +345,7 @@ class ConcurrentExecution(Observer):
 
     def preparing(self, handle: Handle, environment: Environment) -> None:
         """Have the sandboxes started of what will be begun next; an image may be built for them."""
-        if self._run.provider.lacks:
+        if self._run.composition.provider.lacks:
             self._look_ahead.look(environment)
 
     def _upcoming(self) -> list[Task]:

@@ -20,7 +20,7 @@ from pytest_intercode.core.task import Task
 from pytest_intercode.core.usage import Budget, RunLimits
 from pytest_intercode.environments.base import Environment
 from pytest_intercode.plugin.resume import resumed_of
-from pytest_intercode.plugin.run import Run, keep_task, run_of, task_of
+from pytest_intercode.plugin.run import Run, run_of, set_task, spec_of, task_of
 from pytest_intercode.plugin.terminal import check_terminal, lent_terminal
 from pytest_intercode.plugin.xdist import is_worker
 from pytest_intercode.rollouts.budgets import RunBudget
@@ -58,7 +58,7 @@ def handle_of(item: pytest.Item, task: Task) -> Handle:
         run = run_of(item.config)
         if _EXECUTION not in item.config.stash:
             set_execution(item.config, InlineExecution(run))
-        keep_task(item, task)
+        set_task(item, task)
         item.stash[_HANDLE] = item.config.stash[_EXECUTION].handle(item, task)
         item.addfinalizer(lambda: item.stash.__delitem__(_HANDLE))  # a rerun gets another
     return item.stash[_HANDLE]
@@ -84,9 +84,15 @@ def play_yourself(run: Run, task: Task) -> EpisodeRecord:
             yield lambda line: show(f"{line} (your own; the test's result stays)")
 
     spec = replace(
-        run.spec(task, ""), agent="human", agent_arguments=arguments, timeout=None, budget=Budget()
+        run.composition.spec(task),
+        agent="human",
+        agent_arguments=arguments,
+        timeout=None,
+        budget=Budget(),
     )
-    rollout = Rollout(spec, replace(run.services, stage=stage, run_budget=RunBudget(RunLimits())))
+    rollout = Rollout(
+        spec, replace(run.composition.services, stage=stage, run_budget=RunBudget(RunLimits()))
+    )
     try:
         environment = rollout.make_environment()
         rollout.prepare(environment)
@@ -110,7 +116,7 @@ class InlineExecution(Observer):
         self, run: Run, services: Services | None = None, pending: Callable[[], bool] | None = None
     ) -> None:
         self._run = run
-        self._executor = InlineExecutor(services or run.services, self)
+        self._executor = InlineExecutor(services or run.composition.services, self)
         self._pending = pending or (lambda: False)
         self._item: pytest.Item | None = None
         self._next: pytest.Item | None = None
@@ -119,7 +125,7 @@ class InlineExecution(Observer):
     def handle(self, item: pytest.Item, task: Task) -> Handle:
         """Return a handle that runs a phase when it is asked for it."""
         self._item = item
-        return self._executor.submit(self._run.spec(task, item.nodeid))
+        return self._executor.submit(spec_of(item, task))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, nextitem: pytest.Item | None) -> None:
@@ -155,7 +161,7 @@ class InlineExecution(Observer):
             self._run.budget.stop_if_exhausted(self._item.session)
 
     def _expect_next(self, environment: Environment, *, started: bool) -> None:
-        if not self._run.provides(environment) or self._pending():
+        if not self._run.composition.owns(environment) or self._pending():
             return
         following = [
             item
@@ -165,7 +171,7 @@ class InlineExecution(Observer):
         resumed = resumed_of(self._run.config)
         if resumed is not None:
             following = [item for item in following if resumed.record_of(item) is None]
-        self._run.expect([task for task in map(task_of, following) if task is not None])
+        self._run.composition.expect([task for task in map(task_of, following) if task is not None])
 
     def _following(self) -> list[pytest.Item]:
         """Return the present item and those that are run after it, as far as that is known."""

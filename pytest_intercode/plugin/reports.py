@@ -17,7 +17,7 @@ import pytest
 from pytest_intercode.core.record import EpisodeRecord
 from pytest_intercode.core.text import clipped, harmless, indented, one_line
 from pytest_intercode.errors import EngineUnavailable, ImageError, InfrastructureError, TaskError
-from pytest_intercode.plugin.run import is_own_test, run_of, task_of
+from pytest_intercode.plugin.run import is_own_test, run_of, spec_of, task_of
 from pytest_intercode.results.format import from_line, to_line
 from pytest_intercode.rollouts.records import RecordBuilder
 
@@ -149,7 +149,7 @@ def _complete_broken(
     task = task_of(item)
     if task is None:
         return
-    episode = RecordBuilder(run_of(item.config).spec(task, item.nodeid)).failure(error)
+    episode = RecordBuilder(spec_of(item, task)).failure(error)
     _set_properties(item, episode)
     _put(report, episode)
     report.longrepr = episode.headline

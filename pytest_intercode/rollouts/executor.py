@@ -176,8 +176,8 @@ class Handle:
     @property
     def result(self) -> EpisodeRecord | None:
         """The record if there is one already."""
-        over = self.recorded.done() and self.recorded.exception() is None
-        return self.recorded.result() if over else None
+        has_result = self.recorded.done() and self.recorded.exception() is None
+        return self.recorded.result() if has_result else None
 
     @property
     def has_agent(self) -> bool:

@@ -92,9 +92,9 @@ class CapturedOutput:
         """
         with self._lock:
             self.over = last
-            taken = [entry for entry in self._entries if phase != "setup" or entry[0] == "setup"]
-            self._entries = self._entries[len(taken) :]
-        return taken
+            entries = [entry for entry in self._entries if phase != "setup" or entry[0] == "setup"]
+            self._entries = self._entries[len(entries) :]
+        return entries
 
     def take_pieces(self) -> list[list[Any]]:
         """Return what was kept as JSON values, and keep it no longer."""

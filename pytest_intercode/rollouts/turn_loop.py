@@ -157,10 +157,10 @@ def run_episode(
         graded = environment.end("stopped")
         if not agent.judges_gold:
             environment.check_gold()
-    ended = (
+    is_over = (
         not timed_out or run.done.wait(_AGENT_EXIT_TIMEOUT) or run.interrupt(_AGENT_EXIT_TIMEOUT)
     )
-    still_there = run.detached or not ended
+    still_there = run.detached or not is_over
     ledger.close()
     if shared_loop is None:
         loop.close()

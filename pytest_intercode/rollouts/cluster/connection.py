@@ -256,9 +256,9 @@ class _Connection(Observer):
 
     def share(self) -> None:
         """Let as many rollouts run at a time as all sessions together want."""
-        wanted = [session.wanted for session in self.sessions]
-        numbers = [number for number in wanted if number is not None]
-        limited = bool(numbers) and len(numbers) == len(wanted)
+        concurrencies = [session.wanted for session in self.sessions]
+        numbers = [number for number in concurrencies if number is not None]
+        limited = bool(numbers) and len(numbers) == len(concurrencies)
         self.executor.resize(sum(numbers) if limited else None)
 
     def close(self) -> None:
@@ -369,11 +369,11 @@ class ClusterSession:
         """
         with self.lock:
             handles = list(self._handles)
-        ended = self._connection.executor.wait_for_end(handles, timeout)
+        all_over = self._connection.executor.wait_for_end(handles, timeout)
         with self.lock:
             for handle in handles:
                 self.release(handle)
-        return ended
+        return all_over
 
     def close(self) -> None:
         """Leave the cluster to other streams."""

@@ -147,9 +147,9 @@ class Driver:
                     with self.lock:
                         self._take(event)
             with self.lock:
-                begun = self._fill()
+                assignments = self._fill()
                 self.changed.notify_all()
-            for job, node in begun:  # others may have the lock in between
+            for job, node in assignments:  # others may have the lock in between
                 with self.lock:
                     self._begin(job, node)
 
@@ -323,8 +323,8 @@ class Driver:
             acted: its agent may have had a part in it.
             error: what the node itself says, which could not run it.
         """
-        again = self._table.lose(job, node, reason, acted=acted, blamed=error is None)
-        if again and not job.handle.over:
+        runs_again = self._table.lose(job, node, reason, acted=acted, blamed=error is None)
+        if runs_again and not job.handle.over:
             return
         self._table.forget(job)
         if job.handle.over:
@@ -348,12 +348,12 @@ class Driver:
             self._refill()
             if len(jobs) == count:
                 break
-        begun = self._table.begin()
+        assignments = self._table.begin()
         if jobs and not self._stalled:
             reason = self._table.placement.stall_reason(time.monotonic())
             if reason:
                 self._give_up(reason)
-        return begun
+        return assignments
 
     def _begin(self, job: Job, node: str) -> None:
         if job.node != node:  # it was lost meanwhile

@@ -144,8 +144,8 @@ class FileIndex:
         """Let go of a file; return its digest, or nothing while another path has it too."""
         with self._lock:
             ref = self._refs.pop(path, None)
-            others = (other.digest for other in self._refs.values() if other is not None)
-            if ref is None or ref.digest in others:
+            digests = (entry.digest for entry in self._refs.values() if entry is not None)
+            if ref is None or ref.digest in digests:
                 return ""
             self._sources.pop(ref.digest, None)
             return ref.digest

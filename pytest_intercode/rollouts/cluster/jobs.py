@@ -172,7 +172,7 @@ class JobTable:
 
     def begin(self) -> list[tuple[Job, str]]:
         """Begin what there are slots for: first what was lost, then in order; return it."""
-        begun: list[tuple[Job, str]] = []
+        assignments: list[tuple[Job, str]] = []
         for jobs in (self._lost, self._waiting):
             for _ in range(len(jobs)):
                 node = self.placement.begin(jobs[0].avoid)
@@ -185,5 +185,5 @@ class JobTable:
                 job.attempt += 1
                 job.node = node
                 self.nodes[node].jobs[job.number] = job
-                begun.append((job, node))
-        return begun
+                assignments.append((job, node))
+        return assignments

@@ -108,7 +108,7 @@ def main(nodes: int, folder: str) -> None:
     Path(folder, "ray").mkdir()
     from ray.cluster_utils import Cluster
 
-    out = os.dup(1)
+    stdout = os.dup(1)
     os.dup2(2, 1)  # Ray prints
     cpus = max(1, (os.cpu_count() or 1) // nodes)
     node_options = {"num_cpus": cpus, "object_store_memory": _OBJECT_STORE}
@@ -119,8 +119,8 @@ def main(nodes: int, folder: str) -> None:
     for _ in range(nodes - 1):
         cluster.add_node(wait=False, temp_dir=folder, **node_options)
     cluster.wait_for_nodes(timeout=_START_TIMEOUT)
-    os.write(out, json.dumps({"address": cluster.address}).encode() + b"\n")
-    os.close(out)
+    os.write(stdout, json.dumps({"address": cluster.address}).encode() + b"\n")
+    os.close(stdout)
     while os.read(0, 4096):
         pass
     began = time.monotonic()

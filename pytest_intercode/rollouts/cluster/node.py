@@ -122,18 +122,18 @@ class Node:
         resumed = 0.0
         while True:
             time.sleep(_CHECK_INTERVAL)
-            now = time.monotonic()
-            if now - last_check > 2 * _CHECK_INTERVAL + 1:  # it was stopped, and heard nobody
-                resumed = now
-            last_check = now
+            present = time.monotonic()
+            if present - last_check > 2 * _CHECK_INTERVAL + 1:  # it was stopped, and heard nobody
+                resumed = present
+            last_check = present
             worker = self._worker
             if worker is not None and worker.closed:  # Ray ends this process, unless it is gone
                 time.sleep(_CHECK_INTERVAL)
                 os._exit(0)
             if os.getppid() != parent:  # its node is gone; the sandboxes go with this process
                 os._exit(72)
-            idle = now - self._began if worker is None else worker.idle_seconds()
-            if min(idle, now - resumed) > _DRIVER_TIMEOUT:
+            idle = present - self._began if worker is None else worker.idle_seconds()
+            if min(idle, present - resumed) > _DRIVER_TIMEOUT:
                 threading.Thread(target=self.close, daemon=True).start()
                 deadline = time.monotonic() + _CLOSE_TIMEOUT
                 while not (worker is None or worker.closed) and time.monotonic() < deadline:

@@ -137,8 +137,8 @@ class Placement:
         ):
             avoid = ()
         avoided: list[tuple[float, int, int, str]] = []
-        chosen = None
-        while self._heap and chosen is None:
+        node_id = None
+        while self._heap and node_id is None:
             entry = heapq.heappop(self._heap)
             node = self._nodes.get(entry[3])
             if node is None or node.version != entry[2]:
@@ -146,14 +146,14 @@ class Placement:
             if node.name in avoid:
                 avoided.append(entry)
             else:
-                chosen = entry[3]
+                node_id = entry[3]
         for entry in avoided:
             heapq.heappush(self._heap, entry)
-        if chosen is not None:
-            self._nodes[chosen].running += 1
+        if node_id is not None:
+            self._nodes[node_id].running += 1
             self._free -= 1
-            self._offer(chosen)
-        return chosen
+            self._offer(node_id)
+        return node_id
 
     def release(self, node: str) -> None:
         """Give a slot back."""

@@ -44,7 +44,7 @@ class _Process:
         name: the node's name, for people.
         weight: its share of the run.
         actor: Ray's handle of it.
-        asked: when it was asked last, of the monotonic clock.
+        asked_at: when it was asked last, of the monotonic clock.
         joined: it can play.
         gone: it is given up.
         unreachable: since when Ray cannot reach it; 0 while it can.
@@ -56,7 +56,7 @@ class _Process:
     name: str
     weight: float
     actor: Any
-    asked: float = field(default_factory=time.monotonic)
+    asked_at: float = field(default_factory=time.monotonic)
     joined: bool = False
     gone: bool = False
     unreachable: float = 0.0
@@ -157,7 +157,7 @@ class RayNodes:
         *arguments: Any,
         then: Callable[[_Process, bytes], None],
     ) -> None:
-        process.asked = time.monotonic()
+        process.asked_at = time.monotonic()
         remote = getattr(process.actor, method).options(concurrency_group=group).remote
 
         def take(future: Any) -> None:
@@ -239,16 +239,16 @@ class RayNodes:
         """Look for nodes that are new, and for those that do not answer."""
         last_look = time.monotonic()
         while not self._closed.wait(_WATCH_INTERVAL):
-            now = time.monotonic()
-            paused, last_look = now - last_look > 3 * _WATCH_INTERVAL, now
+            present = time.monotonic()
+            paused, last_look = present - last_look > 3 * _WATCH_INTERVAL, present
             with contextlib.suppress(Exception):  # the head may be gone; what runs goes on
                 self._find_nodes()
             with self._lock:
                 processes = list(self._processes.values())
             for process in processes:
                 if paused:
-                    process.asked = now
-                age = now - process.asked
+                    process.asked_at = present
+                age = present - process.asked_at
                 if process.joined and age > _POLL_TIMEOUT + _SILENCE_TIMEOUT:
                     reason = f"it has not answered for {age:.0f} s"
                     self._give_up(process, reason, process_alone=True)

@@ -199,13 +199,13 @@ class NodeWorker(Observer):
         attempt = _Attempt(message)
         self._attempts[attempt.key] = attempt
         settings = self._settings
-        wanted = [(Path(path), FileRef(*ref)) for path, ref in message["files"]]
+        references = [(Path(path), FileRef(*ref)) for path, ref in message["files"]]
         if settings.agent_archive is not None:
-            wanted.append((_ELSEWHERE, settings.agent_archive))
+            references.append((_ELSEWHERE, settings.agent_archive))
         if settings.agent_file is not None:
-            wanted.append((_ELSEWHERE, settings.agent_file[1]))
+            references.append((_ELSEWHERE, settings.agent_file[1]))
         try:
-            missing = [ref for path, ref in wanted if self._files.path_of(path, ref) is None]
+            missing = [ref for path, ref in references if self._files.path_of(path, ref) is None]
         except InfrastructureError as error:
             self._decline(attempt, error)
             return
@@ -355,10 +355,10 @@ class NodeWorker(Observer):
         self._send_result(attempt, {**failure, "error": error_of(error)})
 
     def _send_result(self, attempt: _Attempt, message: Message) -> None:
-        now = time.time()
+        present = time.time()
         phases = attempt.handle.phases if attempt.handle is not None else {}
         times = {
-            name: [phase.began, phase.seconds or max(0.0, now - phase.began)]
+            name: [phase.began, phase.seconds or max(0.0, present - phase.began)]
             for name, phase in phases.items()
         }
         output = attempt.take_pieces()
